@@ -158,6 +158,7 @@ struct cli {
     const char *remote_shell;
     const char *log_name; /* name of the log directory below --log_dir; NULL = a new random name */
     bool collect_logs, detach;
+    int ssh_fanout; /* valid if the option was given */
     bool ship;
     bool relay;       /* run as the relay on a host of --hosts */
     bool one_console; /* a ddprun --hosts shows this node's output */

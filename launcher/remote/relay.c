@@ -67,6 +67,7 @@ struct relay {
     uint64_t end_ms;    /* when the relay first told the child to end; 0 = never */
     int terms;          /* how often */
     int exit_code;      /* the relay's exit code; -1 = not known yet */
+    uint64_t branch_ms; /* of the message BRANCH; 0 = none */
 };
 
 static void report_host(enum finding_code code, const char *what, const char *why)
@@ -545,6 +546,18 @@ static void tell_room(struct relay *r)
     buf_free(&out);
 }
 
+/* Let the loop end, so that the branch begins. */
+static void take_BRANCH(struct relay *r, struct slice body)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
+    const long ms = atol(text);
+    if (r->child != 0 || ms <= 0)
+        not_ready(r, "the relay", "it got the message BRANCH too late or without a time");
+    else
+        r->branch_ms = (uint64_t)ms;
+}
+
 /* --- the loop -------------------------------------------------------------------------------------------------- */
 
 static void give_input(struct relay *r)
@@ -587,12 +600,14 @@ static void take_messages(struct relay *r)
 #define X(id, ...) [REMOTE_##id] = take_##id,
         REMOTE_MESSAGES(X)
 #undef X
+            [REMOTE_BRANCH] = take_BRANCH,
     };
     enum remote_message kind;
     struct slice body;
     size_t size;
     int got = 1;
-    while (r->exit_code < 0 && (got = remote_take(buf_slice(&r->in), &kind, &body, &size)) == 1) {
+    while (r->exit_code < 0 && r->branch_ms == 0 &&
+           (got = remote_take(buf_slice(&r->in), &kind, &body, &size)) == 1) {
         r->heard_ms = clock_ms();
         if (take[kind] != NULL)
             take[kind](r, body);
@@ -698,7 +713,7 @@ int relay_run(void)
         return EXIT_CODE_DDPRUN;
     }
     say_here(&r, 0);
-    while (r.exit_code < 0) {
+    while (r.exit_code < 0 && r.branch_ms == 0) {
         struct pollfd fds[POLLS] = {
             [POLL_STDIN] = { .fd = gone ? -1 : STDIN_FILENO, .events = POLLIN },
             [POLL_SIGNALS] = { .fd = r.signals, .events = POLLIN },
@@ -718,8 +733,9 @@ int relay_run(void)
         if (r.exit_code < 0 && (gone || is_silent(&r) || (r.told_to_end && !r.sends)))
             end_child(&r);
     }
-    const int exit_code = r.exit_code;
-    if (!r.sends)
+    const bool is_branch = r.exit_code < 0;
+    const int exit_code = is_branch ? branch_run(r.signals, r.branch_ms, &r.in) : r.exit_code;
+    if (!r.sends && !is_branch)
         send_news(&r, REMOTE_ENDED, exit_code, "");
     free(r.collect);
     buf_free(&r.in);

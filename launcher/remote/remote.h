@@ -9,6 +9,16 @@
  * shell or the network dies, the relay's stdin ends or falls silent. The relay then ends the job on its host.
  * start.c contains the decisions, which are pure.
  *
+ * With many hosts, or --ssh_fanout, a host starts other hosts. Its relay becomes a branch (tree.c), which runs remote
+ * shells and a second relay for its own host:
+ *
+ *     ddprun --hosts n[0-99] train.py
+ *        '-- ssh n0 --- ddprun --relay, a branch
+ *                          |-- ddprun --relay --- ddprun --node_rank=0 ...
+ *                          '-- ssh n16 --- ddprun --relay --- ddprun --node_rank=16 ...
+ *
+ * A branch passes bytes on. If it dies, the stdin of all its processes ends, so the job ends on their hosts.
+ *
  * With --ship the starter first sends its own program to the host's shell, which executes the program as the relay.
  *
  * The relays find an address of the first host that all other hosts reach. That address becomes the store's. */
@@ -43,9 +53,22 @@
     X(DATA, 'd', 32768, "bytes of the file")                            \
     X(FILES_END, 'e', 79, "the end, and a reason if entries are left out")
 
+/* Messages between the starter and a branch. A slot is two bytes (big-endian), which name a process of the branch. */
+#define REMOTE_TREE_MESSAGES(X)                                                                             \
+    X(BRANCH, 'c', 12, "milliseconds: become a branch, which ends after so long a silence of the starter")  \
+    X(OPEN, 'o', 1 << 20,                                                                                   \
+      "slot, bytes of this program for --ship or 0, words of a command, a NUL after each: run it; without " \
+      "words, run a relay")                                                                                 \
+    X(PASS, 'w', REMOTE_PIECE_MAX + 2, "slot, bytes for its stdin")                                         \
+    X(CLOSE, 'q', 2, "slot: close its stdin")                                                               \
+    X(KILL, 'k', 8, "slot, a number: send it this signal")                                                  \
+    X(OUT, '1', REMOTE_PIECE_MAX + 2, "slot, bytes of its stdout")                                          \
+    X(ERR, '2', REMOTE_PIECE_MAX + 2, "slot, bytes of its stderr")                                          \
+    X(EXIT, '0', 8, "slot, exit status: it has ended")
+
 enum remote_message {
 #define X(id, ...) REMOTE_##id,
-    REMOTE_MESSAGES(X) REMOTE_FILE_MESSAGES(X)
+    REMOTE_MESSAGES(X) REMOTE_FILE_MESSAGES(X) REMOTE_TREE_MESSAGES(X)
 #undef X
         REMOTE_MESSAGE_KINDS
 };
@@ -56,6 +79,7 @@ enum {
     REMOTE_ADDRESSES_MAX = 64,
     REMOTE_LINE_MAX = 8192,
     REMOTE_INPUT_MAX = 65536,
+    REMOTE_PIECE_MAX = 32768,
     REMOTE_INPUT_WINDOW = 1 << 20, /* bytes of input that the starter sends before the job takes them */
     REMOTE_TOKEN_MAX = 33
 };
@@ -136,6 +160,11 @@ struct start_facts {
 /* Check what the list and the options say together. DDP_ERR_ARG: `err` names the host. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
+/* Store in above[i] the host that starts host i, or -1 if the starter does. From START_TREE_MIN hosts on, or with
+ * --ssh_fanout, each host starts at most START_FANOUT or --ssh_fanout others. The starter starts this host itself. */
+enum { START_TREE_MIN = 64, START_FANOUT = 16 };
+void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
+
 /* Return true if --remote_shell is srun, which starts steps inside an allocation of Slurm. */
 bool start_by_srun(const struct cli *cli);
 
@@ -158,6 +187,10 @@ struct start_meeting {
     const char *token;  /* for the answers FILES and ROOM */
 };
 
+/* Return how long the starter may be silent before a relay or a branch ends the job: the node timeout, at least three
+ * heartbeats. */
+uint64_t start_silent_ms(const struct cli *cli);
+
 /* Append the body of JOB for node `rank` to `out`. Return false if memory is short. */
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank,
                const struct start_meeting *meeting, struct buf *out);
@@ -174,10 +207,10 @@ const char *start_shell(const struct cli *cli, const struct host_spec *host, cha
 /* Return the finding for the text of a system error. */
 enum finding_code start_code(const char *words);
 
-/* Explain why a relay did not start. `exit_code` is the exit status of its remote shell, `words` the shell's
- * stderr. */
-void start_explain(const struct start_facts *facts, const struct host_spec *host, int exit_code,
-                   const char *words, struct finding *out);
+/* Explain why a relay did not start. `via` is the name of the host that started it, or NULL; `exit_code` is the exit
+ * status of its remote shell, `words` the shell's stderr. */
+void start_explain(const struct start_facts *facts, const struct host_spec *host, const char *via,
+                   int exit_code, const char *words, struct finding *out);
 
 /* --- log files (collect.c) -------------------------------------------------------------------------------------- */
 
@@ -220,6 +253,55 @@ struct collected {
  * further bytes. */
 void collect_take(struct collected *c, struct slice bytes);
 void collect_close(struct collected *c);
+
+/* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
+
+/* Carry processes until stdin ends, and return the exit code. `signals` is a signalfd, `in` has the bytes read after
+ * BRANCH. */
+int branch_run(int signals, uint64_t silent_ms, struct buf *in);
+
+/* A link is a process with a pipe for each of stdin, stdout and stderr. The starter or a branch runs the process. */
+struct link;
+struct links;
+
+/* Called with the `peer` of a link. */
+struct link_hooks {
+    void (*bytes)(void *peer, struct link *link, bool is_err, struct slice bytes);
+    void (*exited)(void *peer, struct link *link);
+    void (*over)(void *peer, struct link *link); /* it has exited, and its output is read */
+};
+
+/* Return an object for links with slots below `slots`, or NULL. Free it after the loop is closed. */
+struct uv_loop_s;
+struct links *links_new(struct uv_loop_s *loop, int slots, const struct link_hooks *hooks);
+void links_free(struct links *all);
+
+/* Start a process here, and write `program` to its stdin. Return NULL after an error of libuv. The links own the
+ * result. */
+struct link *link_start(struct links *all, int slot, void *peer, char **argv, struct slice program,
+                        int *error);
+
+/* Start a process on the host of a branch. Without `argv` it is a relay. With `ship` the branch writes its own program of
+ * so many bytes to the process. Return NULL if memory is short or the branch has ended. */
+struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship);
+
+/* Make the relay at the end of a link a branch. */
+void link_carry(struct link *link, uint64_t silent_ms);
+
+void link_send(struct link *link, struct slice bytes); /* to stdin */
+void link_close(struct link *link);                    /* close stdin */
+void link_kill(struct link *link, int signal);
+bool link_has_exited(const struct link *link);
+int link_exit_code(const struct link *link);
+
+/* Stop or continue reading. */
+void links_pause(struct links *all, bool paused);
+
+/* Close the streams of exited processes that other processes hold open; if `is_late`, at once. */
+void links_drain(struct links *all, bool is_late);
+
+/* Close the stdin of all links; if `is_late`, kill the processes here. Return true if all are over. */
+bool links_close(struct links *all, bool is_late);
 
 /* --- shells ----------------------------------------------------------------------------------------------------- */
 

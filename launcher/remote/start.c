@@ -22,7 +22,7 @@ static const struct {
     uint32_t limit;
 } messages[REMOTE_MESSAGE_KINDS] = {
 #define X(id, type, limit, ...) [REMOTE_##id] = { type, limit },
-    REMOTE_MESSAGES(X) REMOTE_FILE_MESSAGES(X)
+    REMOTE_MESSAGES(X) REMOTE_FILE_MESSAGES(X) REMOTE_TREE_MESSAGES(X)
 #undef X
 };
 
@@ -274,6 +274,11 @@ static bool add_host_and_script(char ***argv, int *n, const struct start_facts *
 
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err)
 {
+    if (cli_gives(cli, OPT_SSH_FANOUT) && cli->ssh_fanout > 0 && start_by_srun(cli))
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--ssh_fanout and --remote_shell=srun exclude each other, because srun has a tree of its "
+            "own; leave out --ssh_fanout");
     for (int i = 0; i < n; i++) {
         if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
             return ddp_fail(err, DDP_ERR_ARG,
@@ -286,6 +291,22 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
                             hosts[i].name, hosts[i].port, cli->remote_shell);
     }
     return DDP_OK;
+}
+
+void start_tree(const struct start_facts *f, const struct host_spec *hosts, int n, int *above)
+{
+    const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
+    const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
+    const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
+    long begin = 0, size = fanout > 0 ? fanout : n, before = -1, size_before = 1; /* of a level of the tree */
+    for (int i = 0; i < n; i++) {
+        if (i == begin + size) {
+            before = begin, size_before = size;
+            begin += size;
+            size = size * fanout < n ? size * fanout : n;
+        }
+        above[i] = before < 0 || is_this_host(f, &hosts[i]) ? -1 : (int)(before + (i - begin) % size_before);
+    }
 }
 
 ddp_status start_command(const struct start_facts *f, const struct host_spec *host, char ***argv,
@@ -379,9 +400,7 @@ static bool add_texts(cJSON *array, char *const *texts, const struct cli *carrie
     return ok;
 }
 
-/* Return how long the starter may be silent before a relay ends the job: the node timeout, at least three
- * heartbeats. */
-static uint64_t silent_ms(const struct cli *cli)
+uint64_t start_silent_ms(const struct cli *cli)
 {
     return cli->node_timeout_ms > 3 * REMOTE_BEAT_MS ? cli->node_timeout_ms : 3 * REMOTE_BEAT_MS;
 }
@@ -411,7 +430,7 @@ bool start_job(const struct start_facts *f, const struct host_spec *host, int ra
     cJSON *o = cJSON_CreateObject(), *argv = cJSON_AddArrayToObject(o, "argv");
     bool ok = argv != NULL && json_add_text(o, "directory", f->directory) &&
               json_add_text(o, "log_dir", f->cli->log_dir) && json_add_number(o, "umask", f->umask) &&
-              json_add_number(o, "silent_ms", (double)silent_ms(f->cli)) && add_limits(o, f) &&
+              json_add_number(o, "silent_ms", (double)start_silent_ms(f->cli)) && add_limits(o, f) &&
               json_add_bool(o, "quiet", f->cli->quiet) && json_add_bool(o, "input", rank == 0) &&
               json_add_text(o, "secret", m->nodes > 1 ? m->secret : "") &&
               cJSON_AddItemToArray(argv, cJSON_CreateString(f->argv[0])) &&
@@ -546,7 +565,14 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-void start_explain(const struct start_facts *f, const struct host_spec *host, int exit_code,
+/* Return true if another host may reach the host although `via` does not. */
+static bool is_hop(const char *via, const struct failed_start *row)
+{
+    return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||
+                           row->code == FINDING_HOST_KEY_DIFFERS);
+}
+
+void start_explain(const struct start_facts *f, const struct host_spec *host, const char *via, int exit_code,
                    const char *words, struct finding *out)
 {
     const struct failed_start *row = find_start(exit_code, words);
@@ -556,7 +582,9 @@ void start_explain(const struct start_facts *f, const struct host_spec *host, in
     snprintf(text, sizeof(text), "%.*s", (int)line.len, line.len > 0 ? (const char *)line.data : "");
     text_disarm(text, strlen(text), '\0');
     const bool is_there = row->code == FINDING_HOST_HAS_NO_DDPRUN && start_ships(f, host);
-    finding_make(out, is_there ? FINDING_HOST_CANNOT_RUN_DDPRUN : row->code, host->name, "words",
-                 text[0] != '\0' ? text : status, "path", f->program, "shell",
-                 start_shell(f->cli, host, shell), NULL);
+    const enum finding_code code = is_there           ? FINDING_HOST_CANNOT_RUN_DDPRUN
+                                   : is_hop(via, row) ? FINDING_HOST_HOP_FAILED
+                                                      : row->code;
+    finding_make(out, code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program, "shell",
+                 start_shell(f->cli, host, shell), "via", via != NULL ? via : "", NULL);
 }

@@ -37,15 +37,16 @@
 
 /* TELL_MS: interval between messages about hosts that have not started. START_MS: until a host must have answered;
  * longer than ssh's ConnectTimeout. PROBED_MS: until a host must have answered the probe, which takes 2 s.
- * LAST_MS: until a remote shell that must end is killed. DRAIN_MS: how long the streams of an exited remote shell
- * may stay open without a byte. */
+ * LAST_MS: until a remote shell that must end is killed. BRANCH_LAST_MS: the same for the shell of a branch, when all
+ * hosts have ended. BRANCH_SILENT_MS: longest silence that a branch accepts before the job runs. */
 enum {
     AT_ONCE = 32,
     TELL_MS = 5000,
     START_MS = 60000,
     PROBED_MS = 15000,
     LAST_MS = 30000,
-    DRAIN_MS = 2000,
+    BRANCH_LAST_MS = 2000,
+    BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
     FOLDED_RANKS_MAX = 1 << 20,
@@ -53,6 +54,10 @@ enum {
     FDS_OF_OURS = 64,
     FDS_PER_HOST = 3
 };
+
+/* Slots of the links of host i: of its relay, and of its branch. */
+#define SLOT_RELAY(i)  (2 * (i))
+#define SLOT_BRANCH(i) (2 * (i) + 1)
 
 enum peer_state {
     PEER_WAITING,
@@ -64,38 +69,33 @@ enum peer_state {
     PEER_ENDED
 };
 
-/* stdout or stderr of a remote shell. */
-struct peer_stream {
-    uv_pipe_t pipe;
-    struct merge merge; /* whole lines */
-    bool open;
-};
-
 struct peer {
     struct starter *starter;
     const struct host_spec *host;
     enum peer_state state;
-    uv_process_t process;
-    uv_pipe_t in;
-    struct peer_stream out, err;
-    struct buf head; /* the remote shell's stderr before the job runs */
+    int above;             /* index of the host that starts this host; -1 = the starter */
+    bool has_children;     /* it starts other hosts */
+    int n_starting;        /* of these */
+    struct link *link;     /* to the relay; NULL = not started */
+    struct link *trunk;    /* with children: to the branch, which carries `link` */
+    struct merge out, err; /* whole lines */
+    struct buf head;       /* the remote shell's stderr before the job runs */
     struct remote_answer answer;
-    bool is_shipping;     /* its shell is reading the program of --ship, and no messages yet */
-    char *reached;        /* addresses of the first host that this host reached; NULL = not probed yet */
-    uint64_t deadline_ms; /* when STARTING or PROBING must have ended */
-    uint64_t active_ms;   /* when the streams had their last byte, or the remote shell exited */
-    int exit_code;        /* of the remote shell, set when it has exited */
-    bool has_exited;
+    bool is_shipping;       /* its shell is reading the program of --ship, and no messages yet */
+    char *reached;          /* addresses of the first host that this host reached; NULL = not probed yet */
+    uint64_t deadline_ms;   /* when STARTING or PROBING must have ended */
+    uint64_t active_ms;     /* when the streams had their last byte, or the remote shell exited */
     bool exited_early;      /* before the relay began to send log files */
     struct collected files; /* with --collect_logs */
     bool sends;             /* the job has ended there, and the relay sends its log files */
-    int said_code; /* exit code that the relay reported, or -1; differs from exit_code if the shell was killed */
+    int said_code; /* exit code that the relay reported, or -1; differs from the link's if the shell was killed */
 };
 
 struct starter {
     const struct start_facts *facts;
     struct secret *secret; /* made after the fork, because a fork does not copy the secret's page */
     struct peer *peers;
+    struct links *links;
     int n, n_running, n_ended, n_starting;
     uv_loop_t loop;
     uv_timer_t beat;
@@ -110,6 +110,7 @@ struct starter {
     struct wakeup written;   /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;               /* reading has stopped, because the console is slow */
+    bool told_flat;            /* the user knows that the tree has failed */
     uv_handle_type input_type; /* kind of the user's stdin; unknown = ended or not read */
     uv_fs_t file;
     char input_bytes[32768];
@@ -117,6 +118,7 @@ struct starter {
     int exit_code;    /* the starter's exit code; -1 = no host has failed */
     uint64_t tell_ms; /* when the next message lists the hosts that have not started */
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
+    uint64_t end_ms;  /* when the last host ended; 0 = not yet */
     int stops;        /* how often the user has asked to stop the job */
     bool closing;
     bool collects;                    /* the relays send the log files at the end */
@@ -307,48 +309,28 @@ static void read_streams(struct starter *s);
 
 /* --- messages ------------------------------------------------------------------------------------------------ */
 
-struct send {
-    uv_write_t request;
-    struct buf bytes;
-};
-
-static void on_sent(uv_write_t *request, int status)
+static bool has_exited(const struct peer *p)
 {
-    struct send *send = request->data;
-    (void)status; /* if the pipe is broken, the remote shell's exit follows */
-    buf_free(&send->bytes);
-    free(send);
+    return p->link != NULL && link_has_exited(p->link);
 }
 
 static void send_message(struct peer *p, enum remote_message kind, struct slice body)
 {
-    struct send *send = calloc(1, sizeof(*send));
-    if (send == NULL || !remote_put(&send->bytes, kind, body) || p->state == PEER_WAITING ||
-        p->state == PEER_ENDED || p->has_exited || p->is_shipping) {
-        if (send != NULL)
-            buf_free(&send->bytes);
-        free(send);
-        return;
-    }
-    send->request.data = send;
-    const uv_buf_t bytes = uv_buf_init((char *)send->bytes.data, (unsigned)send->bytes.len);
-    if (uv_write(&send->request, (uv_stream_t *)&p->in, &bytes, 1, on_sent) != 0)
-        on_sent(&send->request, UV_EPIPE);
+    struct buf out = { 0 };
+    if (p->link != NULL && p->state != PEER_ENDED && !p->is_shipping && remote_put(&out, kind, body))
+        link_send(p->link, buf_slice(&out));
+    buf_free(&out);
 }
 
-/* Send the program. All hosts get the same bytes, which are not copied. */
-static void send_program(struct peer *p)
+/* Send a message to all branches, which are relays for their own hosts only until they become branches. */
+static void send_to_branches(struct starter *s, enum remote_message kind, const char *text)
 {
-    struct send *send = calloc(1, sizeof(*send));
-    const struct slice program = p->starter->facts->ship;
-    const uv_buf_t bytes = uv_buf_init((char *)(uintptr_t)program.data, (unsigned)program.len);
-    if (send == NULL)
-        return;
-    p->is_shipping = true;
-    p->deadline_ms += program.len / SHIP_BYTES_PER_MS;
-    send->request.data = send;
-    if (uv_write(&send->request, (uv_stream_t *)&p->in, &bytes, 1, on_sent) != 0)
-        on_sent(&send->request, UV_EPIPE);
+    struct buf out = { 0 };
+    if (remote_put(&out, kind, slice_str(text)))
+        for (int i = 0; i < s->n; i++)
+            if (s->peers[i].trunk != NULL)
+                link_send(s->peers[i].trunk, buf_slice(&out));
+    buf_free(&out);
 }
 
 static void send_text(struct peer *p, enum remote_message kind, const char *text)
@@ -358,6 +340,7 @@ static void send_text(struct peer *p, enum remote_message kind, const char *text
 
 static void send_to_all(struct starter *s, enum remote_message kind, const char *text)
 {
+    send_to_branches(s, kind, text);
     for (int i = 0; i < s->n; i++)
         if (s->peers[i].state != PEER_ENDED)
             send_text(&s->peers[i], kind, text);
@@ -378,8 +361,8 @@ static void end_all(struct starter *s)
             s->n_ended++;
         } else if (p->state == PEER_RUNNING && s->collects) {
             send_text(p, REMOTE_END, "");
-        } else if (!p->has_exited && !uv_is_closing((uv_handle_t *)&p->in)) {
-            uv_close((uv_handle_t *)&p->in, NULL);
+        } else if (p->link != NULL) {
+            link_close(p->link);
         }
     }
 }
@@ -478,8 +461,8 @@ static void find_files(struct peer *p, struct buf *lines)
         p->said_code = answer.port;
         s->tell_ms = clock_ms() + TELL_MS;
         collect_take(&p->files, slice_of(end + 1, lines->len - from));
-        collect_take(&p->files, buf_slice(&p->out.merge.rest));
-        p->out.merge.rest.len = 0;
+        collect_take(&p->files, buf_slice(&p->out.rest));
+        p->out.rest.len = 0;
         if (p == &s->peers[0])
             collect_take(&p->files, buf_slice(&s->held));
         lines->len = (size_t)(at - lines->data);
@@ -534,6 +517,10 @@ static void finish_if_done(struct starter *s)
 {
     if (s->n_ended < s->n || s->closing)
         return;
+    if (s->end_ms == 0)
+        s->end_ms = clock_ms();
+    if (!links_close(s->links, clock_ms() >= s->end_ms + BRANCH_LAST_MS))
+        return;
     finish_folds(s);
     if (s->collects && !s->collected && s->n_running > 0)
         report_files(s);
@@ -548,12 +535,6 @@ static void finish_if_done(struct starter *s)
 
 /* The user's stdin goes to the first host. The starter reads on when the job has taken earlier bytes, so a large file
  * needs little memory, and the rest stays unread. */
-
-static void give_room(uv_handle_t *handle, size_t size, uv_buf_t *bytes)
-{
-    (void)handle;
-    *bytes = uv_buf_init(malloc(size), (unsigned)size);
-}
 
 static void read_input(struct starter *s);
 
@@ -630,7 +611,7 @@ static void run_job(struct starter *s)
 {
     const struct cli *cli = s->facts->cli;
     const char **reached = calloc((size_t)s->n, sizeof(*reached));
-    char address[ENDPOINT_HOST_MAX] = "", digits[SECRET_TEXT];
+    char address[ENDPOINT_HOST_MAX] = "", digits[SECRET_TEXT], silent[24];
     struct finding f;
     for (int i = 1; reached != NULL && i < s->n; i++)
         reached[i - 1] = s->peers[i].reached;
@@ -663,6 +644,8 @@ static void run_job(struct starter *s)
         s->n_running++;
     }
     secret_wipe(digits);
+    snprintf(silent, sizeof(silent), "%" PRIu64, start_silent_ms(cli));
+    send_to_branches(s, REMOTE_BRANCH, silent);
     open_input(s);
 }
 
@@ -710,20 +693,54 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
     return false;
 }
 
+static void take_over(struct peer *p, struct finding *f);
+
+/* Make the relay of a host with children a branch, which starts a second relay for the host itself. */
+static void start_branch(struct peer *p)
+{
+    struct starter *s = p->starter;
+    const int i = (int)(p - s->peers);
+    struct finding f;
+    p->trunk = p->link;
+    link_carry(p->trunk, BRANCH_SILENT_MS);
+    p->link = link_start_on(p->trunk, SLOT_RELAY(i), p, NULL, 0);
+    if (p->link == NULL) {
+        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", "out of memory here", NULL);
+        take_over(p, &f);
+        return;
+    }
+    if (i == 0)
+        send_listen(p);
+    start_more(s);
+}
+
+/* Return the counter of hosts that the host above, or the starter, is starting. */
+static int *starting_with(struct peer *p)
+{
+    return p->above < 0 ? &p->starter->n_starting : &p->starter->peers[p->above].n_starting;
+}
+
 /* Process an answer of the relay. The first host sends HERE twice; the second HERE contains the port. */
 static void take_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
-    const bool has_arrived = answer->news == REMOTE_HERE && p->is_shipping;
+    const bool is_here = answer->news == REMOTE_HERE && p->state == PEER_STARTING;
+    const bool has_arrived = is_here && p->is_shipping;
     p->is_shipping = p->is_shipping && !has_arrived;
+    if (is_here && !check_version(p, answer))
+        return;
+    if (is_here && p->has_children && p->trunk == NULL) {
+        start_branch(p);
+        return;
+    }
     if (has_arrived && p == &s->peers[0])
         send_listen(p);
-    if (answer->news == REMOTE_HERE && p->state == PEER_STARTING && check_version(p, answer)) {
+    if (is_here) {
         if (p == &s->peers[0] && s->n > 1 && answer->port == 0)
             return;
         p->answer = *answer;
         p->state = PEER_HERE;
-        s->n_starting--;
+        --*starting_with(p);
     } else if (answer->news == REMOTE_REACHED && p->state == PEER_PROBING) {
         p->reached = strdup(answer->addresses);
         p->state = p->reached != NULL ? PEER_READY : p->state;
@@ -737,13 +754,13 @@ static void take_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
     const uint8_t *end;
-    if (p->out.merge.rest.len > REMOTE_LINE_MAX || !buf_append(&p->out.merge.rest, bytes.data, bytes.len))
+    if (p->out.rest.len > REMOTE_LINE_MAX || !buf_append(&p->out.rest, bytes.data, bytes.len))
         return;
-    while ((end = memchr(p->out.merge.rest.data, '\n', p->out.merge.rest.len)) != NULL) {
-        const size_t len = (size_t)(end - (const uint8_t *)p->out.merge.rest.data);
-        if (remote_parse_answer(slice_of(p->out.merge.rest.data, len), &answer))
+    while ((end = memchr(p->out.rest.data, '\n', p->out.rest.len)) != NULL) {
+        const size_t len = (size_t)(end - (const uint8_t *)p->out.rest.data);
+        if (remote_parse_answer(slice_of(p->out.rest.data, len), &answer))
             take_answer(p, &answer);
-        buf_consume(&p->out.merge.rest, len + 1);
+        buf_consume(&p->out.rest, len + 1);
     }
 }
 
@@ -796,7 +813,7 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
         ok = take_room(p->starter, bytes, &clean);
         bytes = buf_slice(&clean);
     }
-    ok = merge_feed(is_err ? &p->err.merge : &p->out.merge, bytes, &lines) && ok;
+    ok = merge_feed(is_err ? &p->err : &p->out, bytes, &lines) && ok;
     if (!is_err)
         find_files(p, &lines);
     if (!is_err && !p->sends)
@@ -808,24 +825,6 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
     read_streams(p->starter);
 }
 
-static void end_peer(struct peer *p);
-
-static void on_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
-{
-    struct peer *p = stream->data;
-    const bool is_err = stream == (uv_stream_t *)&p->err.pipe;
-    struct peer_stream *which = is_err ? &p->err : &p->out;
-    p->active_ms = clock_ms();
-    if (n > 0)
-        take_bytes(p, is_err, slice_of(bytes->base, (size_t)n));
-    free(bytes->base);
-    if (n >= 0)
-        return;
-    which->open = false;
-    uv_close((uv_handle_t *)stream, NULL);
-    end_peer(p);
-}
-
 /* Stop reading while the console is slow. The workers then block on output, and the starter buffers nothing. */
 static void read_streams(struct starter *s)
 {
@@ -834,14 +833,52 @@ static void read_streams(struct starter *s)
     if (behind == s->paused)
         return;
     s->paused = behind;
-    for (int i = 0; i < s->n; i++) {
-        struct peer_stream *streams[] = { &s->peers[i].out, &s->peers[i].err };
-        for (int k = 0; k < 2; k++)
-            if (streams[k]->open && behind)
-                uv_read_stop((uv_stream_t *)&streams[k]->pipe);
-            else if (streams[k]->open)
-                uv_read_start((uv_stream_t *)&streams[k]->pipe, give_room, on_bytes);
+    links_pause(s->links, behind);
+}
+
+static const char *name_above(const struct peer *p)
+{
+    return p->above < 0 ? NULL : p->starter->peers[p->above].host->name;
+}
+
+/* Explain why the relay of a host did not start. */
+static void explain_start(struct peer *p, int exit_code, const char *error, struct finding *f)
+{
+    if (error == NULL && buf_append(&p->head, "", 1))
+        error = (const char *)p->head.data;
+    start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
+}
+
+/* If the tree is the default and another host has failed to start this one, let the starter start it. All hosts that have
+ * not begun follow, because their hosts would fail likewise. Return true if the host starts again. */
+static bool start_flat(struct peer *p)
+{
+    struct starter *s = p->starter;
+    struct finding f;
+    struct buf out = { 0 };
+    if (p->above < 0 || p->state != PEER_STARTING || p->trunk != NULL || s->exit_code >= 0 ||
+        cli_gives(s->facts->cli, OPT_SSH_FANOUT))
+        return false;
+    explain_start(p, link_exit_code(p->link), NULL, &f);
+    if (f.code != FINDING_HOST_HOP_FAILED)
+        return false;
+    if (!s->told_flat && !s->facts->cli->quiet &&
+        buf_printf(&out, "ddprun: %s; starting it from here\n", f.sentence)) {
+        text_disarm(out.data, out.len, '\n');
+        put(s, SINK_STDERR, &out);
     }
+    buf_free(&out);
+    s->told_flat = true;
+    --*starting_with(p);
+    p->state = PEER_WAITING;
+    p->is_shipping = false;
+    p->link = NULL;
+    p->head.len = p->out.rest.len = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->peers[i].state == PEER_WAITING)
+            s->peers[i].above = -1;
+    start_more(s);
+    return true;
 }
 
 /* Mark the host as ended after its remote shell has exited and both streams have closed. Report a failure. */
@@ -851,27 +888,26 @@ static void end_peer(struct peer *p)
     struct buf lines = { 0 };
     struct finding f;
     char words[32];
-    if (!p->has_exited || p->out.open || p->err.open || p->state == PEER_ENDED)
+    if (p->state == PEER_ENDED || start_flat(p))
         return;
     const bool ran = p->state == PEER_RUNNING;
-    const int exit_code = p->sends && !p->exited_early ? p->said_code : p->exit_code;
+    const int exit_code = p->sends && !p->exited_early ? p->said_code : link_exit_code(p->link);
     p->state = PEER_ENDED;
     s->n_ended++;
-    if (merge_finish(&p->err.merge, &lines))
+    if (merge_finish(&p->err, &lines))
         put_lines(s, SINK_STDERR, &lines);
     lines.len = 0;
-    if (ran && !p->sends && p == &s->peers[0] && merge_feed(&p->out.merge, buf_slice(&s->held), &lines))
+    if (ran && !p->sends && p == &s->peers[0] && merge_feed(&p->out, buf_slice(&s->held), &lines))
         put_lines(s, SINK_STDOUT, &lines);
     lines.len = 0;
-    if (ran && merge_finish(&p->out.merge, &lines))
+    if (ran && merge_finish(&p->out, &lines))
         put_lines(s, SINK_STDOUT, &lines);
     buf_free(&lines);
     if (!ran && s->exit_code < 0) {
-        buf_append(&p->head, "", 1);
-        start_explain(s->facts, p->host, p->exit_code, p->head.len > 1 ? (const char *)p->head.data : "", &f);
+        explain_start(p, link_exit_code(p->link), NULL, &f);
         fail(s, &f);
     } else if (ran && s->kill_ms == 0 && p->said_code != exit_code) {
-        snprintf(words, sizeof(words), "exit status %d", p->exit_code);
+        snprintf(words, sizeof(words), "exit status %d", link_exit_code(p->link));
         s->exit_code = -1; /* forget the code of a host that ended earlier as a consequence */
         finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
         fail(s, &f);
@@ -881,63 +917,99 @@ static void end_peer(struct peer *p)
     finish_if_done(s);
 }
 
-static void on_exit_of_shell(uv_process_t *process, int64_t status, int signal)
+/* Return true if host `p` is `above`, or starts below it. */
+static bool is_below(const struct peer *p, const struct peer *above)
 {
-    struct peer *p = process->data;
-    p->has_exited = true;
-    p->exited_early = !p->sends;
-    p->active_ms = clock_ms();
-    p->exit_code = signal != 0 ? 255 : (int)status;
-    close_handle((uv_handle_t *)process, NULL);
-    close_handle((uv_handle_t *)&p->in, NULL);
-    end_peer(p);
+    while (p != above && p->above >= 0)
+        p = &p->starter->peers[p->above];
+    return p == above;
 }
 
+/* Report a host whose branch has ended before the hosts that it started. These end after it. */
+static void end_branch(struct peer *p)
+{
+    struct starter *s = p->starter;
+    struct finding f;
+    char words[32];
+    bool early = false;
+    for (int i = 0; i < s->n; i++)
+        early = early || (s->peers[i].state != PEER_ENDED && is_below(&s->peers[i], p));
+    if (early && s->kill_ms == 0 && s->n_running == 0 && s->exit_code < 0) {
+        explain_start(p, link_exit_code(p->trunk), NULL, &f);
+        fail(s, &f);
+    } else if (early && s->kill_ms == 0) {
+        snprintf(words, sizeof(words), "exit status %d", link_exit_code(p->trunk));
+        s->exit_code = -1;
+        finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
+        fail(s, &f);
+    }
+    finish_if_done(s);
+}
+
+static void on_link_output(void *peer, struct link *link, bool is_err, struct slice bytes)
+{
+    struct peer *p = peer;
+    (void)link; /* stderr of a branch is printed like that of its relay */
+    p->active_ms = clock_ms();
+    take_bytes(p, is_err, bytes);
+}
+
+/* A branch that ends by itself returns 0, and the starter still reads its messages. Any other end is a loss, although the
+ * branch may still pass on how the job ends on its hosts. */
+static void on_link_exited(void *peer, struct link *link)
+{
+    struct peer *p = peer;
+    p->active_ms = clock_ms();
+    if (link == p->trunk && link_exit_code(link) != 0)
+        end_branch(p);
+    else if (link == p->link)
+        p->exited_early = !p->sends;
+}
+
+static void on_link_over(void *peer, struct link *link)
+{
+    struct peer *p = peer;
+    if (link == p->trunk)
+        end_branch(p);
+    else if (link == p->link)
+        end_peer(p);
+}
+
+/* End the start because a host has no link. */
+static void take_over(struct peer *p, struct finding *f)
+{
+    p->state = PEER_ENDED;
+    p->starter->n_ended++;
+    fail(p->starter, f);
+}
+
+/* Start the relay of a host, by a remote shell here or on the host above. */
 static void spawn_shell(struct peer *p)
 {
     struct starter *s = p->starter;
+    const int i = (int)(p - s->peers), slot = p->has_children ? SLOT_BRANCH(i) : SLOT_RELAY(i);
+    const bool ships = start_ships(s->facts, p->host);
+    const struct slice program = ships ? s->facts->ship : slice_str("");
+    int error = UV_ENOMEM;
     struct ddp_err err;
     struct finding f;
     char **argv;
-    uv_stdio_container_t stdio[3];
-    uv_pipe_t *pipes[3] = { &p->in, &p->out.pipe, &p->err.pipe };
     if (start_command(s->facts, p->host, &argv, &err) != DDP_OK) {
         finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", err.msg, NULL);
         fail(s, &f);
         return;
     }
-    for (int i = 0; i < 3; i++) {
-        uv_pipe_init(&s->loop, pipes[i], 0);
-        pipes[i]->data = p;
-        stdio[i].flags = UV_CREATE_PIPE | (i == 0 ? UV_READABLE_PIPE : UV_WRITABLE_PIPE);
-        stdio[i].data.stream = (uv_stream_t *)pipes[i];
-    }
-    /* Ctrl-C in the terminal must not signal the remote shell, so it runs in a new session. The starter passes the
-     * signal on as a message. */
-    const uv_process_options_t options = { .file = argv[0],
-                                           .args = argv,
-                                           .stdio = stdio,
-                                           .stdio_count = 3,
-                                           .exit_cb = on_exit_of_shell,
-                                           .flags = UV_PROCESS_DETACHED };
-    p->process.data = p;
     p->state = PEER_STARTING;
-    p->deadline_ms = clock_ms() + START_MS;
-    s->n_starting++;
-    const int rc = uv_spawn(&s->loop, &p->process, &options);
-    if (rc != 0) {
-        p->state = PEER_ENDED;
-        s->n_ended++;
-        p->has_exited = true;
-        for (int i = 0; i < 3; i++)
-            uv_close((uv_handle_t *)pipes[i], NULL);
-        start_explain(s->facts, p->host, -1, uv_strerror(rc), &f);
-        fail(s, &f);
-    } else {
-        p->out.open = uv_read_start((uv_stream_t *)&p->out.pipe, give_room, on_bytes) == 0;
-        p->err.open = uv_read_start((uv_stream_t *)&p->err.pipe, give_room, on_bytes) == 0;
-        if (start_ships(s->facts, p->host))
-            send_program(p);
+    p->is_shipping = ships;
+    p->deadline_ms = clock_ms() + START_MS + program.len / SHIP_BYTES_PER_MS;
+    ++*starting_with(p);
+    if (p->above < 0)
+        p->link = link_start(s->links, slot, p, argv, program, &error);
+    else
+        p->link = link_start_on(s->peers[p->above].trunk, slot, p, argv, program.len);
+    if (p->link == NULL) {
+        explain_start(p, -1, uv_strerror(error), &f);
+        take_over(p, &f);
     }
     start_free(argv);
 }
@@ -954,12 +1026,16 @@ static void send_listen(struct peer *first)
 
 static void start_more(struct starter *s)
 {
-    for (int i = 0; i < s->n && s->n_starting < AT_ONCE && s->exit_code < 0; i++)
-        if (s->peers[i].state == PEER_WAITING) {
-            spawn_shell(&s->peers[i]);
-            if (i == 0)
-                send_listen(&s->peers[0]);
-        }
+    for (int i = 0; i < s->n && s->exit_code < 0; i++) {
+        struct peer *p = &s->peers[i];
+        const struct link *branch = p->above < 0 ? NULL : s->peers[p->above].trunk;
+        if (p->state != PEER_WAITING || *starting_with(p) >= AT_ONCE ||
+            (p->above >= 0 && (branch == NULL || link_has_exited(branch))))
+            continue;
+        spawn_shell(p);
+        if (i == 0 && !p->has_children)
+            send_listen(p);
+    }
 }
 
 /* --- signals and time ----------------------------------------------------------------------------------------- */
@@ -970,6 +1046,7 @@ static void send_signal(struct starter *s, const char *number)
     bool runs = false;
     for (int i = 0; i < s->n; i++)
         runs = runs || (s->peers[i].state == PEER_RUNNING && !s->peers[i].sends);
+    send_to_branches(s, REMOTE_SIGNAL, number);
     for (int i = 0; i < s->n; i++)
         if (s->peers[i].state != PEER_ENDED && !(runs && s->peers[i].sends))
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
@@ -1020,24 +1097,6 @@ static void on_signals(uv_poll_t *poll, int status, int events)
             take_signal(s, (int)info.ssi_signo);
 }
 
-/* Close the streams of an exited remote shell if another process keeps them open, for example a master connection
- * of ssh. A paused host stays open, because unread bytes may remain. */
-static void drain_peer(struct peer *p, uint64_t now)
-{
-    struct peer_stream *streams[] = { &p->out, &p->err };
-    const bool is_late = p->starter->kill_ms != 0 && now >= p->starter->kill_ms;
-    if (p->starter->paused)
-        p->active_ms = now;
-    if (!p->has_exited || p->state == PEER_ENDED || (now < p->active_ms + DRAIN_MS && !is_late))
-        return;
-    for (int i = 0; i < 2; i++)
-        if (streams[i]->open) {
-            streams[i]->open = false;
-            uv_close((uv_handle_t *)&streams[i]->pipe, NULL);
-        }
-    end_peer(p);
-}
-
 static void check_deadlines(struct starter *s)
 {
     const uint64_t now = clock_ms();
@@ -1049,23 +1108,26 @@ static void check_deadlines(struct starter *s)
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
         struct finding f;
         char words[64], shell[START_SHELL_MAX];
-        if (asked && !p->has_exited && now >= p->deadline_ms && s->exit_code < 0) {
+        if (asked && !has_exited(p) && now >= p->deadline_ms && s->exit_code < 0) {
             snprintf(words, sizeof(words), "no answer%s within %d s",
                      p->state == PEER_PROBING ? " to the probe" : "",
                      (p->state == PEER_PROBING ? PROBED_MS : START_MS) / 1000);
-            finding_make(&f, FINDING_HOST_NOT_REACHED, p->host->name, "words", words, "shell",
-                         start_shell(s->facts->cli, p->host, shell), NULL);
+            finding_make(
+                &f, p->above < 0 || p->trunk != NULL ? FINDING_HOST_NOT_REACHED : FINDING_HOST_HOP_FAILED,
+                p->host->name, "words", words, "shell", start_shell(s->facts->cli, p->host, shell), "via",
+                p->above < 0 ? "" : name_above(p), NULL);
             fail(s, &f);
-            uv_process_kill(&p->process, SIGTERM);
+            link_kill(p->link, SIGTERM);
         }
-        if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !p->has_exited) {
+        if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !has_exited(p)) {
             log_error("%s: the remote shell has not ended and is killed; check this host for remaining "
                       "processes of the job",
                       p->host->name);
-            uv_process_kill(&p->process, SIGKILL);
+            for (struct peer *at = p; at != NULL; at = at->above < 0 ? NULL : &s->peers[at->above])
+                link_kill(at->trunk != NULL ? at->trunk : at->link, SIGKILL);
         }
-        drain_peer(p, now);
     }
+    links_drain(s->links, s->kill_ms != 0 && now >= s->kill_ms);
 }
 
 /* Print which hosts have not started yet, every TELL_MS. */
@@ -1127,6 +1189,7 @@ static void raise_fd_limit(int hosts)
 
 static bool open_starter(struct starter *s, int lifeline)
 {
+    static const struct link_hooks hooks = { on_link_output, on_link_exited, on_link_over };
     sigset_t watched;
     raise_fd_limit(s->n);
     sigemptyset(&watched);
@@ -1139,7 +1202,8 @@ static bool open_starter(struct starter *s, int lifeline)
     sigprocmask(SIG_UNBLOCK, &child, NULL);
     s->signals_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     s->lifeline_fd = lifeline;
-    if (s->signals_fd < 0 || uv_loop_init(&s->loop) != 0 ||
+    s->links = links_new(&s->loop, 2 * s->n, &hooks);
+    if (s->signals_fd < 0 || s->links == NULL || uv_loop_init(&s->loop) != 0 ||
         !wakeup_open(&s->written, &s->loop, on_written, s))
         return false;
     s->sinks = sinks_new(WRITER_BLOCK, ring, s);
@@ -1156,11 +1220,12 @@ static bool open_starter(struct starter *s, int lifeline)
 static void close_starter(struct starter *s)
 {
     uv_loop_close(&s->loop);
+    links_free(s->links);
     sinks_free(s->sinks);
     secret_free(s->secret);
     for (int i = 0; i < s->n; i++) {
-        merge_free(&s->peers[i].out.merge);
-        merge_free(&s->peers[i].err.merge);
+        merge_free(&s->peers[i].out);
+        merge_free(&s->peers[i].err);
         buf_free(&s->peers[i].head);
         collect_close(&s->peers[i].files);
         free(s->peers[i].reached);
@@ -1195,12 +1260,19 @@ int starter_run(void *arg, int lifeline)
         log_error("cannot start %d hosts: out of memory or descriptors", job->n);
         return EXIT_CODE_DDPRUN;
     }
+    int *above = malloc((size_t)s.n * sizeof(*above));
+    if (above != NULL)
+        start_tree(s.facts, job->hosts, s.n, above);
     for (int i = 0; i < s.n; i++) {
         s.peers[i].starter = &s;
+        s.peers[i].above = above != NULL ? above[i] : -1;
+        if (s.peers[i].above >= 0)
+            s.peers[s.peers[i].above].has_children = true;
         s.peers[i].said_code = -1;
         s.peers[i].host = &job->hosts[i];
         open_files_of(&s.peers[i], i);
     }
+    free(above);
     start_more(&s);
     finish_if_done(&s);
     uv_run(&s.loop, UV_RUN_DEFAULT);

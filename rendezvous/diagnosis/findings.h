@@ -401,6 +401,13 @@
       "reinstalled, remove its old key with 'ssh-keygen -R'",                                               \
       "n1 has a host key that ssh does not accept: Host key verification failed.",                          \
       "The file known_hosts has no key of this host, or has a different key.")                              \
+    X(HOST_HOP_FAILED, ERROR,                                                                               \
+      "${subject} was not reached from ${via}, which starts it: ${words}",                                  \
+      "start all hosts from here with --ssh_fanout=0; or give ${via} a key and known hosts: "               \
+      "--ssh='ssh -A' forwards your agent",                                                                 \
+      "n20 was not reached from n4, which starts it: ann@n20: Permission denied (publickey).",              \
+      "With --ssh_fanout a host starts other hosts by its own ssh. Typical causes: that host has no key, "  \
+      "no agent, or another file known_hosts.")                                                             \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
       "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \
       "install ddprun there at the same path, or add its directory to PATH in a file that "                 \

@@ -25,6 +25,9 @@ TestSuite(hosts, .timeout = 120);
 static const char script[] =
     "#!/bin/sh\n"
     "host=$1; shift\n"
+    "case $host in locked*) [ -z \"$HOPS\" ] || { echo 'Permission denied (publickey).' >&2; exit 255; } ;; "
+    "esac\n"
+    "HOPS=$HOPS/$host; export HOPS\n"
     "case $host in\n"
     "refused) echo 'ssh: connect to host refused port 22: Connection refused' >&2; exit 255 ;;\n"
     "key) echo 'ann@key: Permission denied (publickey).' >&2; exit 255 ;;\n"
@@ -442,6 +445,11 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
     cr_expect_eq(count(r.out, "ssh -p 2222 -T -o BatchMode=yes"), 2, "%s", r.out);
     cr_expect_eq(count(r.out, " ann@b "), 1, "%s", r.out);
     run_free(&r);
+    r = JOB("--hosts=n[0-69]", "--dry_run", "train.py");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "\nn5: ssh "), 4, "%s", r.out);
+    cr_expect_eq(count(r.out, ": ssh "), 54, "%s", r.out);
+    run_free(&r);
 }
 
 /* --- a program that is shipped ---------------------------------------------------------------------------------- */
@@ -681,8 +689,6 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
     run_free(&r);
 }
 
-/* --- log files of all hosts -------------------------------------------------------------------------------------- */
-
 /* Return the output of a shell command in the test's directory. */
 static char *in_dir(const char *command)
 {
@@ -691,6 +697,151 @@ static char *in_dir(const char *command)
     free(r.err);
     return r.out;
 }
+
+/* --- a tree ------------------------------------------------------------------------------------------------------ */
+
+/* HOPS has the hosts that have started a host. */
+HOSTS_TEST(seventy_hosts_start_as_a_tree)
+{
+    struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[n15:15] at /n15"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[n69:69] at /n5/n69"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+/* A default tree whose hosts have no keys falls back. A tree of the user does not. */
+HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
+{
+    struct run_result r =
+        JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "] at /"), 64, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[locked63:63] at /locked63"), 1, "%s", r.out);
+    cr_expect_eq(count(r.err, "; starting it from here"), 1, "%s", r.err);
+    run_free(&r);
+    r = JOB("--hosts=a,locked", "--ssh_fanout=1", shell, "true");
+    EXPECT(r, 125);
+    cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "locked was not reached from a, which starts it: Permission denied"),
+                       "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "HOST_HOP_FAILED"), "%s", r.err);
+    run_free(&r);
+}
+
+HOSTS_TEST(a_tree_passes_input_folds_lines_and_collects_files)
+{
+    char option[320];
+    static char text[3000001];
+    memset(text, 'x', sizeof(text) - 1);
+    for (size_t i = 99; i < sizeof(text) - 1; i += 100)
+        text[i] = '\n';
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_result r =
+        job_run((const char *const[]){ "--hosts=n[0-6]", "--ssh_fanout=2", "--ship", shell, "--fold", option,
+                                       "--collect_logs", "--tee=1", "sh", "-c",
+                                       "wc -c; seq 30000 | tail -1; echo at $HOPS", NULL },
+                &(struct run_options){ .stdin_text = text });
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[n0:0] 3000000"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "[n6:6] at /n0/n2/n6"), 1, "%s", r.out);
+    cr_expect_null(strchr(r.out, '\035'), "%s", r.out);
+    cr_expect_not_null(strstr(r.err, "log files of 7 hosts are in "), "%s", r.err);
+    char *found = in_dir("cat logs/latest/node6_n6/attempt_0/0/stdout.log");
+    cr_expect_str_eq(found, "0\n30000\nat /n0/n2/n6\n", "%s", found);
+    free(found);
+    run_free(&r);
+}
+
+/* Start a job on a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2 and n0. */
+static struct run_process *start_tree(const struct job_witness *w)
+{
+    struct run_process *p = JOB_START("--hosts=n[0-6]", "--ssh_fanout=2", shell, WORKER, w->hold, "catch:10",
+                                      "say:ready", "forever");
+    for (int i = 0; i < 7; i++) {
+        char line[32];
+        snprintf(line, sizeof(line), "[n%d:%d] ready\n", i, i);
+        cr_assert(run_until_output(p, line, PATIENCE_MS), "%s", run_output(p));
+    }
+    return p;
+}
+
+HOSTS_TEST(signals_reach_all_hosts_of_a_tree)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = start_tree(&w);
+    run_signal(p, SIGTSTP);
+    cr_expect(job_until_state(run_pid(p), 'T'));
+    run_signal(p, SIGCONT);
+    run_signal(p, SIGUSR1);
+    cr_expect(run_until_output(p, "[n6:6] caught 10\n", PATIENCE_MS), "%s", run_output(p));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    cr_expect(job_witness_alone(&w));
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+static bool is_ddprun(pid_t pid)
+{
+    char path[64], name[32] = "";
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file != NULL && fgets(name, sizeof(name), file) == NULL)
+        name[0] = '\0';
+    if (file != NULL)
+        fclose(file);
+    return strncmp(name, "ddprun", 6) == 0;
+}
+
+/* Store the processes of n0: its remote shell, its branch and its relay, and return true. */
+static bool find_processes_of_n0(struct run_process *p, pid_t of[3])
+{
+    const pid_t agent = procstat_child(run_pid(p), 0);
+    of[0] = agent > 0 ? procstat_child(agent, 0) : 0;
+    of[1] = of[0];
+    while (of[1] > 0 && !is_ddprun(of[1]))
+        of[1] = procstat_child(of[1], 0);
+    of[2] = of[1] > 0 ? procstat_child(of[1], 0) : 0;
+    return of[2] > 0;
+}
+
+HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
+{
+    for (int which = 0; which < 3; which++) {
+        struct job_witness w;
+        pid_t of[3];
+        job_witness_open(&w);
+        struct run_process *p = start_tree(&w);
+        if (!find_processes_of_n0(p, of))
+            cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+        kill(of[which], SIGKILL);
+        cr_expect(job_witness_alone(&w));
+        struct run_result r = run_wait(p);
+        EXPECT(r, 125);
+        cr_expect_eq(count(r.err, "finding  HOST_LOST"), 1, "%d: %s", which, r.err);
+        cr_expect_not_null(strstr(r.err, "n0 was lost"), "%d: %s", which, r.err);
+        run_free(&r);
+        job_witness_close(&w);
+    }
+}
+
+HOSTS_TEST(nothing_is_left_of_a_tree_when_the_starter_is_killed)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = start_tree(&w);
+    run_signal(p, SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    struct run_result r = run_wait(p);
+    run_free(&r);
+    job_witness_close(&w);
+}
+
+/* --- log files of all hosts -------------------------------------------------------------------------------------- */
 
 HOSTS_TEST(collected_log_files_are_those_of_the_nodes)
 {

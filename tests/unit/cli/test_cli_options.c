@@ -29,6 +29,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_LOCAL_RANKS_FILTER] = "0,2-5",
     [OPT_SIGNALS] = "SIGUSR1",
     [OPT_STDIN] = "2-3",
+    [OPT_SSH_FANOUT] = "7",
     [OPT_MAX_RESTARTS] = "4",
     [OPT_RESTART_BACKOFF] = "250ms",
     [OPT_RESTART_BACKOFF_MAX] = "5m",
@@ -122,6 +123,8 @@ static bool is_nodes_option_set(enum cli_option option)
     case OPT_REMOTE_SHELL:
     case OPT_SSH:
         return strcmp(cli.remote_shell, "ssh -p 2222") == 0;
+    case OPT_SSH_FANOUT:
+        return cli.ssh_fanout == 7;
     case OPT_SHIP:
         return cli.ship;
     case OPT_RELAY:

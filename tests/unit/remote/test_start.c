@@ -3,6 +3,7 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- messages ------------------------------------------------------------------------------------------------ */
@@ -153,6 +154,42 @@ Test(remote_command, another_remote_shell_gets_no_options_and_this_host_none_at_
     cli_free(&cli);
 }
 
+/* Print the host above each of `n` hosts n0, n1, ...; host 5 is this host. */
+static const char *tree_of(struct cli *cli, int n)
+{
+    static char text[1024];
+    struct start_facts facts = { .cli = cli, .host = "n5" };
+    struct host_spec hosts[100] = { 0 };
+    int above[100];
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < n; i++)
+        snprintf(hosts[i].name, sizeof(hosts[i].name), "n%d", i);
+    start_tree(&facts, hosts, n, above);
+    for (int i = 0; i < n; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d", i > 0 ? " " : "", above[i]);
+    return text;
+}
+
+Test(remote_command, hosts_start_as_a_tree_from_a_number_on)
+{
+    struct cli cli;
+    facts_of(&cli);
+    cr_expect_null(strstr(tree_of(&cli, 63), "0"), "%s", tree_of(&cli, 63));
+    cr_expect_not_null(strstr(tree_of(&cli, 64), "-1 0 1 2 3"), "%s", tree_of(&cli, 64));
+    cli.remote_shell = "srun";
+    cr_expect_null(strstr(tree_of(&cli, 64), "0"), "%s", tree_of(&cli, 64));
+    cli.remote_shell = "ssh";
+    cli.origin[OPT_SSH_FANOUT] = FROM_COMMAND_LINE;
+    cli.ssh_fanout = 0;
+    cr_expect_null(strstr(tree_of(&cli, 64), "0"), "%s", tree_of(&cli, 64));
+    cli.ssh_fanout = 2;
+    cr_expect_str_eq(tree_of(&cli, 9), "-1 -1 0 1 0 -1 2 3 4");
+    cli.ssh_fanout = 1;
+    cr_expect_str_eq(tree_of(&cli, 4), "-1 0 1 2");
+    cli_free(&cli);
+}
+
 /* srun starts no login shell on the host, and accepts no users. */
 Test(remote_command, srun_gets_a_step_on_the_host)
 {
@@ -297,7 +334,7 @@ static struct finding explained(int exit_code, const char *words)
     const struct start_facts facts = { .cli = &cli, .program = "/bin/ddprun" };
     const struct host_spec host = { .name = "n1" };
     struct finding f;
-    start_explain(&facts, &host, exit_code, words, &f);
+    start_explain(&facts, &host, NULL, exit_code, words, &f);
     return f;
 }
 

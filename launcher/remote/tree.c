@@ -1,0 +1,788 @@
+/* tree.c -- see remote.h: processes of remote shells, and the tree in which they start.
+ *
+ * The first part runs on a host that starts other hosts. It passes bytes on and decides nothing, so the starter handles all
+ * hosts alike. The second part is the starter's: a link is a remote shell here, or one that a branch carries. */
+#include "remote/remote.h"
+
+#include "base/clock.h"
+#include "base/exit_codes.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <uv.h>
+
+/* DRAIN_MS: how long the streams of an exited process may stay open without a byte, because another process holds them, for
+ * example a master connection of ssh. END_MS: from the end of a branch's stdin until its processes are killed; longer than a
+ * relay needs. */
+enum {
+    DRAIN_MS = 2000,
+    END_MS = 15000,
+    TURN_MS = 250,
+    OUT_MAX = 1 << 18,
+    TO_MAX = 64 << 20,
+    SLOT_BYTES = 2,
+    EXIT_NOT_REACHED = 255
+};
+
+/* --- messages ----------------------------------------------------------------------------------------------- */
+
+/* Append a message that begins with a slot. */
+static bool put_slot(struct buf *out, enum remote_message kind, int slot, struct slice body)
+{
+    const uint8_t head[SLOT_BYTES] = { (uint8_t)(slot >> 8), (uint8_t)slot };
+    struct buf whole = { 0 };
+    const bool ok = buf_append(&whole, head, sizeof(head)) &&
+                    (body.len == 0 || buf_append(&whole, body.data, body.len)) &&
+                    remote_put(out, kind, buf_slice(&whole));
+    buf_free(&whole);
+    return ok;
+}
+
+/* Parse the slot of a message, and remove it from `body`. Return -1 if it is missing. */
+static int take_slot(struct slice *body)
+{
+    const uint8_t *at = body->data;
+    if (body->len < SLOT_BYTES)
+        return -1;
+    *body = slice_of(at + SLOT_BYTES, body->len - SLOT_BYTES);
+    return at[0] << 8 | at[1];
+}
+
+static long slice_number(struct slice text)
+{
+    char digits[16];
+    snprintf(digits, sizeof(digits), "%.*s", (int)text.len, (const char *)text.data);
+    return strtol(digits, NULL, 10);
+}
+
+/* --- a branch ------------------------------------------------------------------------------------------------ */
+
+/* A process of a branch. */
+struct carried {
+    int slot;
+    pid_t pid;            /* 0 = has ended */
+    int ends[3];          /* this side of its stdin, stdout and stderr; -1 = closed */
+    struct slice program; /* --ship: what is left to be written before `to`; mapped at `mapped` */
+    struct slice mapped;
+    struct buf to; /* for its stdin */
+    bool in_ends;  /* close its stdin when it has read `to` */
+    int status;    /* exit status */
+    uint64_t exited_ms;
+    bool is_over; /* the starter knows that it has ended */
+};
+
+struct branch {
+    struct buf *in, out;
+    struct carried *list;
+    int n;
+    int signals;
+    uint64_t silent_ms, heard_ms;
+    uint64_t end_ms; /* when the branch began to end; 0 = not yet */
+    bool rests;      /* Ctrl-Z has stopped the starter */
+    bool is_broken;  /* stdout has no reader */
+};
+
+static void carried_close(struct carried *c, int end)
+{
+    if (c->ends[end] >= 0)
+        close(c->ends[end]);
+    c->ends[end] = -1;
+}
+
+/* Begin to end: close the stdin of all processes. The relays then end the job on their hosts. */
+static void branch_end(struct branch *b)
+{
+    if (b->end_ms != 0)
+        return;
+    b->end_ms = clock_ms();
+    for (int i = 0; i < b->n; i++)
+        carried_close(&b->list[i], 0);
+}
+
+static struct carried *branch_find(const struct branch *b, int slot)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->list[i].slot == slot && !b->list[i].is_over)
+            return &b->list[i];
+    return NULL;
+}
+
+/* Replace the forked child by a remote shell, or without words by a relay of this host. */
+static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
+{
+    static char *relay[] = { "ddprun", "--relay", NULL };
+    sigset_t none;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    setsid();
+    if (getppid() != branch || dup2(pipes[0][0], 0) < 0 || dup2(pipes[1][1], 1) < 0 ||
+        dup2(pipes[2][1], 2) < 0)
+        _exit(EXIT_NOT_REACHED);
+    if (argv[0] == NULL)
+        execv("/proc/self/exe", relay);
+    else
+        execvp(argv[0], argv);
+    fprintf(stderr, "ddprun: cannot run %s: %s\n", argv[0] != NULL ? argv[0] : "ddprun", strerror(errno));
+    fflush(stderr);
+    _exit(EXIT_NOT_REACHED);
+}
+
+/* Map this program, which has `size` bytes, for --ship. */
+static bool map_own_program(struct carried *c, size_t size)
+{
+    struct stat st;
+    const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    void *bytes = fd >= 0 && fstat(fd, &st) == 0 && (size_t)st.st_size == size
+                      ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0)
+                      : MAP_FAILED;
+    if (fd >= 0)
+        close(fd);
+    if (bytes == MAP_FAILED)
+        return false;
+    c->program = c->mapped = slice_of(bytes, size);
+    return true;
+}
+
+static void fork_carried(struct carried *c, char **argv)
+{
+    int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
+    const pid_t branch = getpid();
+    bool ok = true;
+    for (int i = 0; i < 3; i++)
+        ok = ok && pipe2(pipes[i], O_CLOEXEC) == 0;
+    c->pid = ok ? fork() : -1;
+    if (c->pid == 0)
+        exec_carried(branch, argv, pipes);
+    for (int i = 0; i < 3; i++) {
+        const int own = i == 0;
+        if (pipes[i][!own] >= 0)
+            close(pipes[i][!own]);
+        c->ends[i] = pipes[i][own];
+        if (c->ends[i] >= 0)
+            fcntl(c->ends[i], F_SETFL, O_NONBLOCK);
+    }
+}
+
+/* Answer that a process could not be created. */
+static void report_no_fork(struct branch *b, struct carried *c, int error)
+{
+    char text[128], status[8];
+    snprintf(text, sizeof(text), "ddprun: fork: %s\n", strerror(error));
+    snprintf(status, sizeof(status), "%d", EXIT_NOT_REACHED);
+    put_slot(&b->out, REMOTE_ERR, c->slot, slice_str(text));
+    put_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
+    for (int i = 0; i < 3; i++)
+        carried_close(c, i);
+    c->pid = 0;
+    c->is_over = true;
+}
+
+static void branch_OPEN(struct branch *b, int slot, struct slice body)
+{
+    char *at = (char *)(uintptr_t)body.data, *end = at + body.len;
+    int words = 0;
+    if (body.len == 0 || end[-1] != '\0' || branch_find(b, slot) != NULL)
+        return;
+    for (const char *p = at; p < end; p += strlen(p) + 1)
+        words++;
+    struct carried *grown = realloc(b->list, (size_t)(b->n + 1) * sizeof(*grown));
+    char **argv = calloc((size_t)words + 1, sizeof(*argv));
+    b->list = grown != NULL ? grown : b->list;
+    if (grown != NULL && argv != NULL) {
+        struct carried *c = &b->list[b->n++];
+        *c = (struct carried){ .slot = slot, .ends = { -1, -1, -1 } };
+        const size_t ship = strtoul(at, NULL, 10);
+        at += strlen(at) + 1;
+        for (int i = 0; at < end; at += strlen(at) + 1)
+            argv[i++] = at;
+        if (ship == 0 || map_own_program(c, ship))
+            fork_carried(c, argv);
+        if (c->pid <= 0)
+            report_no_fork(b, c, errno);
+    }
+    free(argv);
+}
+
+static void branch_PASS(struct branch *b, int slot, struct slice body)
+{
+    struct carried *c = branch_find(b, slot);
+    if (c == NULL || c->ends[0] < 0 || c->in_ends)
+        return;
+    if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
+        kill(c->pid, SIGKILL); /* a host that reads nothing */
+}
+
+static void branch_CLOSE(struct branch *b, int slot, struct slice body)
+{
+    struct carried *c = branch_find(b, slot);
+    (void)body;
+    if (c != NULL)
+        c->in_ends = true;
+}
+
+static void branch_KILL(struct branch *b, int slot, struct slice body)
+{
+    const struct carried *c = branch_find(b, slot);
+    if (c != NULL && c->pid > 0)
+        kill(c->pid, (int)slice_number(body));
+}
+
+static void branch_take(struct branch *b, enum remote_message kind, struct slice body)
+{
+    static void (*const take[REMOTE_MESSAGE_KINDS])(struct branch *, int, struct slice) = {
+        [REMOTE_OPEN] = branch_OPEN,
+        [REMOTE_PASS] = branch_PASS,
+        [REMOTE_CLOSE] = branch_CLOSE,
+        [REMOTE_KILL] = branch_KILL,
+    };
+    b->heard_ms = clock_ms();
+    if (kind == REMOTE_BRANCH) {
+        b->silent_ms = (uint64_t)slice_number(body);
+    } else if (kind == REMOTE_SIGNAL) {
+        const long number = slice_number(body);
+        if (number == SIGTSTP || number == SIGCONT)
+            b->rests = number == SIGTSTP;
+    } else if (take[kind] != NULL) {
+        const int slot = take_slot(&body);
+        take[kind](b, slot, body);
+    }
+}
+
+static void branch_take_all(struct branch *b)
+{
+    enum remote_message kind;
+    struct slice body;
+    size_t size, done = 0;
+    int got;
+    while ((got = remote_take(slice_of(b->in->data + done, b->in->len - done), &kind, &body, &size)) == 1) {
+        branch_take(b, kind, body);
+        done += size;
+    }
+    buf_consume(b->in, done);
+    if (got < 0)
+        branch_end(b);
+}
+
+static void branch_read(struct branch *b)
+{
+    char bytes[65536];
+    const ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0 || !buf_append(b->in, bytes, (size_t)n))
+        branch_end(b);
+    else
+        branch_take_all(b);
+}
+
+static void carried_write(struct carried *c)
+{
+    const bool ships = c->program.len > 0;
+    const struct slice from = ships ? c->program : buf_slice(&c->to);
+    const ssize_t n = from.len > 0 ? write(c->ends[0], from.data, from.len) : 0;
+    if (n > 0 && ships)
+        c->program = slice_of((const char *)from.data + n, from.len - (size_t)n);
+    else if (n > 0)
+        buf_consume(&c->to, (size_t)n);
+    if ((n < 0 && errno != EAGAIN && errno != EINTR) || (c->in_ends && c->to.len == 0 && c->program.len == 0))
+        carried_close(c, 0);
+}
+
+/* Pass output of a process on. */
+static void carried_read(struct branch *b, struct carried *c, int end)
+{
+    char bytes[REMOTE_PIECE_MAX];
+    const ssize_t n = read(c->ends[end], bytes, sizeof(bytes));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0)
+        carried_close(c, end);
+    else if (!put_slot(&b->out, end == 1 ? REMOTE_OUT : REMOTE_ERR, c->slot, slice_of(bytes, (size_t)n)))
+        branch_end(b);
+    c->exited_ms = c->pid == 0 ? clock_ms() : 0;
+}
+
+/* Report the end of a process whose output is read, and close streams that another process holds open. */
+static void carried_check(struct branch *b, struct carried *c)
+{
+    char status[8];
+    int code;
+    if (c->pid > 0 && waitpid(c->pid, &code, WNOHANG) == c->pid) {
+        c->pid = 0;
+        c->exited_ms = clock_ms();
+        c->status = WIFEXITED(code) ? WEXITSTATUS(code) : EXIT_NOT_REACHED;
+        carried_close(c, 0);
+    }
+    if (c->is_over || c->pid > 0)
+        return;
+    if (clock_ms() >= c->exited_ms + DRAIN_MS && b->out.len < OUT_MAX)
+        carried_close(c, 1), carried_close(c, 2);
+    if (c->ends[1] >= 0 || c->ends[2] >= 0)
+        return;
+    snprintf(status, sizeof(status), "%d", c->status);
+    c->is_over = put_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
+    buf_free(&c->to);
+    if (c->mapped.len > 0)
+        munmap((void *)(uintptr_t)c->mapped.data, c->mapped.len);
+    c->mapped = c->program = slice_of(NULL, 0);
+}
+
+static void branch_write(struct branch *b)
+{
+    const ssize_t n = write(STDOUT_FILENO, b->out.data, b->out.len);
+    if (n > 0)
+        buf_consume(&b->out, (size_t)n);
+    if (n >= 0 || errno == EAGAIN || errno == EINTR)
+        return;
+    b->is_broken = true;
+    branch_end(b);
+}
+
+static void branch_read_signals(struct branch *b)
+{
+    struct signalfd_siginfo info;
+    while (read(b->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        if (info.ssi_signo != SIGCHLD)
+            branch_end(b);
+}
+
+/* The descriptors of a turn: three of the branch, then three of each process. */
+enum { TURN_STDIN, TURN_SIGNALS, TURN_STDOUT, TURN_CARRIED };
+
+static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)
+{
+    fds[TURN_STDIN] = (struct pollfd){ .fd = b->end_ms == 0 ? STDIN_FILENO : -1, .events = POLLIN };
+    fds[TURN_SIGNALS] = (struct pollfd){ .fd = b->signals, .events = POLLIN };
+    fds[TURN_STDOUT] = (struct pollfd){ .fd = b->out.len > 0 ? STDOUT_FILENO : -1, .events = POLLOUT };
+    for (int i = 0; i < b->n; i++) {
+        const struct carried *c = &b->list[i];
+        struct pollfd *of = fds + TURN_CARRIED + (ptrdiff_t)3 * i;
+        const bool writes = c->to.len > 0 || c->program.len > 0 || c->in_ends;
+        of[0] = (struct pollfd){ .fd = writes ? c->ends[0] : -1, .events = POLLOUT };
+        for (int end = 1; end < 3; end++)
+            of[end] = (struct pollfd){ .fd = b->out.len < OUT_MAX ? c->ends[end] : -1, .events = POLLIN };
+    }
+    return (nfds_t)(TURN_CARRIED + 3 * b->n);
+}
+
+static void branch_turn(struct branch *b, struct pollfd *fds)
+{
+    const int n = b->n; /* a message may add a process, which has no descriptors in `fds` */
+    poll(fds, branch_watch(b, fds), TURN_MS);
+    if (fds[TURN_SIGNALS].revents != 0)
+        branch_read_signals(b);
+    for (int i = 0; i < n; i++) {
+        struct carried *c = &b->list[i];
+        const struct pollfd *of = fds + TURN_CARRIED + (ptrdiff_t)3 * i;
+        if (of[0].revents != 0 && c->ends[0] >= 0)
+            carried_write(c);
+        for (int end = 1; end < 3; end++)
+            if (of[end].revents != 0 && c->ends[end] >= 0)
+                carried_read(b, c, end);
+        carried_check(b, c);
+    }
+    if (fds[TURN_STDIN].revents != 0)
+        branch_read(b);
+    if (b->out.len > 0 && !b->is_broken)
+        branch_write(b);
+    if (!b->rests && clock_ms() > b->heard_ms + b->silent_ms)
+        branch_end(b);
+}
+
+/* Return true if the branch is ending and nothing is left to do. */
+static bool branch_is_done(const struct branch *b)
+{
+    const uint64_t now = clock_ms();
+    bool lives = false;
+    if (b->end_ms == 0)
+        return false;
+    for (int i = 0; i < b->n; i++) {
+        lives = lives || !b->list[i].is_over;
+        if (b->list[i].pid > 0 && now >= b->end_ms + END_MS)
+            kill(b->list[i].pid, SIGKILL);
+    }
+    return (!lives && (b->out.len == 0 || b->is_broken)) || now >= b->end_ms + END_MS + DRAIN_MS;
+}
+
+int branch_run(int signals, uint64_t silent_ms, struct buf *in)
+{
+    struct branch b = { .in = in, .signals = signals, .silent_ms = silent_ms, .heard_ms = clock_ms() };
+    struct pollfd *fds = NULL;
+    fcntl(STDOUT_FILENO, F_SETFL, O_NONBLOCK);
+    branch_take_all(&b);
+    while (!branch_is_done(&b)) {
+        struct pollfd *grown = realloc(fds, (size_t)(TURN_CARRIED + 3 * b.n) * sizeof(*fds));
+        if (grown == NULL)
+            break;
+        fds = grown;
+        branch_turn(&b, fds);
+    }
+    for (int i = 0; i < b.n; i++)
+        buf_free(&b.list[i].to);
+    free(fds);
+    free(b.list);
+    buf_free(&b.out);
+    return EXIT_CODE_OK;
+}
+
+/* --- links of the starter -------------------------------------------------------------------------------------- */
+
+struct link {
+    struct links *all;
+    struct link *next;
+    void *peer;
+    struct link *via; /* the branch that carries this process; NULL = a process of the starter */
+    int slot;
+    bool is_branch;
+    bool is_closed, has_exited, is_over;
+    int exit_code;
+    struct buf in; /* of a branch: bytes that are no complete message yet */
+    /* only without `via`: */
+    uint64_t active_ms; /* when the streams had their last byte, or the process exited */
+    uv_process_t process;
+    uv_pipe_t pipes[3];
+    bool open[3]; /* stdout, stderr */
+};
+
+struct links {
+    uv_loop_t *loop;
+    const struct link_hooks *hooks;
+    struct link *first; /* all, newest first */
+    struct link **slots;
+    int n;
+    bool paused;
+};
+
+struct links *links_new(struct uv_loop_s *loop, int slots, const struct link_hooks *hooks)
+{
+    struct links *all = calloc(1, sizeof(*all));
+    if (all != NULL)
+        *all = (struct links){ .loop = loop, .hooks = hooks, .n = slots };
+    if (all != NULL && (all->slots = calloc((size_t)slots, sizeof(*all->slots))) == NULL) {
+        free(all);
+        return NULL;
+    }
+    return all;
+}
+
+void links_free(struct links *all)
+{
+    if (all == NULL)
+        return;
+    for (struct link *l = all->first, *next; l != NULL; l = next) {
+        next = l->next;
+        buf_free(&l->in);
+        free(l);
+    }
+    free(all->slots);
+    free(all);
+}
+
+static struct link *link_new(struct links *all, int slot, void *peer)
+{
+    struct link *l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return NULL;
+    *l = (struct link){ .all = all, .next = all->first, .peer = peer, .slot = slot };
+    all->first = all->slots[slot] = l;
+    return l;
+}
+
+bool link_has_exited(const struct link *l)
+{
+    return l->has_exited;
+}
+
+int link_exit_code(const struct link *l)
+{
+    return l->exit_code;
+}
+
+/* End a link, and then the links that it carries, whose processes end without a reader. */
+static void link_finish(struct link *l)
+{
+    struct links *all = l->all;
+    if (l->is_over || !l->has_exited || l->open[1] || l->open[2])
+        return;
+    l->is_over = true;
+    all->hooks->over(l->peer, l);
+    for (struct link *of = all->first; of != NULL && l->is_branch; of = of->next)
+        if (of->via == l && !of->is_over) {
+            of->has_exited = true;
+            of->exit_code = EXIT_NOT_REACHED;
+            all->hooks->exited(of->peer, of);
+            link_finish(of);
+        }
+}
+
+/* Take bytes of a branch: output of the processes that it carries. */
+static void link_take(struct link *branch, struct slice bytes)
+{
+    struct links *all = branch->all;
+    enum remote_message kind;
+    struct slice body;
+    size_t size, done = 0;
+    int got = buf_append(&branch->in, bytes.data, bytes.len) ? 1 : -1;
+    while (got == 1 && (got = remote_take(slice_of(branch->in.data + done, branch->in.len - done), &kind,
+                                          &body, &size)) == 1) {
+        const int slot = take_slot(&body);
+        struct link *l = slot >= 0 && slot < all->n ? all->slots[slot] : NULL;
+        done += size;
+        if (l == NULL || l->via != branch || l->is_over)
+            continue;
+        if (kind == REMOTE_EXIT) {
+            l->exit_code = (int)slice_number(body);
+            l->has_exited = true;
+            all->hooks->exited(l->peer, l);
+            link_finish(l);
+        } else if (l->is_branch && kind == REMOTE_OUT) {
+            link_take(l, body);
+        } else {
+            all->hooks->bytes(l->peer, l, kind == REMOTE_ERR, body);
+        }
+    }
+    buf_consume(&branch->in, done);
+    if (got < 0)
+        link_kill(branch, SIGKILL);
+}
+
+static void on_link_room(uv_handle_t *handle, size_t size, uv_buf_t *bytes)
+{
+    (void)handle;
+    *bytes = uv_buf_init(malloc(size), (unsigned)size);
+}
+
+static void on_link_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
+{
+    struct link *l = stream->data;
+    const int end = stream == (uv_stream_t *)&l->pipes[1] ? 1 : 2;
+    l->active_ms = clock_ms();
+    if (n > 0 && l->is_branch && end == 1)
+        link_take(l, slice_of(bytes->base, (size_t)n));
+    else if (n > 0)
+        l->all->hooks->bytes(l->peer, l, end == 2, slice_of(bytes->base, (size_t)n));
+    free(bytes->base);
+    if (n >= 0)
+        return;
+    l->open[end] = false;
+    uv_close((uv_handle_t *)stream, NULL);
+    link_finish(l);
+}
+
+static void close_once(uv_handle_t *handle)
+{
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void on_link_exit(uv_process_t *process, int64_t status, int signal)
+{
+    struct link *l = process->data;
+    l->has_exited = true;
+    l->active_ms = clock_ms();
+    l->exit_code = signal != 0 ? EXIT_NOT_REACHED : (int)status;
+    close_once((uv_handle_t *)process);
+    close_once((uv_handle_t *)&l->pipes[0]);
+    l->all->hooks->exited(l->peer, l);
+    link_finish(l);
+}
+
+struct link_write {
+    uv_write_t request;
+    struct buf bytes;
+};
+
+static void on_link_sent(uv_write_t *request, int status)
+{
+    struct link_write *w = request->data;
+    (void)status; /* if the pipe is broken, the remote shell's exit follows */
+    buf_free(&w->bytes);
+    free(w);
+}
+
+/* Write to the stdin of a process of the starter. `w` is freed later. */
+static void link_write(struct link *l, struct link_write *w, struct slice bytes)
+{
+    const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
+    w->request.data = w;
+    if (uv_write(&w->request, (uv_stream_t *)&l->pipes[0], &out, 1, on_link_sent) != 0)
+        on_link_sent(&w->request, UV_EPIPE);
+}
+
+void link_send(struct link *l, struct slice bytes)
+{
+    struct link_write *w;
+    struct buf out = { 0 };
+    if (l->has_exited || l->is_closed)
+        return;
+    if (l->via == NULL) {
+        w = calloc(1, sizeof(*w));
+        if (w != NULL && buf_append(&w->bytes, bytes.data, bytes.len))
+            link_write(l, w, buf_slice(&w->bytes));
+        else
+            free(w);
+        return;
+    }
+    while (bytes.len > 0) {
+        const size_t n = bytes.len < REMOTE_PIECE_MAX ? bytes.len : REMOTE_PIECE_MAX;
+        put_slot(&out, REMOTE_PASS, l->slot, slice_of(bytes.data, n));
+        bytes = slice_of((const char *)bytes.data + n, bytes.len - n);
+    }
+    link_send(l->via, buf_slice(&out));
+    buf_free(&out);
+}
+
+/* Send a message to the branch that carries the link. */
+static void link_order(const struct link *l, enum remote_message kind, struct slice body)
+{
+    struct buf out = { 0 };
+    if (put_slot(&out, kind, l->slot, body))
+        link_send(l->via, buf_slice(&out));
+    buf_free(&out);
+}
+
+struct link *link_start(struct links *all, int slot, void *peer, char **argv, struct slice program,
+                        int *error)
+{
+    struct link *l = link_new(all, slot, peer);
+    uv_stdio_container_t stdio[3];
+    *error = UV_ENOMEM;
+    if (l == NULL)
+        return NULL;
+    for (int i = 0; i < 3; i++) {
+        uv_pipe_init(all->loop, &l->pipes[i], 0);
+        l->pipes[i].data = l;
+        stdio[i].flags = UV_CREATE_PIPE | (i == 0 ? UV_READABLE_PIPE : UV_WRITABLE_PIPE);
+        stdio[i].data.stream = (uv_stream_t *)&l->pipes[i];
+    }
+    /* Ctrl-C in the terminal must not signal the remote shell, so it runs in a new session. The starter passes the
+     * signal on as a message. */
+    const uv_process_options_t options = { .file = argv[0],
+                                           .args = argv,
+                                           .stdio = stdio,
+                                           .stdio_count = 3,
+                                           .exit_cb = on_link_exit,
+                                           .flags = UV_PROCESS_DETACHED };
+    l->process.data = l;
+    *error = uv_spawn(all->loop, &l->process, &options);
+    if (*error != 0) {
+        l->has_exited = l->is_over = true;
+        for (int i = 0; i < 3; i++)
+            uv_close((uv_handle_t *)&l->pipes[i], NULL);
+        return NULL;
+    }
+    for (int i = 1; i < 3; i++)
+        l->open[i] = uv_read_start((uv_stream_t *)&l->pipes[i], on_link_room, on_link_bytes) == 0;
+    struct link_write *w = program.len > 0 ? calloc(1, sizeof(*w)) : NULL;
+    if (w != NULL) /* all hosts get the same bytes, which are not copied */
+        link_write(l, w, program);
+    return l;
+}
+
+struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship)
+{
+    struct link *l = link_new(branch->all, slot, peer);
+    struct buf body = { 0 };
+    bool ok = l != NULL && buf_printf(&body, "%zu%c", ship, 0);
+    for (; ok && argv != NULL && *argv != NULL; argv++)
+        ok = buf_append(&body, *argv, strlen(*argv) + 1);
+    if (l != NULL) {
+        l->via = branch;
+        l->has_exited = l->is_over = !ok || branch->has_exited;
+        if (ok)
+            link_order(l, REMOTE_OPEN, buf_slice(&body));
+    }
+    buf_free(&body);
+    return l != NULL && !l->is_over ? l : NULL;
+}
+
+void link_carry(struct link *l, uint64_t silent_ms)
+{
+    struct buf out = { 0 };
+    char text[16];
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)silent_ms);
+    l->is_branch = true;
+    if (remote_put(&out, REMOTE_BRANCH, slice_str(text)))
+        link_send(l, buf_slice(&out));
+    buf_free(&out);
+}
+
+void link_close(struct link *l)
+{
+    if (l->is_closed || l->has_exited)
+        return;
+    if (l->via != NULL)
+        link_order(l, REMOTE_CLOSE, slice_str(""));
+    else
+        close_once((uv_handle_t *)&l->pipes[0]);
+    l->is_closed = true;
+}
+
+void link_kill(struct link *l, int signal)
+{
+    char text[8];
+    snprintf(text, sizeof(text), "%d", signal);
+    if (l->has_exited)
+        return;
+    if (l->via != NULL)
+        link_order(l, REMOTE_KILL, slice_str(text));
+    else
+        uv_process_kill(&l->process, signal);
+}
+
+void links_pause(struct links *all, bool paused)
+{
+    if (paused == all->paused)
+        return;
+    all->paused = paused;
+    for (struct link *l = all->first; l != NULL; l = l->next)
+        for (int i = 1; i < 3 && l->via == NULL; i++)
+            if (l->open[i] && paused)
+                uv_read_stop((uv_stream_t *)&l->pipes[i]);
+            else if (l->open[i])
+                uv_read_start((uv_stream_t *)&l->pipes[i], on_link_room, on_link_bytes);
+}
+
+void links_drain(struct links *all, bool is_late)
+{
+    const uint64_t now = clock_ms();
+    for (struct link *l = all->first; l != NULL; l = l->next) {
+        if (all->paused)
+            l->active_ms = now; /* unread bytes may remain */
+        if (l->via != NULL || !l->has_exited || l->is_over || (now < l->active_ms + DRAIN_MS && !is_late))
+            continue;
+        for (int i = 1; i < 3; i++)
+            if (l->open[i]) {
+                l->open[i] = false;
+                uv_close((uv_handle_t *)&l->pipes[i], NULL);
+            }
+        link_finish(l);
+    }
+}
+
+bool links_close(struct links *all, bool is_late)
+{
+    bool over = true;
+    for (struct link *l = all->first; l != NULL; l = l->next) {
+        if (!l->is_over)
+            link_close(l);
+        if (!l->is_over && l->via == NULL && is_late)
+            link_kill(l, SIGKILL);
+        over = over && l->is_over;
+    }
+    return over;
+}

@@ -58,6 +58,7 @@ struct relay {
     pid_t child;   /* pid of the host's ddprun, then of the sender of its log files; 0 = not running */
     char *collect; /* log directory of the job, with --collect_logs; else NULL */
     char job_token[REMOTE_TOKEN_MAX]; /* for the answers FILES and ROOM */
+    bool had_job;                     /* the host's ddprun was started */
     bool sends;                       /* the child is the sender */
     bool told_to_end;                 /* the starter has sent END */
     int job_code;                     /* exit code of the job, while its log files are sent */
@@ -326,6 +327,7 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     snprintf(line, sizeof(line), "%.64s\n", secret);
     if (secret[0] != '\0' && write(ends[1], line, strlen(line)) != (ssize_t)strlen(line))
         not_ready(r, "cannot write the secret to ddprun's stdin", strerror(errno));
+    r->had_job = r->child > 0;
     r->input_ended = !input;
 }
 
@@ -659,7 +661,7 @@ static void reap(struct relay *r)
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN; /* as of a lost node */
     r->child = 0;
     if (r->sends || r->collect == NULL) {
         r->exit_code = r->sends ? r->job_code : code;
@@ -736,7 +738,7 @@ int relay_run(void)
     const bool is_branch = r.exit_code < 0;
     const int exit_code = is_branch ? branch_run(r.signals, r.branch_ms, &r.in) : r.exit_code;
     if (!r.sends && !is_branch)
-        send_news(&r, REMOTE_ENDED, exit_code, "");
+        send_news(&r, r.had_job ? REMOTE_ENDED : REMOTE_FAILED, exit_code, "");
     free(r.collect);
     buf_free(&r.in);
     buf_free(&r.input);

@@ -55,7 +55,7 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
     return 1;
 }
 
-static const char *const news_words[REMOTE_NEWS] = { "here", "reached", "ended", "files", "room" };
+static const char *const news_words[REMOTE_NEWS] = { "here", "reached", "ended", "files", "room", "failed" };
 
 bool remote_print_answer(const struct remote_answer *answer, struct buf *out)
 {

@@ -85,6 +85,7 @@ struct peer {
     char *reached;          /* addresses of the first host that this host reached; NULL = not probed yet */
     uint64_t deadline_ms;   /* when STARTING or PROBING must have ended */
     uint64_t active_ms;     /* when the streams had their last byte, or the remote shell exited */
+    bool has_failed;        /* its relay could not start the job and has printed why */
     bool exited_early;      /* before the relay began to send log files */
     struct collected files; /* with --collect_logs */
     bool sends;             /* the job has ended there, and the relay sends its log files */
@@ -775,7 +776,9 @@ static void take_last_answer(struct peer *p, struct buf *lines)
     if (lines->len == 0 ||
         !remote_parse_answer(slice_of((const uint8_t *)lines->data + at, lines->len - at - 1), &answer))
         return;
-    p->said_code = answer.news == REMOTE_ENDED ? answer.port : p->said_code;
+    if (answer.news == REMOTE_ENDED || answer.news == REMOTE_FAILED)
+        p->said_code = answer.port;
+    p->has_failed = answer.news == REMOTE_FAILED;
     lines->len = at + answer.before;
     if (answer.before > 0 && p->starter->n > 1)
         buf_append(lines, "\n", 1); /* ends the job's line, because a line of another host may follow */
@@ -913,6 +916,8 @@ static void end_peer(struct peer *p)
         fail(s, &f);
     } else if (ran && s->exit_code < 0 && exit_code != 0) {
         s->exit_code = exit_code;
+        if (p->has_failed)
+            end_all(s); /* the other nodes would wait for this one */
     }
     finish_if_done(s);
 }

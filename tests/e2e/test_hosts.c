@@ -389,7 +389,7 @@ static struct run_result run_on_full_disk(const char *option)
     skip_without_namespaces();
     snprintf(cwd, sizeof(cwd), "%s/run", dir);
     mkdir(cwd, 0755);
-    return job_run((const char *const[]){ "--hosts=full", shell, option, WORKER, "say:ran", NULL },
+    return job_run((const char *const[]){ "--hosts=a,full", shell, option, WORKER, "say:ran", NULL },
                    &(struct run_options){ .cwd = cwd });
 }
 

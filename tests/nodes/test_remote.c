@@ -54,11 +54,17 @@ static void expect_nothing_left(const struct hosts *net, int i)
               "%s has processes of the job", net->host[i].name);
 }
 
-static struct run_process *start_job(const struct hosts *net, const char *list)
+static struct run_process *start_job_with(const struct hosts *net, const char *list, const char *option)
 {
-    const char *argv[] = { bin("ddprun"), list, ssh, bin("tests/prog/worker"), "say:up", "forever", NULL };
+    const char *argv[] = { bin("ddprun"), list,      ssh, option, bin("tests/prog/worker"),
+                           "say:up",      "forever", NULL };
     return host_start(&net->host[0], argv,
                       &(struct run_options){ .env = (const char *[]){ "OMP_NUM_THREADS=1", NULL } });
+}
+
+static struct run_process *start_job(const struct hosts *net, const char *list)
+{
+    return start_job_with(net, list, "--contain=auto");
 }
 
 static void until_up(struct run_process *p, int ranks)
@@ -152,5 +158,161 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
     cr_expect_not_null(strstr(r.err, "NO_COMMON_ADDRESS"), "%s", r.err);
     cr_expect_not_null(strstr(r.err, "node1 reaches no address of node0 (10.9.0.1"), "%s", r.err);
     run_free(&r);
+    close_hosts(net);
+}
+
+static int count(const char *text, const char *piece)
+{
+    int n = 0;
+    for (; (text = strstr(text, piece)) != NULL; text += strlen(piece))
+        n++;
+    return n;
+}
+
+/* --- a host that cannot start ------------------------------------------------------------------------------------ */
+
+/* `breaks` runs on node1 and `heals` after the job; ROOT is the folder of the programs, AREA that of the job's directory. */
+struct bad_start {
+    const char *hosts, *key, *known; /* files in the test's directory: the user's key and known_hosts */
+    const char *breaks, *heals;
+    const char *finding, *words;
+};
+
+static const struct bad_start bad_starts[] = {
+    { "--hosts=node0,node1", "key", "known", "kill $(cat /run/sshd.pid)",
+      "/usr/sbin/sshd -f $AREA/../conf -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; done",
+      "HOST_NOT_REACHED", "Connection refused" },
+    { "--hosts=node0,nowhere.invalid", "key", "known", "true", "true", "HOST_NOT_REACHED",
+      "Could not resolve hostname" },
+    { "--hosts=node0,node1", "other", "known", "true", "true", "HOST_REJECTS_LOGIN", "Permission denied" },
+    { "--hosts=node0,node1", "key", "changed", "true", "true", "HOST_KEY_DIFFERS", "" },
+    { "--hosts=node0,node1", "key", "empty", "true", "true", "HOST_KEY_DIFFERS", "" },
+    { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $ROOT", "umount $ROOT",
+      "HOST_HAS_NO_DDPRUN", "node1 has no ddprun" },
+    { "--hosts=node0,node1", "key", "known", "mount --bind $AREA/../old $ROOT/ddprun", "umount $ROOT/ddprun",
+      "HOST_NOT_READY", "its ddprun is version 9.9.0" },
+    { "--hosts=node0,node1", "key", "known",
+      "mount --bind /dev/null $(ldd $ROOT/ddprun | sed -n 's/.*libcjson.* => \\(.*\\) (.*/\\1/p')",
+      "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)", "HOST_CANNOT_RUN_DDPRUN",
+      "error while loading shared libraries" },
+    { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $AREA", "umount $AREA",
+      "HOST_LACKS_DIRECTORY", "No such file or directory" },
+    { "--hosts=node0,node1", "key", "known",
+      "mount -t tmpfs -o size=4k none $AREA/logs && head -c 4096 /dev/zero >$AREA/logs/x",
+      "umount $AREA/logs", "HOST_DISK_FULL", "No space left on device" },
+};
+
+/* Run a command of a row on node1. */
+static void on_node1(const struct hosts *net, const char *command)
+{
+    cr_assert(host_sh(&net->host[1], "ROOT=$(dirname %s); AREA=%s/area; %s", bin("ddprun"), dir, command),
+              "%s", command);
+}
+
+/* Return the option for ssh of a row. Only an empty known_hosts makes ssh reject a new key. */
+static const char *ssh_of(const struct bad_start *bad)
+{
+    static char option[600];
+    snprintf(option, sizeof(option),
+             "--ssh=/usr/bin/ssh -F none -i %s/%s -o UserKnownHostsFile=%s/%s -o StrictHostKeyChecking=%s",
+             dir, bad->key, dir, bad->known, strcmp(bad->known, "empty") == 0 ? "yes" : "accept-new");
+    return option;
+}
+
+Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
+{
+    struct hosts *net = open_hosts(2);
+    char cwd[300], logs[320];
+    snprintf(cwd, sizeof(cwd), "%s/area/run", dir);
+    snprintf(logs, sizeof(logs), "--log_dir=%s/area/logs/job", dir);
+    cr_assert(host_sh(
+        &net->host[0],
+        "cd %s && mkdir -p area/run area/logs && ssh-keygen -q -t ed25519 -N '' -f other && "
+        "echo \"node1 $(cut -d' ' -f1,2 other.pub)\" >changed && : >empty && "
+        "printf '#!/bin/sh\\nprintf \"\\\\036ddprun here 9.9.0 0 - 10.0.0.1\\\\n\"; exec cat\\n' >old "
+        "&& chmod 755 old",
+        dir));
+    for (size_t i = 0; i < sizeof(bad_starts) / sizeof(bad_starts[0]); i++) {
+        const struct bad_start *bad = &bad_starts[i];
+        char finding[64];
+        const char *argv[] = { bin("ddprun"), bad->hosts, ssh_of(bad), logs, bin("tests/prog/worker"),
+                               "say:ran",     NULL };
+        snprintf(finding, sizeof(finding), "finding  %s\n", bad->finding);
+        on_node1(net, bad->breaks);
+        struct run_process *p = host_start(&net->host[0], argv, &(struct run_options){ .cwd = cwd });
+        struct run_result r = run_wait(p);
+        on_node1(net, bad->heals);
+        cr_expect_eq(r.exit_code, 125, "%s: %d: %s", bad->finding, r.exit_code, r.err);
+        cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s: %s", bad->finding, r.err);
+        cr_expect_not_null(strstr(r.err, finding), "%s: %s", bad->finding, r.err);
+        cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->finding, r.err);
+        cr_expect_null(strstr(r.out, "ran"), "%s: %s", bad->finding, r.out);
+        run_free(&r);
+        expect_nothing_left(net, 0);
+        expect_nothing_left(net, 1);
+    }
+    close_hosts(net);
+}
+
+/* --- a host that fails while the job runs ---------------------------------------------------------------------------- */
+
+/* `kills` runs on a host. ONE has the pid of the only process that matches, or of the eldest. */
+static const struct bad_end {
+    const char *kills;
+    int on, exit_code;
+    const char *words;
+} bad_ends[] = {
+    { "kill -9 $(pgrep -n -x ssh)", 0, 125, "finding  HOST_LOST\n" },
+    { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1, 125, "node1 was lost" },
+    { "kill -9 $(pgrep -o -x ddprun)", 1, 125, "node1 was lost" }, /* the relay */
+    { "kill -9 $(pgrep -o -f '[o]ne_console')", 1, 125, "node1" }, /* the guardian */
+    { "kill -9 $(pgrep -n -f '[o]ne_console')", 1, 137, "node1" }, /* the agent */
+    { "kill -HUP $(pgrep -o -x ddprun)", 0, 129, "SIGHUP" },       /* the terminal */
+    { "kill -9 $(pgrep -n -f '[s]ay:up')", 1, 137, "rank 1" },     /* a worker */
+};
+
+Test(remote, a_killed_process_ends_the_job_and_leaves_nothing, .timeout = 300)
+{
+    struct hosts *net = open_hosts(3);
+    for (size_t i = 0; i < sizeof(bad_ends) / sizeof(bad_ends[0]); i++) {
+        const struct bad_end *bad = &bad_ends[i];
+        struct run_process *p = start_job(net, "--hosts=node[0-2]:1");
+        until_up(p, 3);
+        cr_assert(host_sh(&net->host[bad->on], "%s", bad->kills), "%s", bad->kills);
+        struct run_result r = run_wait(p);
+        cr_expect_eq(r.exit_code, bad->exit_code, "%s: %d: %s", bad->kills, r.exit_code, r.err);
+        cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);
+        run_free(&r);
+        for (int k = 0; k < 3; k++)
+            expect_nothing_left(net, k);
+    }
+    close_hosts(net);
+}
+
+/* --- a tree ------------------------------------------------------------------------------------------------------------ */
+
+/* node1 starts node3 and node5. */
+Test(remote, a_tree_of_hosts_ends_with_an_unplugged_inner_host, .timeout = 300)
+{
+    struct hosts *net = open_hosts(7);
+    struct run_process *p = start_job_with(net, "--hosts=node[0-6]:1", "--ssh_fanout=2");
+    until_up(p, 7);
+    cr_expect(host_sh(&net->host[1], "[ $(pgrep -c -x ssh) = 2 ]"));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    cr_expect_eq(r.exit_code, 130, "%d: %s", r.exit_code, r.err);
+    run_free(&r);
+    for (int i = 0; i < 7; i++)
+        expect_nothing_left(net, i);
+    p = start_job_with(net, "--hosts=node[0-6]:1", "--ssh_fanout=2");
+    until_up(p, 7);
+    host_cable(net, 1, false);
+    r = run_wait(p);
+    cr_expect_eq(r.exit_code, 125, "%d: %s", r.exit_code, r.err);
+    cr_expect_not_null(strstr(r.err, "node1 was lost"), "%s", r.err);
+    cr_expect_eq(count(r.err, "finding  HOST_LOST"), 1, "%s", r.err);
+    run_free(&r);
+    for (int i = 0; i < 7; i++)
+        expect_nothing_left(net, i);
     close_hosts(net);
 }

@@ -149,6 +149,12 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
                         "--collect_logs: needs --log_dir=DIR, where the files of all hosts are stored");
     if (cli->hosts != NULL && cli->hostfile != NULL)
         return exclude(cli, OPT_HOSTS, OPT_HOSTFILE, err);
+    if (cli_gives(cli, OPT_NNODES) && cli->nnodes.min != cli->nnodes.max)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--hosts starts exactly the hosts of its list, but --nnodes=%d:%d is an elastic job; for "
+            "that start ddprun on each node with --rdzv_endpoint",
+            cli->nnodes.min, cli->nnodes.max);
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]))
             return exclude(cli, hosts, decided[i], err);

@@ -551,7 +551,7 @@ static void link_take(struct link *branch, struct slice bytes)
             link_finish(l);
         } else if (l->is_branch && kind == REMOTE_OUT) {
             link_take(l, body);
-        } else {
+        } else if (kind == REMOTE_OUT || kind == REMOTE_ERR) {
             all->hooks->bytes(l->peer, l, kind == REMOTE_ERR, body);
         }
     }

@@ -413,6 +413,7 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
 HOSTS_TEST(contradicting_options_are_refused)
 {
     static const char *const words[][2] = { { "--nnodes=2", "--hosts and --nnodes exclude each other" },
+                                            { "--nnodes=1:2", "starts exactly the hosts of its list" },
                                             { "--secret_file=x",
                                               "--hosts and --secret_file exclude each other" },
                                             { "--standalone", "--hosts and --standalone exclude each other" },

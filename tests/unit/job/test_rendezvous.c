@@ -484,8 +484,9 @@ static void step(enum rdzv_event_type type)
                                       .failure = &failure,
                                       .how = &stopped,
                                       .signal = 15,
-                                      .words = "it is gone" };
-    const bool has_node = type <= RDZV_LOST;
+                                      .words = "it is gone",
+                                      .next = 1 };
+    const bool has_node = type <= RDZV_BACK;
     sim.r->now_ms = sim.now_ms;
     rdzv_step(sim.r, has_node ? rdzv_find(sim.r, 1) : NULL, &event);
 }
@@ -509,7 +510,7 @@ static void walk(struct buf *out)
         [RDZV_FAILED] = "failed",   [RDZV_EXPLAINED] = "explained", [RDZV_DONE] = "done",
         [RDZV_STOPPED] = "stopped", [RDZV_LEAVE] = "leave",         [RDZV_LOST] = "lost",
         [RDZV_GROW] = "grow",       [RDZV_SETTLE] = "settle",       [RDZV_TIME_UP] = "time is up",
-        [RDZV_JOIN] = "join",       [RDZV_HANGS] = "hangs",
+        [RDZV_JOIN] = "join",       [RDZV_HANGS] = "hangs",         [RDZV_BACK] = "back",
     };
     static const char *const kinds[] = { "round", "waiting", "stop", "verdict" };
     for (int state = 0; state < RDZV_N_STATES; state++)
@@ -544,10 +545,12 @@ Test(rendezvous, every_cell_of_the_table)
     static const char *const expected =
         "gathering, leave: , 1 verdict: node n0 leaves: SIGTERM from it is gone\n"
         "gathering, lost: : node n0 is lost: it is gone\n"
+        "gathering, back: : node n0 has connected again after 0 ms\n"
         "gathering, time is up: over, 1 verdict: too few nodes: 1 of 2 within 600000 ms\n"
         "gathering, join: : node n7 joined (2 of 2 to 3)\n"
         "last call, leave: , 1 verdict: node n0 leaves: SIGTERM from it is gone\n"
         "last call, lost: : node n0 is lost: it is gone\n"
+        "last call, back: : node n0 has connected again after 0 ms\n"
         "last call, time is up: running, 2 round: attempt 0 begins: 2 nodes, 4 ranks\n"
         "last call, join: : node n7 joined (3 of 2 to 3)\n"
         "running, failed: stopping, 2 stop: attempt 0 stops: rank 0 on n0 was killed\n"
@@ -555,17 +558,21 @@ Test(rendezvous, every_cell_of_the_table)
         "running, stopped: stopping, 1 stop: attempt 0 stops: node 0 (n0) stopped without giving a reason\n"
         "running, leave: stopping, 1 stop: node 0 (n0) leaves its round: SIGTERM from it is gone\n"
         "running, lost: stopping, 1 stop: node 0 (n0) is lost: it is gone\n"
+        "running, back: : node 0 (n0) has connected again after 30000 ms\n"
         "running, hangs: stopping, 2 stop: attempt 0 stops: was killed\n"
         "running, join: : node n7 joined as a spare: a round is running\n"
         "stopping, stopped: : node 0 (n0) has stopped\n"
         "stopping, leave: : node 0 (n0) leaves its round: SIGTERM from it is gone\n"
         "stopping, lost: : node 0 (n0) is lost: it is gone\n"
+        "stopping, back: : node 0 (n0) has connected again after 0 ms\n"
         "stopping, time is up: over: node 0 (n0) is lost: its workers did not stop in time\n"
         "stopping, join: : node n7 joined as a spare: a round is running\n"
         "backing off, leave: , 1 verdict: node 0 (n0) leaves: SIGTERM from it is gone\n"
         "backing off, lost: : node 0 (n0) is lost: it is gone\n"
+        "backing off, back: : node 0 (n0) has connected again after 0 ms\n"
         "backing off, time is up: gathering\n"
         "backing off, join: : node n7 joined (1 of 2 to 3)\n"
+        "over, back: : node 0 (n0) has connected again after 0 ms\n"
         "over, join: : refused (JOB_OVER): job 'j' is over: n7 (pid 107) cannot join; start the job again, "
         "with another --rdzv_id if the old job is still ending\n";
     struct buf walked = { 0 };

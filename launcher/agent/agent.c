@@ -36,7 +36,7 @@ struct agent {
     struct agent_verdict verdict; /* valid if `judged` */
     bool judged;                  /* the store has reported the end of the job */
     int told_code;                /* exit code of another node's failure; 0 = no failure was reported */
-    bool told;                    /* the store told this node to stop */
+    bool told;                    /* the store has requested that this node stops */
     bool heard;                   /* the store has received this node's failure */
     bool hosts;                   /* this process hosts the store */
     bool left, store_lost, not_ready;

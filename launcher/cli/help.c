@@ -262,8 +262,9 @@ static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
         out,
-        ".SH SCHEDULERS\nddprun reads the options that you set neither on the command line nor by PET_* "
-        "variables from the variables of the scheduler: the first scheduler below whose variables are set. "
+        ".SH SCHEDULERS\nThe scheduler sets the options that are neither on the command line nor in PET_* "
+        "variables. "
+        "ddprun uses the first scheduler below whose variables are set. "
         "\\-\\-explain prints each value and its origin. \\-\\-scheduler=none ignores the scheduler. Start "
         "one ddprun on each node (srun \\-\\-ntasks\\-per\\-node=1 ddprun ...), or one ddprun in each task "
         "with \\-\\-per_task.\n");

@@ -690,7 +690,7 @@ static void end_all(struct output *o)
 }
 
 /* Check whether the sinks still accept bytes. After a successful job, wait for the reader (a pager) without a
- * limit, and tell the user about it. After a failure, and between two attempts, drop the remaining bytes if the
+ * limit, and print that ddprun waits. After a failure, and between two attempts, drop the remaining bytes if the
  * sinks accept nothing for UNREAD_MS. */
 static void look_for_progress(struct output *o)
 {

@@ -326,7 +326,7 @@ static ddp_status parse_port(const char *name, const char *text, int *port, stru
     return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the port must be a number from 1 to %d", name, PORT_MAX);
 }
 
-/* Parse "COUNT", "PORT" or "PORT:COUNT". With `counted` the count stands elsewhere, so a single number is a port. */
+/* Parse "COUNT", "PORT" or "PORT:COUNT". With `counted` the count is in another place, so a single number is a port. */
 static ddp_status parse_tail(const char *name, char *text, bool counted, struct tail *out,
                              struct ddp_err *err)
 {

@@ -123,7 +123,7 @@ bool collect_send(const char *root, int out)
         if (pass == 0 && !send_words(&s, REMOTE_TOTAL, text))
             return false;
     }
-    snprintf(text, sizeof(text), "%" PRIu64 " entries are not plain files or above a limit", s.left_out);
+    snprintf(text, sizeof(text), "%" PRIu64 " entries are not plain files, or exceed a limit", s.left_out);
     return send_words(&s, REMOTE_FILES_END, s.left_out > 0 ? text : "");
 }
 

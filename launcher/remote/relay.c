@@ -65,7 +65,7 @@ struct relay {
     bool rests;         /* Ctrl-Z has stopped the job; a stopped starter is silent, and this is no failure */
     uint64_t silent_ms; /* the relay ends the job if the starter is silent for longer */
     uint64_t heard_ms;  /* when the starter's last message arrived */
-    uint64_t end_ms;    /* when the relay first told the child to end; 0 = never */
+    uint64_t end_ms;    /* when the relay first requested the child's end; 0 = never */
     int terms;          /* how often */
     int exit_code;      /* the relay's exit code; -1 = not known yet */
     uint64_t branch_ms; /* of the message BRANCH; 0 = none */
@@ -673,7 +673,7 @@ static void reap(struct relay *r)
         r->exit_code = code;
 }
 
-/* Read the pending signals. Return true if one of them tells the relay to end. */
+/* Read the pending signals. Return true if the relay must end because of a signal. */
 static bool read_signals(struct relay *r)
 {
     struct signalfd_siginfo info;

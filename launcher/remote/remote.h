@@ -98,7 +98,7 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
 #define REMOTE_ANSWER "\036ddprun "
 
 /* Kinds of answers: HERE at the relay's start and after LISTEN, REACHED after PROBE, ENDED before the relay exits. FILES
- * replaces ENDED if log files follow, and FAILED if the job could not start there. ROOM stands anywhere in the job's output and reports how much input the job has
+ * replaces ENDED if log files follow, and FAILED if the job could not start there. ROOM may be anywhere in the job's output and reports how much input the job has
  * taken. The token of FILES and ROOM is that of the message JOB, so a worker cannot print these answers. */
 enum remote_news {
     REMOTE_HERE,

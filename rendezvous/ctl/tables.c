@@ -606,7 +606,7 @@ static bool put_none_behind(const cJSON *answer, struct buf *out)
     if (front != NULL && strcmp(front, "no call") == 0)
         return buf_printf(out, "behind    none; no record has a call in the group of all ranks\n");
     const bool ok = has_some(answer, "missing")
-                        ? buf_printf(out, "behind    no rank with a record: ") &&
+                        ? buf_printf(out, "behind    none of the ranks with a record: ") &&
                               put_ranks(answer, "there", out) && buf_printf(out, " reached ")
                         : buf_printf(out, "behind    none; last call of all ranks: ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");

@@ -67,7 +67,7 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* Fill in the facts about a rank of the world. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
-/* Append the JSON that tells the members of a barrier why the barrier did not open. `because` ends the first line of
+/* Append the JSON that explains to the members of a barrier why the barrier did not open. `because` ends the first line of
  * the message: "barrier 'epoch-3' " + "timed out after 30.0 s". For a misuse, `barrier` is NULL. Return false, with
  * an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,

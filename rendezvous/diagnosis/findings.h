@@ -420,9 +420,9 @@
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
       "ddprun runs there, but something that it needs is missing, or its version differs.")                 \
     X(HOST_MACHINE_DIFFERS, ERROR,                                                                          \
-      "${subject} is another machine: ${words}",                                                            \
-      "install ddprun for that machine on ${subject}, and leave out --ship",                                \
-      "n1 is another machine: aarch64 cannot run a ddprun for x86_64",                                      \
+      "${subject} has another architecture: ${words}",                                                      \
+      "install on ${subject} a ddprun for its architecture, and leave out --ship",                          \
+      "n1 has another architecture: aarch64 cannot run a ddprun for x86_64",                                \
       "With --ship, 'uname -m' printed one machine on that host and another on the starting host.")         \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
@@ -511,7 +511,7 @@
       "The first bytes of a connection to the store are a TLS handshake.")                                  \
     X(TORCHRUN_INSTEAD, WARNING,                                                                            \
       "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \
-      "on the host with that address, start ddprun in place of torchrun or of the bare script",             \
+      "on the host with that address, start ddprun, not torchrun or the script itself",                     \
       "10.0.0.9 speaks PyTorch's protocol, 2 times, but no ddprun has joined from that address",            \
       "A client of PyTorch connected from an address without an agent.")                                    \
     X(OTHER_JOB, WARNING,                                                                                   \

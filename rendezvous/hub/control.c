@@ -695,7 +695,7 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     if (id == MESSAGE_COUNT || message_class(id) != MESSAGE_IS_AGENT_CALL ||
         (s->role == ROLE_AGENT && gate_is_agent(hub, s)))
         return id;
-    ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents: IDENTIFY as one first", op.op);
+    ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents: send IDENTIFY as an agent first", op.op);
     return MESSAGE_COUNT;
 }
 

@@ -363,7 +363,8 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
     const struct rules *rules = &r->rules;
     if (as == RDZV_AS_SPARE || r->n_waiting > rules->max)
         rdzv_note(r, RDZV_RECORD_SPARE, node, "%s joined as a spare: %s", name,
-                  as == RDZV_AS_SPARE ? "a round is running" : "the job has all the nodes that it may have");
+                  as == RDZV_AS_SPARE ? "a round is running"
+                                      : "the job already has its maximum number of nodes");
     else if (rules->min == rules->max)
         rdzv_note(r, RDZV_RECORD_JOIN, node, "%s joined (%" PRIu32 " of %" PRIu32 ")", name, r->n_waiting,
                   rules->max);

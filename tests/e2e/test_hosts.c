@@ -551,7 +551,7 @@ HOSTS_TEST(a_script_that_is_ended_leaves_no_directory)
 HOSTS_TEST(a_host_that_cannot_run_the_copy_is_named)
 {
     static const char *const bad[][2] = {
-        { "--hosts=a,arm", "arm is another machine: pdp11 cannot run a ddprun for" },
+        { "--hosts=a,arm", "arm has another architecture: pdp11 cannot run a ddprun for" },
         { "--hosts=loader", "loader cannot run ddprun: /proc/self/fd/3: error" },
         { "--hosts=musl", "musl cannot run ddprun: sh: 1: exec:" }
     };

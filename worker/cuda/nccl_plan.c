@@ -188,8 +188,8 @@ ddp_status nccl_check_version(int version, struct ddp_err *err)
     if (version >= NCCL_LEAST)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "NCCL %s is too old: %s or newer is required; install a newer version, and "
-                    "to keep the old version too, set DDP_NCCL_LIBRARY to the new libnccl.so.2",
+                    "NCCL %s is too old: %s or newer is required; install a newer version, or set "
+                    "DDP_NCCL_LIBRARY to the path of a newer libnccl.so.2",
                     nccl_version_text(found, version), nccl_version_text(least, NCCL_LEAST));
 }
 

@@ -228,7 +228,7 @@ Test(flight_compare, entries_that_ranks_need_not_share)
     give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,
                       "true") "," WORLD(1, "all_reduce", "4", 10) "," WORLD(1, "all_reduce", "8", 10));
     give_nccl(1, WORLD(1, "all_reduce", "4", 10));
-    expect("behind    no rank with a record: ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
+    expect("behind    none of the ranks with a record: ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
     cr_expect(strstr(compare(), "differ") == NULL);
 }
 

@@ -138,7 +138,7 @@ Test(collect, plain_files_are_sent_and_links_and_pipes_are_not)
     cr_expect(c.ended);
     cr_expect_eq(c.total_files, 2);
     cr_expect_eq(c.total_bytes, 8);
-    cr_expect_str_eq(c.why, "left out: 3 entries are not plain files or above a limit");
+    cr_expect_str_eq(c.why, "left out: 3 entries are not plain files, or exceed a limit");
     collect_close(&c);
     snprintf(command, sizeof(command),
              "cd %s && [ \"$(cd to && find . -type f | sort | xargs cat)\" = \"$(printf 'one\\ntwo')\" ] && "

@@ -19,7 +19,8 @@ struct snapshot;
 struct rank_wait {
     struct slice name; /* name of a key or a barrier, borrowed; data NULL = the rank does not wait */
     bool in_barrier;
-    uint32_t more; /* number of other keys that the rank waits for */
+    uint32_t more;   /* number of other keys that the rank waits for */
+    uint32_t setter; /* 1 + the rank that sets the key by convention, in the search for a hang; 0 = unknown */
     uint64_t for_ms;
 };
 

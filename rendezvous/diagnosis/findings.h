@@ -813,12 +813,13 @@
       "The stacks do not name a culprit. PyTorch's flight records (--flight_recorder), written after the "  \
       "last progress, end with different calls.")                                                           \
     X(RANK_NEEDS_KEY, ERROR,                                                                                \
-      "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${waiters}",       \
+      "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${setter}${waiters}", \
       "find the rank that should set the key: that rank takes another branch, uses another name or has "    \
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
       "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
-      "Two samples of the stacks are equal, and the rank waits in the store for a key.")                    \
+      "Two samples of the stacks are equal, and the rank waits in the store for a key. If the keys with the " \
+      "numbers of all other ranks exist, also of a higher rank, the rank of the missing number is named.")                    \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
       "cause: ${between}",                                                                                  \

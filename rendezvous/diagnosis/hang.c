@@ -618,19 +618,25 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
-    words who, time, waiters, others = "", key_words;
+    const uint32_t setter = h->s->ranks[rank].waits.setter, culprit = find_culprit(h);
+    words who, time, waiters, others = "", key_words, by = "";
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_NEEDS_KEY);
     diagnose_put_place(h->s->ranks[rank].waits.name, false, &key);
     snprintf(key_words, sizeof(key_words), "%.*s", (int)key.len,
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);
+    if (setter > 0 && setter <= h->s->n_ranks)
+        snprintf(by, sizeof(by), "; all ranks but rank %u have set such a key", setter - 1);
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
+    else if (culprit < h->s->n_ranks)
+        snprintf(others, sizeof(others), "; %.80s in %.150s", who_words(who, h, culprit),
+                 spot_place(place, h->ranks[culprit].spot[1]));
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_NEEDS_KEY, who_words(who, h, rank), "place",
                      spot_place(place, h->ranks[rank].spot[1]), "time", duration(time, h->s->hang.still_ms),
-                     "key", key_words, "waiters", others, NULL);
+                     "key", key_words, "setter", by, "waiters", others, NULL);
 }
 
 /* Report ranks that wait in different collectives. The smallest group is reported as the culprit. */
@@ -784,7 +790,7 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
         add_gone(d, h, gone);
         return gone;
     }
-    if (h->n[WAY_UNKNOWN] > 0 || culprit < n || gone < n)
+    if (h->n[WAY_UNKNOWN] > 0 || gone < n || (culprit < n && needs_key == n))
         return judge_records(d, h);
     if (needs_key < n) {
         add_needs_key(d, h, needs_key);

@@ -17,6 +17,7 @@
 #include "hub/session.h"
 #include "job/rendezvous.h"
 
+#include <ctype.h>
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -778,6 +779,43 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
+/* Return 1 + the rank that sets a key by convention, or 0. The names of such keys differ only in their last number, the
+ * rank. The keys of all other ranks must exist. The highest rank is never returned, because keys that a job counts, as
+ * one for each epoch, also lack the next number. */
+static uint32_t expected_setter(const struct job *job, struct slice key)
+{
+    enum { WORLD_MAX = 4096 };
+    const char *text = key.data;
+    const uint32_t world = job->members.world_size;
+    size_t end = key.len;
+    uint32_t mine = 0;
+    while (end > 0 && !isdigit((unsigned char)text[end - 1]))
+        end--;
+    size_t begin = end;
+    while (begin > 0 && isdigit((unsigned char)text[begin - 1]))
+        begin--;
+    for (size_t i = begin; i < end && mine < WORLD_MAX; i++)
+        mine = mine * 10 + (uint32_t)(text[i] - '0');
+    bool found = begin < end && mine + 1 < world && world <= WORLD_MAX;
+    for (uint32_t rank = 0; found && rank < world; rank++) {
+        struct buf name = { 0 };
+        found = rank == mine || (buf_append(&name, text, begin) && buf_printf(&name, "%u", rank) &&
+                                 buf_append(&name, text + end, key.len - end) &&
+                                 store_get(job->store, buf_slice(&name)).len > 0);
+        buf_free(&name);
+    }
+    return found ? mine + 1 : 0;
+}
+
+static void find_setters(const struct job *job, struct look *l)
+{
+    for (uint32_t i = 0; i < l->snapshot.n_ranks; i++) {
+        struct rank_wait *waits = &l->ranks[i].waits;
+        if (waits->name.data != NULL && !waits->in_barrier)
+            waits->setter = expected_setter(job, waits->name);
+    }
+}
+
 /* Compare the last two samples and report a hang. */
 static void compare_samples(struct job *job)
 {
@@ -790,6 +828,7 @@ static void compare_samples(struct job *job)
         return;
     }
     l.snapshot.hang = hang_of(job);
+    find_setters(job, &l);
     const int64_t rank = find_verdict(&l.snapshot, &now->news);
     const struct finding verdict = now->news.list[0];
     const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;

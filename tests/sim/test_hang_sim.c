@@ -271,6 +271,30 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     expect_told(0, "the network between n0, n1");
 }
 
+/* Three ranks have set their keys. The highest number may also be that of a step, so its rank is not named. */
+Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
+{
+    run_job("");
+    for (int rank = 0; rank < 4; rank++)
+        sim_worker(&sim, rank, 0, 4);
+    for (int rank = 0; rank < 4; rank++)
+        if (rank != 2)
+            sim_set_key(&sim, rank, rank == 0 ? "ready/0" : rank == 1 ? "ready/1" : "ready/3");
+    sim_wait_key(&sim, 3, "ready/2");
+    live(50 * S, false);
+    expect_told(0, "which no rank has set; all ranks but rank 2 have set such a key; 3 ranks wait in");
+    tear_down();
+    set_up();
+    run_job("");
+    for (int rank = 0; rank < 4; rank++)
+        sim_worker(&sim, rank, 0, 4);
+    for (int rank = 0; rank < 3; rank++)
+        sim_set_key(&sim, rank, rank == 0 ? "epoch/0" : rank == 1 ? "epoch/1" : "epoch/2");
+    sim_wait_key(&sim, 3, "epoch/3");
+    live(50 * S, false);
+    expect_told(0, "which no rank has set; 3 ranks wait in");
+}
+
 Test(hang_sim, flight_records_of_all_nodes_decide_if_stacks_do_not)
 {
     run_job("");

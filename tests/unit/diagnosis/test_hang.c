@@ -213,6 +213,16 @@ Test(hang, a_key_that_no_rank_has_set)
     case_free(&c);
 }
 
+/* The others wait in the store; rank 1 would set the key and sleeps. */
+Test(hang, a_key_that_another_rank_sets_by_convention)
+{
+    struct hang_case c = load("key", "key");
+    c.ranks[1].waits = (struct rank_wait){ .name = slice_str("ready/2"), .for_ms = 42000, .setter = 3 };
+    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
+                   "which no rank has set; all ranks but rank 2 have set such a key" OTHERS);
+    case_free(&c);
+}
+
 Test(hang, a_rank_that_has_left_with_0)
 {
     struct hang_case c = load("sleep", "sleep");

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the entry of a local address, or NULL. Every address of 127/8 is local, although the system lists only
+/* Return the entry of a local address, or NULL. Every address of 127/8 is local, although the system lists only
  * 127.0.0.1. The texts include the scope, as in "fe80::1%eth0". */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
@@ -28,7 +28,7 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return endpoint_is_loopback(address) ? &loopback : NULL;
 }
 
-/* Returns the endpoint's address that is an address of this machine, or NULL. An address that other nodes can reach
+/* Return the endpoint's address that is an address of this machine, or NULL. An address that other nodes can reach
  * is preferred to a loopback address. */
 static const char *ours(const struct hosting_facts *f, const struct own_address **which)
 {
@@ -45,7 +45,7 @@ static const char *ours(const struct hosting_facts *f, const struct own_address 
     return found;
 }
 
-/* Lists the local addresses that fit into `text`: "10.1.0.5 (eth0), 127.0.0.1 (lo)". */
+/* List the local addresses that fit into `text`: "10.1.0.5 (eth0), 127.0.0.1 (lo)". */
 static void list_own(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -59,14 +59,14 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Returns true if other hosts can reach the address. They cannot use a link-local address, because its scope has
+/* Return true if other hosts can reach the address. They cannot use a link-local address, because its scope has
  * another name on each host. */
 static bool is_reachable(const struct own_address *own)
 {
     return !endpoint_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
-/* Returns the first address that other hosts can reach, or NULL if no such address exists. */
+/* Return the first address that other hosts can reach, or NULL if no such address exists. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
@@ -75,14 +75,14 @@ static const char *reachable(const struct hosting_facts *f)
     return NULL;
 }
 
-/* Returns the first address that other hosts can reach, as an example for advice. */
+/* Return the first address that other hosts can reach, as an example for advice. */
 static const char *such_as(const struct hosting_facts *f)
 {
     const char *address = reachable(f);
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Returns true for interfaces of containers and virtual machines, which have the same address on many machines. The
+/* Return true for interfaces of containers and virtual machines, which have the same address on many machines. The
  * interface is recognized by the start of its name. */
 static bool is_bridge(const char *interface)
 {
@@ -95,14 +95,14 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Stores a finding as text, which is an error or a warning, depending on `choice`. */
+/* Store a finding as text, which is an error or a warning, depending on `choice`. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decides to host the store on `address`. A store that listens on every address is dialled by the address that other
+/* Decide to host the store on `address`. A store that listens on every address is dialled by the address that other
  * nodes use. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
@@ -117,7 +117,7 @@ static void host_on(const struct hosting_facts *f, struct hosting *out, enum hos
 
 /* --- the cases ------------------------------------------------------------------------------------------ */
 
-/* Returns true if the host is a numeric address, such as 127.1 or 0:0:0:0:0:0:0:1. A name has no colon, but at least
+/* Return true if the host is a numeric address, such as 127.1 or 0:0:0:0:0:0:0:1. A name has no colon, but at least
  * one character other than digits and dots. */
 static bool is_literal(const struct hosting_facts *f)
 {
@@ -125,7 +125,7 @@ static bool is_literal(const struct hosting_facts *f)
     return strchr(host, ':') != NULL || host[strspn(host, "0123456789.")] == '\0';
 }
 
-/* Returns true if a name resolves to a loopback address by mistake. A numeric loopback address and "localhost" are no
+/* Return true if a name resolves to a loopback address by mistake. A numeric loopback address and "localhost" are no
  * mistake, because all nodes may run on one host. */
 static bool is_deaf(const struct hosting_facts *f, const char *address)
 {
@@ -133,7 +133,7 @@ static bool is_deaf(const struct hosting_facts *f, const char *address)
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
-/* Rejects a loopback address, because other nodes could not reach the store. */
+/* Reject a loopback address, because other nodes could not reach the store. */
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;
@@ -143,7 +143,7 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Decides for node 0 of a static job whose endpoint is on another machine. Two nodes may have node rank 0 by mistake:
+/* Decide for node 0 of a static job whose endpoint is on another machine. Two nodes may have node rank 0 by mistake:
  * then a store answers at the endpoint and reports both nodes. Otherwise the error is that no node hosts the
  * store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
@@ -158,7 +158,7 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* Decides to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So each
+/* Decide to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So each
  * node prints its own addresses. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
@@ -173,7 +173,7 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
              f->resolved[0], f->here, own);
 }
 
-/* Warns that this address exists on many machines, so a node that dials the address may reach itself. */
+/* Warn that this address exists on many machines, so a node that dials the address may reach itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
@@ -185,7 +185,7 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* Lists the addresses that other hosts may reach. Addresses of container interfaces are last. */
+/* List the addresses that other hosts may reach. Addresses of container interfaces are last. */
 static void list_reachable(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -199,14 +199,14 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Returns true for a loopback endpoint. The name "localhost" also counts, because a joining node has not resolved the
+/* Return true for a loopback endpoint. The name "localhost" also counts, because a joining node has not resolved the
  * name. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
     return address != NULL ? endpoint_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
-/* Warns that a loopback endpoint works only if all nodes run on one host. Nodes on different hosts would form
+/* Warn that a loopback endpoint works only if all nodes run on one host. Nodes on different hosts would form
  * separate jobs without an error. */
 static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
@@ -220,7 +220,7 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* Decides to host the store on the endpoint's address only, because other networks should not reach the store. */
+/* Decide to host the store on the endpoint's address only, because other networks should not reach the store. */
 static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
                       struct hosting *out)
 {
@@ -230,13 +230,13 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
     warn_of_loopback(f, address, out);
 }
 
-/* Returns true for every node of a static job except node 0, which hosts the store. */
+/* Return true for every node of a static job except node 0, which hosts the store. */
 static bool is_another_node(const struct plan_meeting *m)
 {
     return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;
 }
 
-/* Returns true if this node must or may host the store. */
+/* Return true if this node must or may host the store. */
 static bool is_candidate(const struct plan_meeting *m)
 {
     if (m->host_store != HOST_STORE_AUTO)

@@ -20,20 +20,20 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* Converts bytes of a worker or a user to UTF-8 in `room`. Returns NULL if memory is short. */
+/* Convert bytes of a worker or a user to UTF-8 in `room`. Return NULL if memory is short. */
 static const char *clean_text(struct buf *room, const char *text)
 {
     return utf8_clean(room, slice_str(text)) && buf_append(room, "", 1) ? (const char *)room->data : NULL;
 }
 
-/* Returns the name of the scheduler if this process is one of several tasks of the node, or "". */
+/* Return the name of the scheduler if this process is one of several tasks of the node, or "". */
 static const char *scheduler_of_task(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* Encodes `join`, with all options that must be equal on all nodes, so that the store can compare the options. The
+/* Encode `join`, with all options that must be equal on all nodes, so that the store can compare the options. The
  * message also has the address of this end of the connection, from which the store detects a router that translates
  * addresses. A single node with its own store sends no heartbeat timeout, because no other node waits. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
@@ -86,7 +86,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
         .grace_ms = (int64_t)cli->grace_ms });
 }
 
-/* Encodes a finding as text, because the store only shows the finding. */
+/* Encode a finding as text, because the store only shows the finding. */
 cJSON *encode_notice(const struct finding *finding)
 {
     return message_encode_notice(&(struct message_notice){ .code = finding_code_name(finding->code),
@@ -102,7 +102,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host)
         .rank = rank, .pid = pid, .host = host, .local_rank = local_rank, .round = MESSAGE_NONE });
 }
 
-/* Encodes the end of a worker. The pid tells the store to which attempt the worker belongs. */
+/* Encode the end of a worker. The pid tells the store to which attempt the worker belongs. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
 {
     return message_encode_worker_exited(
@@ -121,7 +121,7 @@ static void clean_in_place(char *text, size_t size)
     buf_free(&room);
 }
 
-/* Encodes a failure. Lines and paths of a worker are converted to UTF-8. */
+/* Encode a failure. Lines and paths of a worker are converted to UTF-8. */
 cJSON *encode_failure(enum message_id id, const struct failure *f)
 {
     struct failure clean = *f;
@@ -160,7 +160,7 @@ cJSON *encode_flight_call(int rank, const struct flight_entry *call)
                                        .at = call->place });
 }
 
-/* Encodes `stopped`. Only the node of rank 0 sends the exit code of rank 0. */
+/* Encode `stopped`. Only the node of rank 0 sends the exit code of rank 0. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
 {
     return message_encode_stopped(&(struct message_stopped){ .unkillable = unkillable,
@@ -169,7 +169,7 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
                                                              .round = MESSAGE_NONE });
 }
 
-/* Encodes `leave`, with the sender of the signal for the users of other nodes. */
+/* Encode `leave`, with the sender of the signal for the users of other nodes. */
 cJSON *encode_leave(int signal, const char *by)
 {
     struct buf room = { 0 };
@@ -196,7 +196,7 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decodes the list of nodes, up to the size of the array. The peer may send a longer list. */
+/* Decode the list of nodes, up to the size of the array. The peer may send a longer list. */
 static void decode_nodes(const cJSON *list, struct heard_round *r)
 {
     const cJSON *item;
@@ -220,7 +220,7 @@ static int value_or(int64_t value, int otherwise)
     return value != MESSAGE_NONE ? (int)value : otherwise;
 }
 
-/* Decodes `round` and checks all values that are used as indexes. */
+/* Decode `round` and check all values that are used as indexes. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
 {
     struct message_round m;
@@ -241,7 +241,7 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Appends "n0, n1, ...". Names that do not fit are replaced by dots. A name is never cut, because the cut name may be
+/* Append "n0, n1, ...". Names that do not fit are replaced by dots. A name is never cut, because the cut name may be
  * another host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
@@ -277,7 +277,7 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Returns true if the finding explains why a job does not form. A warning or a count of missing nodes is no
+/* Return true if the finding explains why a job does not form. A warning or a count of missing nodes is no
  * explanation. For an unknown code of a newer store, the grade "error" decides. */
 static bool is_cause(const struct message_finding *f)
 {
@@ -286,7 +286,7 @@ static bool is_cause(const struct message_finding *f)
     return f->sentence[0] != '\0' && !finding_is_count(known) && strcmp(grade, "error") == 0;
 }
 
-/* Returns the first cause in the list. The store lists causes before their consequences. */
+/* Return the first cause in the list. The store lists causes before their consequences. */
 void decode_first_cause(const cJSON *push, char *out, size_t size)
 {
     struct message_findings m;
@@ -316,7 +316,7 @@ static bool is_unfinished(const char *state)
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
 }
 
-/* Decodes the nodes of a status that have not finished. A node with an unknown state is left out. */
+/* Decode the nodes of a status that have not finished. A node with an unknown state is left out. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
 {
     struct message_status_lists m;
@@ -341,7 +341,7 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
     }
 }
 
-/* Decodes a cause. `why` is the reason of the round's end, which reports show first. */
+/* Decode a cause. `why` is the reason of the round's end, which reports show first. */
 static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
 {
     message_decode_failure(cause, f);

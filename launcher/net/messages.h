@@ -22,23 +22,23 @@ struct link_who {
     bool resumes;        /* this process connects again if the connection breaks */
 };
 
-/* Encodes a join. `instance` is from the answer to the first join, or "" for the first join. */
+/* Encode a join. `instance` is from the answer to the first join, or "" for the first join. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
-/* Encodes a finding of this node about itself, for all nodes. */
+/* Encode a finding of this node about itself, for all nodes. */
 cJSON *encode_notice(const struct finding *finding);
 
 cJSON *encode_started(int rank, int local_rank, int pid, const char *host);
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 
-/* Encodes FAILED, or EXPLAIN with more details about the same failure. */
+/* Encode FAILED, or EXPLAIN with more details about the same failure. */
 cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
-/* Encodes `stopped`. `rank0` is the exit code of rank 0; -1 = rank 0 is on another node or has no exit code. */
+/* Encode `stopped`. `rank0` is the exit code of rank 0; -1 = rank 0 is on another node or has no exit code. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
 cJSON *encode_leave(int signal, const char *by);
 
-/* Encodes that process `pid` of worker `rank` owns the connection `conn`. */
+/* Encode that process `pid` of worker `rank` owns the connection `conn`. */
 cJSON *encode_vouch(int64_t conn, int rank, int pid);
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
@@ -90,18 +90,18 @@ struct heard_verdict {
  * the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
-/* Writes the first cause in a push "findings" as "sentence  [CODE]", or "" if all findings are warnings or counts. */
+/* Write the first cause in a push "findings" as "sentence  [CODE]", or "" if all findings are warnings or counts. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
-/* Decodes the first finding of a "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
+/* Decode the first finding of a "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
 void decode_first_finding(const cJSON *push, struct message_finding *first);
-/* Returns the number of the round in a "stop" or "verdict", or -1. */
+/* Return the number of the round in a "stop" or "verdict", or -1. */
 int decode_whose_round(const cJSON *push);
-/* Decodes the cause of a "stop". */
+/* Decode the cause of a "stop". */
 void decode_stop(const cJSON *push, struct failure *cause);
 bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
-/* Lists the other nodes in a "status" that have not finished the round: "node 1 (n1), node 3 (n3)". "" = none, or not
+/* List the other nodes in a "status" that have not finished the round: "node 1 (n1), node 3 (n3)". "" = none, or not
  * reported. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 

@@ -18,7 +18,7 @@
 
 /* --- the connection's owner ------------------------------------------------------------------------------- */
 
-/* Parses an address with a port. Returns false for other texts. */
+/* Parse an address with a port. Return false for other texts. */
 static bool parse_end(const char *text, struct sockaddr_storage *out)
 {
     struct endpoint end;
@@ -46,7 +46,7 @@ static bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, s
                SOCKET_OPEN;
 }
 
-/* Searches again with the address `own` of this host, because a router may have translated the address. Such a router
+/* Search again with the address `own` of this host, because a router may have translated the address. Such a router
  * usually keeps the port. */
 static bool translated_owner(struct vouch *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
@@ -67,14 +67,14 @@ struct vouch_socket {
     struct vouch_process process;
 };
 
-/* Compares two sockets by inode. A subtraction of 64-bit inodes would not fit into an int. */
+/* Compare two sockets by inode. A subtraction of 64-bit inodes would not fit into an int. */
 static int by_inode(const void *a, const void *b)
 {
     uint64_t x = ((const struct vouch_socket *)a)->inode, y = ((const struct vouch_socket *)b)->inode;
     return (x > y) - (x < y);
 }
 
-/* Returns 88213 for "socket:[88213]", and 0 for any other text. */
+/* Return 88213 for "socket:[88213]", and 0 for any other text. */
 static uint64_t inode_of_link(int dir, const char *name)
 {
     char link[64];
@@ -86,7 +86,7 @@ static uint64_t inode_of_link(int dir, const char *name)
     return sscanf(link, "socket:[%llu]", &inode) == 1 ? inode : 0;
 }
 
-/* Adds the sockets of a process. If memory is short, sockets are left out. */
+/* Add the sockets of a process. If memory is short, sockets are left out. */
 static void check_process(struct vouch *v, struct vouch_process process)
 {
     char path[64];
@@ -101,7 +101,7 @@ static void check_process(struct vouch *v, struct vouch_process process)
         closedir(dir);
 }
 
-/* Appends the children of one thread to `family`, with the rank of their worker, because data loaders also connect to
+/* Append the children of one thread to `family`, with the rank of their worker, because data loaders also connect to
  * the store. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
@@ -116,7 +116,7 @@ static void add_children(struct buf *family, const char *path, int rank)
         fclose(file);
 }
 
-/* Appends the children of all threads, because the kernel lists a child only under the thread that created the
+/* Append the children of all threads, because the kernel lists a child only under the thread that created the
  * child. */
 static void add_all_children(struct buf *family, struct vouch_process of)
 {
@@ -133,7 +133,7 @@ static void add_all_children(struct buf *family, struct vouch_process of)
         closedir(dir);
 }
 
-/* Walks through all workers and their descendants. The list grows during the walk, so each entry is copied before the
+/* Walk through all workers and their descendants. The list grows during the walk, so each entry is copied before the
  * array moves. */
 static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
 {
@@ -151,7 +151,7 @@ static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
               by_inode);
 }
 
-/* Finds a process that has the socket. Any process is correct, because only a worker and its children share a
+/* Find a process that has the socket. Any process is correct, because only a worker and its children share a
  * socket. */
 static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
@@ -164,7 +164,7 @@ static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *f
     return s != NULL;
 }
 
-/* Finds a running process that has the socket. An entry of an ended process is ignored, because its inode number may
+/* Find a running process that has the socket. An entry of an ended process is ignored, because its inode number may
  * be reused. */
 static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {

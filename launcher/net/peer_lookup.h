@@ -46,22 +46,22 @@ enum vouch_answer {
     VOUCH_UNKNOWN  /* a process of this user holds the socket; the next walk finds the process */
 };
 
-/* Finds the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
+/* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
  * results of the last walk. `owner` is filled in unless the result is VOUCH_CLOSED. */
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 
-/* Keeps a question until the next walk. Returns when to walk; `now_ms` = at once. Returns UINT64_MAX if the question
+/* Keep a question until the next walk. Return when to walk; `now_ms` = at once. Return UINT64_MAX if the question
  * was dropped, because too many questions wait or memory is short. */
 uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
 
-/* Finds the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until
+/* Find the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until
  * vouch_next returns false. */
 void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms);
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
                 struct vouch_process *found);
 
-/* Returns true if the last walk found this socket. */
+/* Return true if the last walk found this socket. */
 bool vouch_knows(const struct vouch *v, uint64_t inode);
 
 void vouch_free(struct vouch *v);

@@ -14,11 +14,11 @@
 
 enum { OWN_ADDRESSES_MAX = 64 };
 
-/* Lists the addresses of interfaces that are up, as numbers, and returns their number, or 0 if the kernel returns no
+/* List the addresses of interfaces that are up, as numbers, and return their number, or 0 if the kernel returns no
  * list. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX]);
 
-/* Checks that --local_addr is a numeric address of this machine. The error DDP_ERR_ARG lists the valid addresses. */
+/* Check that --local_addr is a numeric address of this machine. The error DDP_ERR_ARG lists the valid addresses. */
 ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
@@ -67,16 +67,16 @@ struct store_host_options {
     void *user;
 };
 
-/* Starts the search. After DDP_OK the caller owns *out and calls store_host_close. *out is NULL if the search has
+/* Start the search. After DDP_OK the caller owns *out and calls store_host_close. *out is NULL if the search has
  * already ended. */
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
-/* Ends the search, but does not stop a started server. The call is also allowed inside `found` and `failed`. NULL is
+/* End the search, but do not stop a started server. The call is also allowed inside `found` and `failed`. NULL is
  * allowed. */
 void store_host_close(struct store_host *host);
 
-/* Starts the store of a job with one node, without a callback. If the default port is in use, `note` names the free
+/* Start the store of a job with one node, without a callback. If the default port is in use, `note` names the free
  * port that replaces the default port. Otherwise `note` is "". After DDP_OK the caller owns *out. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
@@ -87,15 +87,15 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
  * timeout. If the job has a secret, only nodes with the secret get the failure. */
 struct refusing_store;
 
-/* Starts a refusing store on the job's port. After DDP_OK the caller owns *out. Returns DDP_ERR_IO if the port is in
+/* Start a refusing store on the job's port. After DDP_OK the caller owns *out. Return DDP_ERR_IO if the port is in
  * use. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err);
 
-/* Returns how many nodes the store has rejected. */
+/* Return how many nodes the store has rejected. */
 int refusing_store_count(const struct refusing_store *store);
 
-/* Sends the last answers, and frees the store. NULL is allowed. */
+/* Send the last answers, and free the store. NULL is allowed. */
 void refusing_store_stop(struct refusing_store *store);
 
 #endif

@@ -391,19 +391,24 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Set the error of a failed call. In a user namespace, munged knows this user by another id. */
-static void munge_fail(const struct munge *m, void *context, int error, struct ddp_err *err)
+/* Set the error of a failed call. In a user namespace, munged knows this user by another id, so this process cannot even
+ * unseal its own credential. */
+static void munge_fail(struct secret_call *c, const struct munge *m, void *context, int error)
 {
     const char *text = m->context_text(context);
     if (text == NULL)
         text = m->text(error);
-    if (error == MUNGE_UNAUTHORIZED)
+    if (error == MUNGE_UNAUTHORIZED && c->seals)
         ddp_fail(
-            err, DDP_ERR_UNSUPPORTED,
+            &c->err, DDP_ERR_UNSUPPORTED,
             "MUNGE: %.200s: munged knows this process by another user id than %u, as in a user namespace",
             text, (unsigned)geteuid());
+    else if (error == MUNGE_UNAUTHORIZED)
+        ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
+                 "MUNGE: %.200s: the secret is for another user, or this process is in a user namespace",
+                 text);
     else
-        ddp_fail(err, DDP_ERR_IO, "MUNGE: %.200s", text);
+        ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s", text);
 }
 
 /* Unseal the credential into c->secret. munged also returns the payload of a credential that is expired, from the
@@ -417,7 +422,7 @@ static void unseal(struct secret_call *c, const struct munge *m, void *context)
     gid_t gid;
     const int rc = m->decode(c->credential, context, &payload, &n, &uid, &gid);
     if (rc != MUNGE_OK && rc != MUNGE_EXPIRED && rc != MUNGE_REWOUND && rc != MUNGE_REPLAYED)
-        munge_fail(m, context, rc, &c->err);
+        munge_fail(c, m, context, rc);
     else if (uid != geteuid())
         ddp_fail(&c->err, DDP_ERR_MISMATCH, "MUNGE: the credential is of user id %u, not of user id %u",
                  (unsigned)uid, (unsigned)geteuid());
@@ -444,7 +449,7 @@ static void seal(struct secret_call *c, const struct munge *m, void *context)
         rc = m->encode(&credential, context, payload, sizeof(payload));
     sodium_memzero(payload, sizeof(payload));
     if (rc != MUNGE_OK) {
-        munge_fail(m, context, rc, &c->err);
+        munge_fail(c, m, context, rc);
     } else if (strlen(credential) >= sizeof(c->credential)) {
         ddp_fail(&c->err, DDP_ERR_LIMIT, "MUNGE: the credential has %zu bytes, more than %zu",
                  strlen(credential), sizeof(c->credential) - 1);

@@ -453,27 +453,29 @@ char *client_take_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Prove the secret with two messages: AUTH and the proof. The store does not answer the proof. A store that rejects
- * the proof closes the connection. */
+/* Prove the secret: send messages of AUTH and pass on the answers, until the last message, the proof. The store does not
+ * answer the proof. A store that rejects the proof closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;
     struct client_call c = { .store = store, .deadline_ms = deadline_ms };
     struct buf message = { 0 };
     size_t len;
-    client_put_op(&c, OP_AUTH);
     built(&c, auth->greet(auth->user, &message));
-    client_put_blob(&c, FIELD_PROOF, buf_slice(&message));
-    client_send(&c);
-    void *answer = client_take_blob(&c, WIRE_MAX_PROOF, &len);
-    message.len = 0;
-    if (client_ok(&c) && !auth->prove(auth->user, slice_of(answer, len), &message, err))
-        client_fail(&c, DDP_ERR_MISMATCH, "%s", err->msg);
+    do {
+        client_put_op(&c, OP_AUTH);
+        client_put_blob(&c, FIELD_PROOF, buf_slice(&message));
+        client_send_more(&c);
+        void *answer = client_take_blob(&c, WIRE_MAX_PROOF, &len);
+        message.len = 0;
+        if (client_ok(&c) && !auth->prove(auth->user, slice_of(answer, len), &message, err))
+            client_fail(&c, DDP_ERR_MISMATCH, "%s", err->msg);
+        free(answer);
+    } while (client_ok(&c) && !auth->is_proof(auth->user));
     client_put_op(&c, OP_AUTH);
     client_put_blob(&c, FIELD_PROOF, buf_slice(&message));
     client_send_more(&c);
     buf_free(&message);
-    free(answer);
     *err = c.err;
     return err->code;
 }

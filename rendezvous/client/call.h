@@ -63,9 +63,11 @@ struct client_auth {
     void *user;
     /* Append the first message to `out`. */
     bool (*greet)(void *user, struct buf *out);
-    /* Check the store's answer and append the proof to `out`. Return false, with the reason in `err`, if the answer
-     * is wrong. */
+    /* Check the store's answer and append the next message to `out`. Return false, with the reason in `err`, if the
+     * answer is wrong. */
     bool (*prove)(void *user, struct slice answer, struct buf *out, struct ddp_err *err);
+    /* Return true if the message of `prove` is the proof, which the store does not answer. */
+    bool (*is_proof)(void *user);
     /* Append a frame as a blob with its tag. */
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
     /* Check and remove the tag of a received frame. */

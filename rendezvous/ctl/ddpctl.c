@@ -263,10 +263,13 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* The identity of ddpctl: an operator, which may read and has no rights of an agent. */
+/* The identity of ddpctl: an operator, which may read and has no rights of an agent. Without a secret, ddpctl asks a store
+ * on another host for its credential, which MUNGE unseals for the user of the job. */
 static struct operator
 {
-    struct secret *secret; /* owned; NULL = no --secret_file */
+    struct secret *secret; /* owned; NULL = not known */
+    bool asks;             /* the store has not been asked yet */
+    bool is_refused;       /* MUNGE has not unsealed the credential */
     const char *job;
     struct auth auth;
 }
@@ -276,10 +279,30 @@ static bool operator_greet(void *user, struct buf *out)
 {
     struct operator* o = user;
     uint8_t nonce[AUTH_NONCE_BYTES], hello[AUTH_HELLO_BYTES];
+    if (o->secret == NULL) {
+        auth_ask(hello);
+        return buf_append(out, hello, AUTH_ASK_BYTES);
+    }
     if (sys_getrandom(nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce))
         return false;
     auth_hello(&o->auth, o->secret, AUTH_OPERATOR, o->job != NULL ? o->job : "", nonce, hello);
     return buf_append(out, hello, sizeof(hello));
+}
+
+/* Unseal the credential in the store's answer, and build the first message with the secret. */
+static bool operator_unseal(struct operator* o, struct slice answer, struct buf *out, struct ddp_err *err)
+{
+    struct slice credential;
+    const enum auth_result result = auth_take(answer, &credential);
+    if (result != AUTH_OK) {
+        ddp_fail(err, DDP_ERR_MISMATCH, "%s", auth_result_text(result));
+        return false;
+    }
+    struct secret_call *call = secret_unseal_begin(credential.data, credential.len);
+    while (!secret_unseal_is_over(call))
+        usleep(1000);
+    o->is_refused = secret_unseal_end(call, &o->secret, err) != DDP_OK;
+    return !o->is_refused && operator_greet(o, out);
 }
 
 static bool operator_prove(void *user, struct slice answer, struct buf *out, struct ddp_err *err)
@@ -287,12 +310,20 @@ static bool operator_prove(void *user, struct slice answer, struct buf *out, str
     struct operator* o = user;
     uint8_t proof[AUTH_PROOF_BYTES];
     char theirs[AUTH_PRINT_TEXT], why[256];
+    if (o->secret == NULL)
+        return operator_unseal(o, answer, out, err);
     const enum auth_result result = auth_prove(&o->auth, o->secret, answer, proof, theirs);
     if (result == AUTH_OK)
         return buf_append(out, proof, sizeof(proof));
     auth_explain(result, o->secret, theirs, why, sizeof(why));
     ddp_fail(err, DDP_ERR_MISMATCH, "%s", why);
     return false;
+}
+
+static bool operator_is_proof(void *user)
+{
+    const struct operator* o = user;
+    return o->auth.state == AUTH_PROVEN;
 }
 
 static bool operator_put_frame(void *user, uint8_t kind, struct slice frame, struct buf *out)
@@ -310,6 +341,7 @@ static bool operator_open(void *user, uint8_t kind, struct slice *frame)
 static const struct client_auth operator_auth = { .user = &operator,
                                                   .greet = operator_greet,
                                                   .prove = operator_prove,
+                                                  .is_proof = operator_is_proof,
                                                   .put_frame = operator_put_frame,
                                                   .open = operator_open };
 
@@ -325,7 +357,8 @@ static int print_text(struct buf *text, bool complete)
 }
 
 /* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends no
- * other request to such a store. */
+ * other request to such a store. If a store gives no credential, connect again without a secret, because the store may
+ * serve every host. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -334,6 +367,13 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     options.connect_timeout_ms = timeout_ms;
     options.timeout_ms = o->timeout_ms;
     operator.job = o->job;
+    if (operator.asks) {
+        const ddp_status status =
+            client_open(o->addr.host, o->addr.port, &options, &operator_auth, store, err);
+        if (status == DDP_OK || status == DDP_ERR_TIMEOUT || operator.secret != NULL || operator.is_refused)
+            return status;
+        operator.asks = false;
+    }
     return client_open(o->addr.host, o->addr.port, &options, operator.secret != NULL ? &operator_auth : NULL,
                        store, err);
 }
@@ -566,7 +606,10 @@ static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
     const char *file = o->secret_file;
     if (file == NULL && !endpoint_is_loopback(o->addr.host))
         file = getenv("PET_SECRET_FILE");
-    return file != NULL && file[0] != '\0' ? secret_read(file, &operator.secret, err) : DDP_OK;
+    if (file != NULL && file[0] != '\0')
+        return secret_read(file, &operator.secret, err);
+    operator.asks = !endpoint_is_loopback(o->addr.host);
+    return DDP_OK;
 }
 
 /* Exit code 2 always means a wrong command line, so that scripts can distinguish a typing error from a

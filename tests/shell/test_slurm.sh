@@ -110,10 +110,16 @@ check "a job without a secret file starts on both nodes" lives
 check "its store has a secret, so it prints no warning" lacks err STORE_IS_OPEN NO_SECRET
 at=$(grep -o 'store at 10.77.0.1:[0-9]*' err | head -n 1)
 at=${at##* }
-"${ddprun%/*}/ddpctl" --addr="$at" --timeout=10 status >ctl 2>&1
+ctl=("${ddprun%/*}/ddpctl" --addr="$at" --timeout=10 status)
+"${ctl[@]}" >ctl 2>&1
+check "the job's user reads the status from another host" said ctl "world size 2" 1
+DDP_MUNGE_LIBRARY=/missing "${ctl[@]}" >ctl 2>&1
+check "without MUNGE it gets the reason" said ctl "MUNGE: /missing" 1
+cp "${ctl[0]}" "$tmp" && chmod 755 "$tmp"
+setpriv --reuid=1000 --clear-groups "$tmp/ddpctl" "${ctl[@]:1}" >ctl 2>&1
 rc=$?
-check "another host without the secret reads nothing" [ "$rc" -ne 0 ]
-check "and gets the reason" said ctl "serves other hosts only with the secret" 1
+check "another user reads nothing" [ "$rc" -ne 0 ]
+check "because munged does not unseal the secret" said ctl "the secret is for another user" 1
 # VALIDATE, then AUTH of version 1 with the request for the credential.
 python3 -c 'import socket, struct, sys
 host, port = sys.argv[1].split(":")

@@ -89,6 +89,7 @@ struct peer {
     bool exited_early;      /* before the relay began to send log files */
     struct collected files; /* with --collect_logs */
     bool sends;             /* the job has ended there, and the relay sends its log files */
+    uint64_t over_ms; /* when the last log file had arrived, or a fault had ended the transfer; 0 = not yet */
     int said_code; /* exit code that the relay reported, or -1; differs from the link's if the shell was killed */
 };
 
@@ -1102,11 +1103,21 @@ static void on_signals(uv_poll_t *poll, int status, int events)
             take_signal(s, (int)info.ssi_signo);
 }
 
+/* Return true if the host has sent all its log files, but its remote shell has not ended within LAST_MS. Such a shell may
+ * still send bytes, which the starter drops. */
+static bool outlives_files(struct peer *p, uint64_t now)
+{
+    if (p->over_ms == 0 && p->sends && (p->files.ended || p->files.stopped))
+        p->over_ms = now;
+    return p->over_ms != 0 && now >= p->over_ms + LAST_MS && p->state != PEER_ENDED && !has_exited(p);
+}
+
 static void check_deadlines(struct starter *s)
 {
     const uint64_t now = clock_ms();
     for (int i = 0; i < s->n && s->kill_ms != 0 && s->stops < 2; i++)
-        if (s->peers[i].sends && s->peers[i].state == PEER_RUNNING && now < s->peers[i].active_ms + LAST_MS)
+        if (s->peers[i].sends && s->peers[i].over_ms == 0 && s->peers[i].state == PEER_RUNNING &&
+            now < s->peers[i].active_ms + LAST_MS)
             s->kill_ms = now + LAST_MS; /* files arrive */
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
@@ -1124,6 +1135,8 @@ static void check_deadlines(struct starter *s)
             fail(s, &f);
             link_kill(p->link, SIGTERM);
         }
+        if (outlives_files(p, now))
+            link_kill(p->link, SIGKILL);
         if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !has_exited(p)) {
             log_error("%s: the remote shell has not ended and is killed; check this host for remaining "
                       "processes of the job",

@@ -65,6 +65,7 @@ static const char script[] =
     "os.chdir('/')\n"
     "os.environ.pop('PWD', None)\n"
     "sys.exit(subprocess.call(sys.argv[1:]) if r == 0 else 99)\" sh -c \"$*\" ;;\n"
+    "chatty) sh -c \"$*\"; while :; do echo more; sleep 0.2; done ;;\n"
     "mute) printf '\\036ddprun here " DDP_VERSION " 0 - 10.0.0.1\\n'; exec cat >/dev/null ;;\n"
     "esac\n"
     "exec sh -c \"$*\"\n";
@@ -913,6 +914,18 @@ HOSTS_TEST(a_worker_cannot_send_files)
     run_free(&r);
     r = JOB("--hosts=a", shell, "--collect_logs", "true");
     EXPECT(r, 2);
+    run_free(&r);
+}
+
+/* The remote shell of a host does not end after the last log file, and writes more. */
+HOSTS_TEST(a_shell_that_never_ends_does_not_hold_the_end)
+{
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_result r =
+        JOB("--hosts=a,chatty", shell, option, "--collect_logs", "--redirects=3", "sh", "-c", "exit 0");
+    EXPECT(r, 0);
+    cr_expect_null(strstr(r.out, "more"), "%s", r.out);
     run_free(&r);
 }
 

@@ -49,6 +49,7 @@ static const char script[] =
     "bare) exec sh -c 'exec no-such-ddprun --relay' ;;\n"
     "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
     "clears) printf '\\036ddprun here 9\\033[2J 0 - 10.0.0.1\\n'; exec cat ;;\n"
+    "nproc) exec setpriv --reuid 65534 --clear-groups prlimit --nproc=1 sh -c \"(:); $*\" ;;\n"
     "moved) mv \"$PWD\" \"$PWD.moved\" ;;\n"
     "noisy) echo Welcome; echo 'Last login: today' >&2 ;;\n"
     "title) printf '\\033]0;title\\007' ;;\n"
@@ -408,6 +409,21 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     EXPECT(r, 0);
     cr_expect_eq(count(r.err, "finding  HOST_DISK_FULL"), 1, "%s", r.err);
     cr_expect_not_null(strstr(r.out, "ran"), "%s", r.out);
+    run_free(&r);
+}
+
+/* A real limit of processes, which binds only users other than root. The shell there cannot fork. */
+HOSTS_TEST(a_host_without_room_for_processes_is_named)
+{
+    char command[700];
+    snprintf(command, sizeof(command), "setpriv --reuid 65534 --clear-groups prlimit --nproc=100 test -x %s",
+             bin("ddprun"));
+    if (system(command) != 0)
+        cr_skip_test("skipped, because this user cannot start %s as another user", bin("ddprun"));
+    struct run_result r = job_run((const char *const[]){ "--hosts=nproc", shell, "true", NULL },
+                                  &(struct run_options){ .cwd = "/" });
+    EXPECT(r, 125);
+    cr_expect_eq(count(r.err, "finding  HOST_BUSY"), 1, "%s", r.err);
     run_free(&r);
 }
 

@@ -23,8 +23,8 @@ struct bench_genuine {
     char backend[16];    /* "libuv" or "legacy" */
 };
 
-/* Start it with the torch of this interpreter (a path), on a free port. The current directory is the repository's
- * root. */
+/* Start PyTorch's store with the torch of this interpreter (a path), on a free port. The current directory is the
+ * repository's root. */
 bool bench_start_genuine(const char *python, struct bench_genuine *out);
 
 /* Start the simplest server possible: one thread, epoll, read, write. A client first sends two u32, the bytes of its

@@ -26,8 +26,8 @@ extern struct peer peers[PEERS];
 /* Find out which of them are installed. `ddprun` is the path of the program under test, and stays the caller's. */
 void peers_open(const char *ddprun);
 
-/* Arguments for `workers` workers with `args` (program first), into `argv`, which ends with NULL. The number
- * in it lies in static memory. */
+/* Write the arguments for `workers` workers with `args` (program first) to `argv`, which ends with NULL. The text of the
+ * number is in static memory. */
 void peer_argv(const struct peer *p, bool tagged, int workers, const char *const args[],
                char *argv[PEER_ARGS]);
 

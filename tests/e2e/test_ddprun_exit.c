@@ -61,7 +61,7 @@ Test(ddprun_exit, a_signal_is_128_and_its_number_and_has_a_name)
     run_free(&r);
 }
 
-/* Rank 1 is killed by SIGKILL, then rank 0 by SIGUSR1, and the agent finds both at once. */
+/* Kill rank 1 by SIGKILL, then rank 0 by SIGUSR1, so that the agent finds both ends at the same time. */
 static struct run_result two_seen_together(const char *policy)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", policy, WORKER, "say:ready", "forever");

@@ -612,9 +612,7 @@ Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
 
 TestSuite(stdin_e2e, .timeout = 120);
 
-/* Run "...
- *
- * ddprun -q --standalone OPTIONS" in a shell in which $DDPRUN stands for `ddprun -q --standalone`. */
+/* Run a shell script such as "seq 3 | $D OPTIONS PROGRAM", in which $D is `ddprun -q --standalone`. */
 static struct run_result shell(const char *script)
 {
     char command[4096];

@@ -62,19 +62,7 @@ Test(train, the_tutorials_own_model_learns_it_too)
     cr_expect_geq(summary().accuracy, 0.95);
 }
 
-/* Return
- *
- *
- * a - b
- *
- *
- * /
- *
- *
- * a
- *
- *
- * for one step. */
+/* Return the norm of a - b, divided by the norm of a, for one step. */
 static double relative_distance(const float *a, const float *b)
 {
     double distance = 0, norm = 0;

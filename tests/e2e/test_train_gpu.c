@@ -112,7 +112,7 @@ Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
     cr_expect_float_eq(summary().loss, whole.loss, 1e-4 * whole.loss);
 }
 
-/* Each worker sees one device, as with --virtual_local_rank; only the fake device is the same. */
+/* Each worker sees one device, as with --virtual_local_rank. Here all workers see the same fake device. */
 Test(train_gpu, a_device_of_each_workers_own_is_taken)
 {
     static const char *const own[] = { "env", "LOCAL_RANK=0", "DDPRUN_OWN_GPU=1", "DDP_SHARE_GPU=1", NULL };

@@ -559,7 +559,7 @@ static void hash(struct job *j, const void *data, size_t bytes)
         j->me->value = (j->me->value ^ ((const unsigned char *)data)[i]) * 1099511628211u;
 }
 
-/* Rank 0 has all of slot `slot` in its room. */
+/* Gather the shares of slot `slot` of all ranks in `flat` of rank 0. */
 static void gather(struct job *j, int slot, float *flat)
 {
     struct ddp_err err = { 0 };

@@ -45,7 +45,7 @@ Test(text, every_day_is_the_next_one)
 
 /* --- json ----------------------------------------------------------------------------------------------------- */
 
-/* Whole numbers of JSON objects as they go out. */
+/* Whole numbers of JSON objects, as text. */
 
 static void expect_printed(int64_t value, const char *expected)
 {

@@ -247,7 +247,7 @@ Test(diagnose_job, two_machines_with_one_address)
            "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "the same address 172.17.0.1");
 }
 
-/* Both nodes are behind one router, so one address for both is not a mistake. */
+/* One router translates the addresses of both nodes, so one address for both is not a mistake. */
 Test(diagnose_job, nodes_behind_a_router_that_translates)
 {
 #define INSIDE(n) NODE(n, .own = "10.8.0.1" #n, .addr = "10.9.0.254")

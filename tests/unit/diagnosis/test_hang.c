@@ -234,7 +234,7 @@ Test(hang, a_rank_that_has_left_with_0)
 
 /* --- connections ------------------------------------------------------------------------------------------- */
 
-/* A connection of `rank` whose data `peer` does not acknowledge, in both samples. */
+/* Add a connection of `rank` whose data `peer` does not acknowledge, in both samples. */
 static void cut(struct hang_case *c, int rank, const char *peer)
 {
     struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0", .does = STACKS_UNANSWERED };

@@ -303,9 +303,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* Note each line that is printed as "ranks:text
- *
- * ". */
+/* Note each line that is printed as "ranks:text|". */
 static void fold_note(void *user, const struct fold_line *line)
 {
     struct buf *fold_out = user;

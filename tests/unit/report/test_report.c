@@ -533,7 +533,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
 
 /* --- attempts ------------------------------------------------------------------------------------------------- */
 
-/* The report about attempts, the reason against another one, and remaining processes. */
+/* The report about attempts, the reason why no further attempt follows, and remaining processes. */
 
 static struct agent *attempts_agent;
 static char *argv[] = { "./train", NULL };

@@ -310,8 +310,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Find ddprun's own group and check its permissions: ddprun can move a worker into the job's group only if it may
- * write cgroup.procs of its own group, which is the parent. */
+/* Find ddprun's own group and check its permissions. To move a worker into the job's group, ddprun must be able to write
+ * cgroup.procs of this group, which is the parent of the job's group. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!locate(groups, mounts, dir, why))

@@ -134,7 +134,8 @@ static const char *bare_name(const struct host_spec *host)
     return at != NULL ? at + 1 : host->name;
 }
 
-/* A port leads to an ssh server, which may belong to a container or to the end of a tunnel. */
+/* Return true if a name is this host. A name with a port is not, because the port may lead to an ssh server of a
+ * container, or to the end of a tunnel. */
 static bool is_this_host(const struct start_facts *f, const struct host_spec *host)
 {
     if (host->port > 0)

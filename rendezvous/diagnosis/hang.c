@@ -751,7 +751,7 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* If most ranks are culprits at one line, mark them as waiting ranks. A rank that waits for a GPU has no frame of a
+/* Mark the culprits as waiting ranks if most ranks are culprits at one line. A rank that waits for a GPU has no frame of a
  * collective: it is at the line that reads a result, and the driver of the GPU spins. */
 static void adopt_majority(struct hang *h)
 {

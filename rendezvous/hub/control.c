@@ -418,8 +418,8 @@ static bool send_again(struct hub *hub, struct session *s)
     return true;
 }
 
-/* The answer is sent before the session is a node, so it is not one of the kept frames. The kept frames follow before
- * any new push. */
+/* Move a node to its new connection. The answer is sent before the session is a node, so the answer is not one of the
+ * kept frames. The kept frames follow before any new push. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);

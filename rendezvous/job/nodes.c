@@ -402,7 +402,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     return node;
 }
 
-/* The key of by_id is node->id, so the node leaves the table before the change. */
+/* Change the id of a node. The key of by_id is node->id, so the node leaves the table before the change. */
 void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
 {
     table_remove(&r->by_id, &node->by_id);

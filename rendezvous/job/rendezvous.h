@@ -282,7 +282,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Like rdzv_lost, for a connection that broke and was not made again: the silence is no evidence of its own. */
+/* Report that the node's connection broke and was not made again. Unlike rdzv_lost, do not count the silence as
+ * evidence. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Give a node the id `next` of its new connection, which replaces a broken connection. The node keeps its state, its
  * ranks and its place. Return false if the rendezvous has no node with the id `node`. */

@@ -142,7 +142,7 @@ static int by_call_and_order(const void *a, const void *b)
     return calls != 0 ? calls : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Several entries with the same number are parts of one coalesced call. Keep only the first entry. */
+/* Sort the calls by number. Entries with the same number are parts of one coalesced call; keep only the first entry. */
 void flight_dump_sort(struct flight_dump *d)
 {
     size_t kept = 0;

@@ -132,8 +132,8 @@ int torch_number(const char *name, int usual);
 /* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
-/* "PATH=..." with py-spy in it: PATH, and behind it the folder $DDP_PY_SPY, where scripts/test.sh installs py-spy. Other tests
- * run without it. Skips the test if there is none. */
+/* Return "PATH=..." with py-spy: PATH, followed by the folder $DDP_PY_SPY, where scripts/test.sh installs py-spy. Skip
+ * the test if py-spy is missing. All other tests run without py-spy. */
 const char *py_spy_path(void);
 
 #endif

@@ -264,7 +264,7 @@ Test(resume_sim, only_the_token_of_a_node_opens_its_place, .init = begin, .fini 
     cr_expect_not(sim.conn[5].open);
 }
 
-/* The place is free for ever after the timeout. */
+/* After the timeout, the place of the node stays free. */
 Test(resume_sim, a_node_that_does_not_come_back_is_lost, .init = begin, .fini = end)
 {
     join(",\"resumes\":true");

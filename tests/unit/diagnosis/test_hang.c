@@ -294,7 +294,7 @@ Test(hang, a_culprit_comes_before_a_connection_without_an_answer)
     "\",\"dtype\":\"Float\",\"n\":4,\"created_ms\":17956480" #seq ",\"at\":\"step (train.py:" #seq ")\"}"
 #define REDUCE(rank, seq) CALL(rank, "", seq, "all_reduce", "scheduled")
 
-/* Stacks are equal, or with `readable` false, there are none. */
+/* Expect a verdict from the records. All stacks are equal; with `readable` false, no stacks are available. */
 static void expect_by_records(const char *way, bool readable, const char *calls, const char *code,
                               const char *subject, const char *sentence)
 {

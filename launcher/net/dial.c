@@ -306,7 +306,8 @@ static struct runner *runner_new(struct join_dial *j, int index, int fd)
 
 static void start_runner(struct join_dial *j, int index)
 {
-    const int fd = connector_begin(j->plan.race.runners[index].address, j->options.port);
+    const int fd =
+        connector_begin(j->plan.race.runners[index].address, j->options.port, j->options.max_segment);
     struct runner *r = fd >= 0 ? runner_new(j, index, fd) : NULL;
     if (r == NULL) {
         dial_failed(&j->plan, index, true, fd >= 0 ? ENOMEM : -fd, slice_of(NULL, 0), clock_ms());

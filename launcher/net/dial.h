@@ -51,6 +51,7 @@ struct join_dial_options {
     const char *who;        /* "node 0's store" or "the store", for messages; copied */
     const char *note;       /* a line for the full report, or NULL; copied */
     const char *local_only; /* see dial_options; borrowed */
+    int max_segment;        /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's */
     const char *code;       /* if not NULL: `failed` gets this code, and `note` as the report; static */
     const char *this_host;  /* name of this node, for messages; borrowed */
     /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is

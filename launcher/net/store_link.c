@@ -198,6 +198,8 @@ static void ask(struct store_link *link, cJSON *json)
         out->no_memory = out->no_memory || !fits;
     }
     cJSON_free(text);
+    if (link->asked == link->answered)
+        link->answered_ms = clock_ms();
     link->asked += fits;
 }
 
@@ -408,11 +410,31 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
 
+/* Record whether the kernel has sent segments several times without an acknowledgement. The store's host has lost
+ * them, even if the store itself is frozen, because its kernel acknowledges. */
+static void note_stuck(struct store_link *link)
+{
+    enum { STUCK_TIMES = 2 };
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+    int fd = -1;
+    link->fate.is_silent = true;
+    link->fate.stuck_bytes = link->fate.stuck_times = 0;
+    if (link->wire == NULL || uv_fileno((uv_handle_t *)&link->wire->tcp, &fd) != 0 ||
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
+        return;
+    if (info.tcpi_unacked == 0 || info.tcpi_retransmits < STUCK_TIMES)
+        return;
+    link->fate.stuck_bytes = (int)info.tcpi_snd_mss;
+    link->fate.stuck_times = info.tcpi_retransmits + 1;
+}
+
 /* Lose the link, because the store was silent for the whole node timeout. */
 static void lose_silent(struct store_link *link)
 {
     char why[256];
     const double limit_s = (double)link->options.silent_ms / 1000;
+    note_stuck(link);
     if (link->state == LINK_UP)
         snprintf(why, sizeof(why), "no message from the store for %.3g s (--node_timeout)", limit_s);
     else
@@ -422,14 +444,15 @@ static void lose_silent(struct store_link *link)
     link_lose(link, why);
 }
 
-/* Ask the owner once to dial if the store has been silent for half the timeout: a router may have forgotten the
+/* Ask the owner once to dial if a request has no answer for half the timeout: a router may have forgotten the
  * connection, and the kernel would notice too late. */
 static void suspect_silence(struct store_link *link)
 {
-    if (link->state != LINK_UP || link->suspect || !can_resume(link) ||
-        clock_ms() - link->heard_ms <= link->options.silent_ms / 2)
+    if (link->state != LINK_UP || link->suspect || !can_resume(link) || link->asked == link->answered ||
+        clock_ms() - link->answered_ms <= link->options.silent_ms / 2)
         return;
     link->suspect = true;
+    note_stuck(link);
     link->options.calls.broken(link->options.user, NULL);
 }
 
@@ -526,7 +549,6 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         return;
     }
     link->heard_ms = now_ms;
-    hear_again(link);
     if (!buf_append(&link->in, buf->base, (size_t)n))
         link_lose(link, "out of memory");
     while (take_one(link))
@@ -630,6 +652,8 @@ static void clear_wire(struct store_link *link)
  * as EOF, or as EPIPE at a later write. Other errors may be faults of the network. */
 static void wire_fails(struct store_link *link, int status)
 {
+    if (status == UV_ETIMEDOUT)
+        note_stuck(link);
     if (!can_resume(link) || status == UV_EOF || status == UV_EPIPE) {
         link_lose(link, status == UV_EOF ? "the store closed the connection" : uv_strerror(status));
         return;
@@ -680,6 +704,7 @@ static void take_resumed(struct store_link *link, const cJSON *json)
         return;
     }
     uint64_t number = link->unanswered.done;
+    link->answered_ms = clock_ms();
     link->state = LINK_UP;
     for (size_t at = 0; kept_next(&link->unanswered, &at, &frame);)
         if (++number > received)
@@ -820,6 +845,8 @@ static void take_reply(struct store_link *link, const cJSON *json)
     message_read_refusal(json, &refusal);
     message_read_status_lists(json, &status);
     link->answered++;
+    link->answered_ms = clock_ms();
+    hear_again(link);
     kept_confirm(&link->unanswered, link->answered);
     if (link->answered == link->asked_join && cJSON_IsObject(json))
         take_join(link, json);

@@ -84,6 +84,10 @@ struct link_fate {
     char dropped
         [LINK_DROPPED_MAX]; /* why the store has dropped this node: "silent for 3000 ms"; "" = no reason given */
     uint64_t stood_ms;      /* how long this process was paused before the loss; 0 = not paused */
+    bool is_silent;         /* the store was silent, or the kernel timed out */
+    /* The last segments of a silent connection that were sent again without an acknowledgement. */
+    int stuck_bytes; /* size of the largest segment; 0 = none was sent again */
+    int stuck_times;
 };
 
 struct store_link_options {
@@ -119,7 +123,8 @@ void store_link_tell(struct store_link *link, struct cJSON *json);
  * workers would wake the store 256 times. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
-/* Return the reasons of a loss, valid until the link is closed. All fields are empty before `lost`. */
+/* Return the reasons of a loss or of a silence, valid until the link is closed. All fields are empty before `lost` and
+ * `broken`. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
 /* Request the store's facts about each worker. Return false if the store is not connected. */
@@ -175,6 +180,8 @@ struct store_link {
     char instance[LINK_INSTANCE_MAX];
     int round; /* 0 = no round yet */
     uint64_t heard_ms, beat_at_ms;
+    uint64_t
+        answered_ms; /* when the last answer arrived, or when the oldest request without an answer was sent */
     uint64_t stood_ms, woke_ms; /* length and end of the last pause of this process */
     struct link_fate fate;
     char why_broken[128];

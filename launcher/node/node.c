@@ -118,6 +118,9 @@ static void end_dial(struct node *n)
     n->meet.dial = NULL;
 }
 
+static void on_found(void *user, const struct join_dial_found *found);
+static void on_dial_failed(void *user, const char *code, const char *words);
+
 static void on_found_again(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -134,20 +137,57 @@ static void on_not_found_again(void *user, const char *code, const char *words)
     end_dial(user);
 }
 
+/* Large packets may be lost on the way although small packets pass. A later connection then limits its segments to a
+ * size that every path carries. */
+enum { SMALL_SEGMENT = 536 };
+
+/* Remember what the last connection lost. A connection may also be silent because of a short cut, so the segments
+ * become small only if `is_sure`, or after the second such connection. */
+static void note_silence(struct node *n, bool is_sure)
+{
+    const struct link_fate *fate = store_link_fate(n->meet.link);
+    if (fate->stuck_bytes <= SMALL_SEGMENT)
+        return;
+    n->meet.has_small_segments = n->meet.has_small_segments || is_sure || n->meet.stuck_bytes > 0;
+    n->meet.stuck_bytes = fate->stuck_bytes;
+    n->meet.stuck_times = fate->stuck_times;
+}
+
+/* Report the lost packets to all nodes, because the packets of the workers are large. */
+static void report_path(struct node *n)
+{
+    char path[FINDING_SUBJECT_MAX], large[16], times[16], small[16];
+    struct finding f;
+    if (!n->meet.has_small_segments || n->meet.said_path)
+        return;
+    n->meet.said_path = true;
+    snprintf(path, sizeof(path), "the path from %.60s to %.60s", n->plan->facts->host, n->plan->master_addr);
+    snprintf(large, sizeof(large), "%d", n->meet.stuck_bytes);
+    snprintf(times, sizeof(times), "%d", n->meet.stuck_times);
+    snprintf(small, sizeof(small), "%d", SMALL_SEGMENT);
+    finding_make(&f, FINDING_PATH_LOSES_LARGE, path, "large", large, "times", times, "small", small,
+                 "address", n->plan->master_addr, NULL);
+    output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
+    store_link_tell(n->meet.link, encode_notice(&f));
+}
+
 /* Dial the numeric address of the store again, because a name server may be behind the same fault. */
-static void dial_again(struct node *n)
+static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
+                       void (*found)(void *user, const struct join_dial_found *found))
 {
     struct ddp_err err;
     const struct plan_meeting *m = &n->plan->meeting;
     const struct join_dial_options options = { .loop = &n->loop,
                                                .host = n->plan->master_addr,
                                                .port = n->plan->master_port,
-                                               .budget_ms = m->node_timeout_ms,
-                                               .knob = "--node_timeout",
+                                               .budget_ms = budget_ms,
+                                               .knob = knob,
+                                               .max_segment = n->meet.has_small_segments ? SMALL_SEGMENT : 0,
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
-                                               .found = on_found_again,
-                                               .failed = on_not_found_again,
+                                               .found = found,
+                                               .failed = found == on_found_again ? on_not_found_again
+                                                                                 : on_dial_failed,
                                                .say = on_say,
                                                .user = n };
     end_dial(n);
@@ -166,7 +206,9 @@ static void on_broken(void *user, const char *why)
                     n->plan->master_addr, n->plan->master_port, why,
                     (double)n->plan->meeting.node_timeout_ms / 1000);
     }
-    dial_again(n);
+    if (why == NULL)
+        note_silence(n, false);
+    dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);
 }
 
 static void on_restored(void *user)
@@ -178,6 +220,34 @@ static void on_restored(void *user)
                     n->plan->master_addr, n->plan->master_port,
                     (double)(clock_ms() - n->meet.broken_ms) / 1000);
     n->meet.broken_ms = 0;
+    report_path(n);
+}
+
+/* Handle the loss of the link. A node that has not joined dials again until --timeout if the store was only silent:
+ * the packets with its join may be too large for the path. */
+static void on_link_lost(void *user, const char *why)
+{
+    struct node *n = user;
+    const uint64_t now_ms = clock_ms();
+    const bool is_joining = agent_state(n->agent) == AGENT_GATHERING && n->meet.round == NULL;
+    if (!is_joining || !store_link_fate(n->meet.link)->is_silent || now_ms >= n->meet.join_until_ms) {
+        node_on_lost(user, why);
+        return;
+    }
+    note_silence(n, true);
+    output_note(n->out.output,
+                "warning: the store at %s:%d does not answer this node's join: %s; trying again",
+                n->plan->master_addr, n->plan->master_port, why);
+    node_expect_nothing(n);
+    store_link_close(n->meet.link);
+    n->meet.link = NULL;
+    dial_again(n, n->meet.join_until_ms - now_ms, n->plan->meeting.join_knob, on_found);
+}
+
+static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
+{
+    node_store_calls.joined(user, spare, instance, store_ms);
+    report_path(user);
 }
 
 /* Open the link. A node sends three heartbeats within the node timeout, so one late heartbeat does no harm. */
@@ -196,6 +266,8 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
                                           .user = n };
     options.calls.broken = on_broken;
     options.calls.restored = on_restored;
+    options.calls.joined = on_joined;
+    options.calls.lost = on_link_lost;
     snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", options.who.own);
     node_expect_answer(n);
     node_offer_port(n);
@@ -320,6 +392,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .say = on_say,
                                                .user = n };
     n->meet.should_host = place->code != NULL;
+    n->meet.join_until_ms = clock_ms() + m->join_ms;
     contain_name_store(n->run.contain, place->host, place->port);
     return join_dial_start(&options, &n->meet.dial, err);
 }

@@ -45,8 +45,12 @@ struct node_meeting {
     uv_timer_t refusing_timer;
     uint64_t refusing_until_ms;
     struct store_link *link;
-    uint64_t broken_ms; /* since when the connection to the store is broken; 0 = not broken */
-    int held_port;      /* socket that holds a port for the store of rank 0; -1 = none */
+    uint64_t join_until_ms;       /* end of --timeout; 0 = this node has not dialled the store */
+    int stuck_bytes, stuck_times; /* as in struct link_fate, of the last silent connection */
+    bool has_small_segments;      /* the dial limits the segments, because large segments are lost */
+    bool said_path;               /* the finding about the path was sent */
+    uint64_t broken_ms;           /* since when the connection to the store is broken; 0 = not broken */
+    int held_port;                /* socket that holds a port for the store of rank 0; -1 = none */
     char port_note[NOTE_MAX];
     uv_timer_t port_timer;        /* for the next check of `held_port` */
     struct heard_round *round;    /* the current or last round; NULL before the first round */

@@ -183,7 +183,7 @@ void name_lookup_end(struct name_lookup *l)
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-int connector_begin(const char *address, int port)
+int connector_begin(const char *address, int port, int max_segment)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
     struct addrinfo *at;
@@ -196,6 +196,8 @@ int connector_begin(const char *address, int port)
     int error = fd < 0 ? errno : 0;
     if (fd >= 0)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (fd >= 0 && max_segment > 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &max_segment, sizeof(max_segment));
     if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS) {
         error = errno;
         close(fd);

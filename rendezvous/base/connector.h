@@ -34,9 +34,9 @@ void name_lookup_end(struct name_lookup *lookup); /* never waits; NULL is allowe
  * defines which texts are literals. Examples are 127.1 and "fe80::1%eth0". */
 bool name_is_literal(const char *host, struct name_found *found);
 
-/* Start a connect, and return its socket: non-blocking, close-on-exec, TCP_NODELAY. The caller owns the socket.
- * Return -errno if the kernel rejects the connect at once. */
-int connector_begin(const char *address, int port);
+/* Start a connect, and return its socket: non-blocking, close-on-exec, TCP_NODELAY. If `max_segment`
+ * is not 0, TCP segments of both directions have at most that many bytes. The caller owns the socket. Return -errno if the kernel rejects the connect at once. */
+int connector_begin(const char *address, int port, int max_segment);
 
 /* Return the result of the connect once `fd` is writable: 0 or an errno. */
 int connector_error(int fd);

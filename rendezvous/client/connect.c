@@ -93,7 +93,7 @@ static void drop_out(struct client_race *r, int i, int error)
  * false only after a permanent local error, such as no descriptors or no memory. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
-    const int fd = connector_begin(r->race.runners[i].address, port);
+    const int fd = connector_begin(r->race.runners[i].address, port, 0);
     r->runners[i].fd = fd;
     if (fd < 0)
         drop_out(r, i, -fd);

@@ -122,6 +122,15 @@
       "address is translated on the way (NAT)",                                                             \
       "The address that the node reported differs from the sender's address on its connection. "            \
       "Typical cause: a container with a bridge network.")                                                  \
+    X(PATH_LOSES_LARGE, WARNING,                                                                            \
+      "${subject} loses large packets: segments of ${large} bytes were sent ${times} times without an "     \
+      "acknowledgement, segments of ${small} bytes arrive",                                                 \
+      "compare the MTU of all interfaces on the way ('ip link', 'ping -M do -s 1472 ${address}'), and "     \
+      "permit ICMP 'fragmentation needed'; until then large messages of the workers are lost, too",         \
+      "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
+      "an acknowledgement, segments of 536 bytes arrive",                                                   \
+      "The kernel has sent a segment of the agent several times, and the next connection works with "       \
+      "smaller segments. Typical cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")      \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \

@@ -217,6 +217,39 @@ SCENE(losses, a_connection_that_stays_broken_is_named, .until = "up", .fault = r
       .node = { { .exit = 125, .says = "node 1 (node1) is lost" },
                 { .exit = ENDED, .says = "the connection broke (connection reset by peer)" } })
 
+/* --- large packets that are lost ---------------------------------------------------------------------------- */
+
+/* A link on the way has a smaller MTU, and no ICMP message arrives. Without segmentation offload, the length of a
+ * packet is its length on the wire. */
+static void shrink_path(struct play *play)
+{
+    for (int i = 0; i < 2; i++) {
+        cr_assert(host_sh(&play->net->host[i], "ip link set eth0 gso_max_segs 1"));
+        host_rules(&play->net->host[i], "add rule inet f in iifname eth0 meta length > 600 drop");
+    }
+}
+
+SCENE(losses, a_join_that_is_too_large_is_sent_in_small_segments, .before = shrink_path,
+      .options = "--timeout=100", .program = "worker say:up only:3 exit:7 all forever",
+      .says = "rank 3 on node1 failed first: exit 7", .within_ms = 4 * BEATS,
+      .node = { { .exit = 7 }, { .exit = 7, .ends = "does not answer this node's join|PATH_LOSES_LARGE" } })
+
+#define LINE \
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+
+static void shrink_path_later(struct play *play)
+{
+    shrink_path(play);
+    kill_workers(play, 1);
+}
+
+SCENE(losses, large_messages_of_a_running_job_are_sent_in_small_segments,
+      .options = "--node_timeout=15s --grace=25s",
+      .program = "worker err:" LINE LINE LINE LINE LINE LINE LINE LINE " say:up forever", .until = "up",
+      .fault = shrink_path_later, .never = "is lost|lost the", .within_ms = 4 * BEATS,
+      .says = "on node1 failed first|SIGKILL",
+      .node = { { .exit = 137 }, { .exit = 137, .ends = "PATH_LOSES_LARGE" } })
+
 /* Rank 2 ends as PyTorch with Gloo does after a reset, with the recorded line; its peer on node 1 lives. */
 static void write_reset(struct play *play)
 {

@@ -97,18 +97,6 @@ install_optional() {
     ddp_install "$@" || for group in "$@"; do ddp_install "$group" || echo "== continuing without $group"; done
 }
 
-installing=
-if [ "$install" = yes ]; then
-    ddp_install build test || exit
-    # The compiler needs no others, so they are installed meanwhile.
-    others=(python torch nodes slurm page abi)
-    [ "$quick" = yes ] || others+=(package root fuzz format)
-    install_optional "${others[@]}" >build/install.log 2>&1 &
-    installing=$!
-else
-    scripts/check-deps.sh build || exit
-fi
-
 # py-spy reads the stacks of Python. PyPI has it, Debian has not. The tests that need it find it by this variable.
 export DDP_PY_SPY=$PWD/build/py-spy/path
 install_py_spy() {
@@ -119,6 +107,18 @@ install_py_spy() {
         echo "== continuing without py-spy: $(tail -n 1 build/py-spy.log)"
 }
 
+installing=
+if [ "$install" = yes ]; then
+    ddp_install build test || exit
+    # The compiler needs no others, so they are installed meanwhile.
+    others=(python torch nodes slurm page abi)
+    [ "$quick" = yes ] || others+=(package root fuzz format)
+    { install_optional "${others[@]}"; install_py_spy; } >build/install.log 2>&1 &
+    installing=$!
+else
+    scripts/check-deps.sh build || exit
+fi
+
 export WERROR=1
 if [ -z "$(missing test)" ]; then
     step build make -j"$jobs" test-programs
@@ -128,7 +128,6 @@ fi
 if [ -n "$installing" ]; then
     wait "$installing"
     cat build/install.log
-    install_py_spy
     [ "$quick" = yes ] || ddp_install fuzz format || exit
 fi
 # `make test` installs it in virtual environments.

@@ -570,13 +570,14 @@
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
       "execve failed on that node, with ENOENT or EACCES for example.")                                     \
     X(CONNECTION_BROKE, ERROR,                                                                              \
-      "${subject} broke: ${rank} reported '${line}', but no rank had ended, and both nodes still reach "    \
-      "the store",                                                                                          \
+      "${subject} broke: ${rank} reported '${line}', but no rank had ended, and the agents of both nodes "  \
+      "still reach the store (last messages ${here_ago} and ${peer_ago} ago)${path}",                       \
       "check the network between these nodes: 'ping -M do -s 1472 ${address}' on ${host} (8972 for an "     \
       "MTU of 9000), 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "      \
       "${peer} for a process group that a rank left early",                                                 \
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
-      "peer [10.0.0.2]:41234', but no rank had ended, and both nodes still reach the store",                \
+      "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
+      "(last messages 310 ms and 820 ms ago)",                                                              \
       "The last lines of the rank that failed first name a lost peer at an address of another node. No "    \
       "worker had ended before, and both agents answered the store afterwards.")                            \
     X(WORKER_FAILED, ERROR,                                                                                 \
@@ -586,14 +587,14 @@
       "This worker failed first, by the clock of the store.")                                               \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
-      "the machine or its network is down, or the machine is frozen; processes there cannot be "            \
-      "inspected",                                                                                          \
+      "the machine is down or frozen, or the connection between it and the store's host is cut: ping each " \
+      "of them from the other; processes there cannot be inspected",                                        \
       "node 1 (n1, pid 80) has been lost for 12 s: silent for 15000 ms",                                    \
       "No heartbeat arrived for --node_timeout, and the connection stayed open.")                           \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
       "its ddprun exited or was killed: check its output, and the kernel's log for an out-of-memory "       \
-      "kill",                                                                                               \
+      "kill; if its connection broke, check the network between it and the store's host, too",              \
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
       "The agent's connection closed, although the agent had not sent a message that it leaves.")           \
     X(NODE_FROZEN, ERROR,                                                                                   \

@@ -292,13 +292,19 @@ static void tell_broken(struct job *job, const struct failure *failure)
     struct broken b;
     struct finding f;
     char ends[FINDING_SUBJECT_MAX], rank[32], line[256];
+    words here_ago, peer_ago;
+    const uint64_t now_ms = job->hub->now_ms;
+    const bool loses_large = notices_have(&job->notices, FINDING_PATH_LOSES_LARGE, NULL);
     if (!find_broken(job, failure, &b))
         return;
     put_ends(&b, ends, sizeof(ends));
     snprintf(rank, sizeof(rank), "rank %d", failure->rank);
     snprintf(line, sizeof(line), "%.250s", b.line);
-    finding_make(&f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr,
-                 "host", b.here.host, "peer", b.peer.host, NULL);
+    finding_make(
+        &f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr, "host",
+        b.here.host, "peer", b.peer.host, "here_ago", duration(here_ago, now_ms - b.here.heard_ms),
+        "peer_ago", duration(peer_ago, now_ms - b.peer.heard_ms), "path",
+        loses_large ? "; a path between the nodes loses large packets (PATH_LOSES_LARGE)" : "", NULL);
     tell_of_loss(job, &f);
 }
 

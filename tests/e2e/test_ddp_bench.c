@@ -44,7 +44,6 @@ Test(ddp_bench, all_collectives_have_the_right_values_on_cpus, .timeout = 120)
     struct run_result r =
         CPU_JOB("--nproc_per_node=3", "--no_prefix", bin("ddp-bench"), QUICK, "--backend=cpu");
     expect_all_right(&r, "cpu");
-    run_free(&r);
 }
 
 static struct run_result on_fake(const char *backend, const char *memory)
@@ -64,7 +63,6 @@ Test(ddp_bench, and_through_nccl, .timeout = 120)
 {
     struct run_result r = on_fake("--backend=nccl", "--memory=gpu");
     expect_all_right(&r, "nccl");
-    run_free(&r);
 }
 
 Test(ddp_bench, and_with_device_buffers_through_the_cpu_backend, .timeout = 120)
@@ -72,7 +70,6 @@ Test(ddp_bench, and_with_device_buffers_through_the_cpu_backend, .timeout = 120)
     struct run_result r = on_fake("--backend=cpu", "--memory=gpu");
     expect_all_right(&r, "cpu");
     cr_assert_eq(lines_with(r.out, "\"memory\":\"gpu\""), 28);
-    run_free(&r);
 }
 
 Test(ddp_bench, the_table_has_nccl_tests_columns, .timeout = 120)
@@ -85,7 +82,6 @@ Test(ddp_bench, the_table_has_nccl_tests_columns, .timeout = 120)
         r.out);
     cr_assert_not_null(strstr(r.out, "1024          256     f32    sum     -1"), "%s", r.out);
     cr_assert_not_null(strstr(r.out, "# Out of bounds values : 0 OK"), "%s", r.out);
-    run_free(&r);
 }
 
 Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
@@ -96,7 +92,6 @@ Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
         run_command((const char *const[]){ bin("ddp-bench"), "--backend=nccl", NULL }, &options);
     EXPECT(r, 1);
     cr_assert_not_null(strstr(r.err, "/nowhere/libddp_cuda.so"), "%s", r.err);
-    run_free(&r);
 }
 
 /* A run that compares nothing must not look like a run without errors. */
@@ -106,9 +101,7 @@ Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
         CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-b", "1", "-e", "2", "--backend=cpu");
     EXPECT(r, 2);
     cr_assert_not_null(strstr(r.err, "nothing was measured, because no size"), "%s", r.err);
-    run_free(&r);
     r = CPU_JOB("--nproc_per_node=2", "--no_prefix", bin("ddp-bench"), "-r", "5", "--backend=cpu");
     EXPECT(r, 2);
     cr_assert_not_null(strstr(r.err, "--root=5: must be between 0 and 1"), "%s", r.err);
-    run_free(&r);
 }

@@ -46,8 +46,7 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     run_signal(p, *sig);
     struct run_result r = run_wait(p);
     EXPECT(r, 128 + *sig);
-    cr_expect_not_null(strstr(r.err, "stopping the workers"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "stopping the workers");
 }
 
 /* The guardian needs its own code again at the end. */
@@ -66,8 +65,7 @@ Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 128 + SIGTERM);
-    cr_expect_not_null(strstr(r.err, "stopping the workers"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "stopping the workers");
 }
 
 Test(ddprun_stop, the_second_signal_kills_those_who_do_not_listen)
@@ -80,7 +78,6 @@ Test(ddprun_stop, the_second_signal_kills_those_who_do_not_listen)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     EXPECT(r, 130);
-    run_free(&r);
 }
 
 Test(ddprun_stop, after_the_grace_time_sigkill_comes_by_itself)
@@ -91,7 +88,6 @@ Test(ddprun_stop, after_the_grace_time_sigkill_comes_by_itself)
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
-    run_free(&r);
 }
 
 Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
@@ -102,7 +98,6 @@ Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
-    run_free(&r);
 }
 
 static int code_of_a_graceful_end(const char *policy)
@@ -113,7 +108,6 @@ static int code_of_a_graceful_end(const char *policy)
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     const int code = r.exit_code;
-    run_free(&r);
     return code;
 }
 
@@ -134,7 +128,6 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
-    run_free(&r);
 }
 
 /* Two users may stop a worker and end the job, and a stop takes a moment: neither order may leave the worker
@@ -151,7 +144,6 @@ static void stop_and_end(int first)
         kill(agent, SIGSTOP);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
-    run_free(&r);
 }
 
 Test(ddprun_stop, an_agent_that_is_about_to_stop_is_woken_to_hear_it)
@@ -177,7 +169,6 @@ Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
     kill(agent, SIGSTOP);
     struct run_result r = run_wait(p);
     EXPECT(r, 128 + SIGUSR1);
-    run_free(&r);
 }
 
 /* Start ddprun with a pipe without a reader as stdout. The test reads its stderr. */
@@ -205,8 +196,7 @@ Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_r
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     EXPECT(r, 143);
-    cr_expect_not_null(strstr(r.err, "before all output was written"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "before all output was written");
     close(reader);
 }
 
@@ -218,7 +208,6 @@ Test(ddprun_stop, daemons_are_gone_when_the_job_has_ended)
         JOB("--nproc_per_node=2", "--grace=0.2", WORKER, w.hold, "child", "daemon", "say:ready");
     EXPECT(r, 0);
     cr_expect(job_witness_alone(&w));
-    run_free(&r);
     job_witness_close(&w);
 }
 
@@ -230,7 +219,6 @@ Test(ddprun_stop, daemons_are_gone_when_a_worker_has_failed)
                               "exit:9", "all", "forever");
     EXPECT(r, 9);
     cr_expect(job_witness_alone(&w));
-    run_free(&r);
     job_witness_close(&w);
 }
 
@@ -241,7 +229,6 @@ Test(ddprun_stop, a_chain_that_forks_for_ever_is_caught)
     struct run_result r = JOB("--nproc_per_node=2", "--grace=0", WORKER, w.hold, "chain", "sleep:50");
     EXPECT(r, 0);
     cr_expect(job_witness_alone(&w));
-    run_free(&r);
     job_witness_close(&w);
 }
 
@@ -269,7 +256,6 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_guardian)
     struct run_result r;
     kill_and_look(the_guardian, &r);
     cr_expect_eq(r.signal, SIGKILL);
-    run_free(&r);
 }
 
 Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
@@ -277,8 +263,7 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     struct run_result r;
     kill_and_look(the_agent, &r);
     EXPECT(r, 137);
-    cr_expect_not_null(strstr(r.err, "SIGKILL"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "SIGKILL");
 }
 
 /* Return true if a process has these words in its command line. The agent has the workers' words, too. */
@@ -286,7 +271,6 @@ static bool is_anybody_called(const char *words)
 {
     struct run_result r = run_command((const char *const[]){ "pgrep", "-f", words, NULL }, NULL);
     const bool is = r.exit_code == 0;
-    run_free(&r);
     return is;
 }
 
@@ -299,8 +283,7 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         struct run_process *p = JOB_START("--nproc_per_node=8", WORKER, w.hold, "daemon", "forever");
         usleep((useconds_t)(1000 * i));
         kill(run_pid(p), SIGKILL);
-        struct run_result r = run_wait(p);
-        run_free(&r);
+        run_wait(p);
         /* Do not use the witness: a worker that starts after the check has not opened anything yet. */
         for (struct patience left = { 0 }; is_anybody_called(w.path);)
             cr_assert(patience_left(&left), "round %d: a process is left", i);
@@ -320,7 +303,6 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
     struct run_result r = run_wait(p);
     cr_expect_not(r.timed_out);
     cr_expect(r.exit_code == 0 || r.exit_code == 143, "exit %d", r.exit_code);
-    run_free(&r);
     close(reader);
 }
 
@@ -375,8 +357,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     cr_assert_gt(worker, 0);
     if (!freeze(worker)) {
         run_signal(p, SIGTERM);
-        struct run_result r = run_wait(p);
-        run_free(&r);
+        run_wait(p);
         cr_skip_test("skipped, because a frozen process is not in state D here");
     }
     kill(procstat_child(agent, 0),
@@ -386,9 +367,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     snprintf(words, sizeof(words), "pid %d (rank 1, worker) cannot be killed: state D", (int)worker);
     cr_expect_eq(r.exit_code, 124, "exit %d\n%s", r.exit_code, r.err);
     cr_expect(strstr(r.err, words) != NULL, "'%s' is not in:\n%s", words, r.err);
-    cr_expect(strstr(r.err, "none: a process of the failed attempt cannot be killed") != NULL, "%s", r.err);
+    SAYS(r, "none: a process of the failed attempt cannot be killed");
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
-    run_free(&r);
 }
 
 /* A rank that stops outside any call, while the others wait for it in one: it is named before any timeout, and files
@@ -435,14 +415,12 @@ static void expect_why(const char *store, const char *const parts[])
     bool all = false;
     struct run_result r = { 0 };
     for (struct patience p = { 0 }; !all && patience_left(&p);) {
-        run_free(&r);
         r = run_command(ask, NULL);
         all = true;
         for (const char *const *part = parts; *part != NULL; part++)
             all = all && strstr(r.out, *part) != NULL;
     }
     cr_expect(all, "%s%s", r.out, r.err);
-    run_free(&r);
 }
 
 /* Return the record of `rank`; the caller frees it. */
@@ -471,7 +449,6 @@ static void expect_compared(const char *words)
     struct run_result r = run_command(ask, NULL);
     cr_expect_eq(r.exit_code, 0);
     cr_expect_not_null(strstr(r.out, words), "%s%s", r.out, r.err);
-    run_free(&r);
 }
 
 #define PARTS(...) ((const char *const[]){ __VA_ARGS__, NULL })
@@ -484,11 +461,10 @@ Test(ddprun_still, a_rank_that_is_stopped_is_named_while_the_other_waits)
                             "1 other waits for it in all_reduce #5; it is stopped (state T)"));
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
-    cr_expect_not_null(strstr(r.err, "ddpctl flight "), "%s", r.err);
+    SAYS(r, "ddpctl flight ");
     expect_record(0, PARTS("\"state\":\"started\"", "\"collective_seq_id\":5"));
     expect_record(1, PARTS("written by ddprun", "\"last_completed_collective\":4"));
     expect_compared("behind    rank 1; rank 0 reached all_reduce #5 (f32 x 16, sum)\n");
-    run_free(&r);
 }
 
 Test(ddprun_still, a_rank_that_loops_is_named_and_says_on_request_what_it_did)
@@ -506,7 +482,6 @@ Test(ddprun_still, a_rank_that_loops_is_named_and_says_on_request_what_it_did)
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 143, "%s", r.err);
-    run_free(&r);
 }
 
 /* ddprun may have stopped rank 0 before that rank could see its result. */
@@ -516,7 +491,6 @@ Test(ddprun_still, a_rank_that_is_killed_has_left_its_record)
     cr_expect_eq(r.exit_code, 137, "%s", r.err);
     expect_record(0, PARTS("\"format\":\"ddp-flight\"", "cpu:all_reduce"));
     expect_record(1, PARTS("killed by SIGKILL", "\"last_completed_collective\":4"));
-    run_free(&r);
 }
 
 Test(ddprun_still, a_job_that_goes_well_leaves_no_record)
@@ -525,5 +499,4 @@ Test(ddprun_still, a_job_that_goes_well_leaves_no_record)
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     cr_expect_null(record_of(0));
     cr_expect_null(record_of(1));
-    run_free(&r);
 }

@@ -58,7 +58,6 @@ static const char *id_of(struct run_result *r)
     snprintf(id, sizeof(id), "%.*s", (int)strcspn(r->out, "\n"), r->out);
     cr_assert_eq(strlen(id), 8, "%s%s", r->out, r->err);
     cr_expect_not_null(strstr(r->err, id), "%s", r->err);
-    run_free(r);
     return id;
 }
 
@@ -87,7 +86,6 @@ static void stop(const char *id)
 {
     struct run_result r = DDPRUN("stop", id);
     EXPECT(r, 0);
-    run_free(&r);
 }
 
 /* --- jobs -------------------------------------------------------------------------------------------------------- */
@@ -107,13 +105,11 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     stop(id);
     r = run_wait(viewer);
     EXPECT(r, 130);
-    cr_expect_not_null(strstr(r.out, "has ended with exit code 130"), "%s", r.out);
-    run_free(&r);
+    PRINTS(r, "has ended with exit code 130");
     expect_no_job();
     r = DDPRUN("attach", id);
     EXPECT(r, 2);
-    cr_expect_not_null(strstr(r.err, "no job"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "no job");
 }
 
 DETACH_TEST(a_viewer_gets_the_exit_code_and_only_the_last_lines_before_it)
@@ -135,9 +131,8 @@ DETACH_TEST(a_viewer_gets_the_exit_code_and_only_the_last_lines_before_it)
     gate_open();
     r = run_wait(viewer);
     EXPECT(r, 7);
-    cr_expect_not_null(strstr(r.out, "after\n"), "%s", r.out);
+    PRINTS(r, "after\n");
     cr_expect_eq(strncmp(r.out, "991\n992\n", 8), 0, "%s", r.out);
-    run_free(&r);
 }
 
 DETACH_TEST(ctrl_c_ends_the_viewer_and_not_the_job)
@@ -149,8 +144,7 @@ DETACH_TEST(ctrl_c_ends_the_viewer_and_not_the_job)
     run_signal(viewer, SIGINT);
     r = run_wait(viewer);
     EXPECT(r, 130);
-    cr_expect_not_null(strstr(r.err, "which continues; 'ddprun stop "), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "which continues; 'ddprun stop ");
     char *rows = list("--json");
     cr_expect_not_null(strstr(rows, "\"state\":\"running\""), "%s", rows);
     free(rows);
@@ -174,7 +168,6 @@ DETACH_TEST(a_second_stop_ends_the_job_at_once)
     stop(id);
     r = run_wait(viewer);
     EXPECT(r, 130);
-    run_free(&r);
 }
 
 DETACH_TEST(hosts_run_in_the_background)
@@ -187,7 +180,6 @@ DETACH_TEST(hosts_run_in_the_background)
     stop(id);
     r = run_wait(viewer);
     EXPECT(r, 130);
-    run_free(&r);
     expect_no_job();
 }
 
@@ -239,8 +231,7 @@ DETACH_TEST(a_killed_supervisor_leaves_nothing)
     cr_expect(job_witness_alone(&w));
     r = run_wait(viewer);
     EXPECT(r, 125);
-    cr_expect_not_null(strstr(r.err, "the supervisor of job"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "the supervisor of job");
     expect_no_job();
     cr_expect_eq(sockets(), 0, "list keeps a stale entry");
     job_witness_close(&w);
@@ -250,13 +241,10 @@ DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)
 {
     struct run_result r = DDPRUN("--detach", "--nproc_per_node=0", "true");
     EXPECT(r, 2);
-    run_free(&r);
     r = DDPRUN("--detach", "--hosts=a,a:x", "true");
     EXPECT(r, 2);
-    run_free(&r);
     r = DDPRUN("stop", "../x");
     EXPECT(r, 2);
-    run_free(&r);
     cr_expect_eq(sockets(), 0);
 }
 
@@ -271,6 +259,5 @@ DETACH_TEST(a_script_called_list_starts_as_a_path)
     struct run_result r = DDPRUN("./list");
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "my list\n");
-    run_free(&r);
     expect_no_job();
 }

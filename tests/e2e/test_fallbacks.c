@@ -75,7 +75,6 @@ static void expect_fallback(const char *calls, const char *contain, const char *
         run_behind((const char *const[]){ bin("tests/prog/without"), calls, "--", NULL }, contain);
     EXPECT(r, 0);
     cr_expect_not_null(strstr(r.err, says), "without %s: %s", calls, r.err);
-    run_free(&r);
 }
 
 Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
@@ -104,11 +103,9 @@ Test(fallbacks, without_lists_of_children_nobody_is_left)
                     NULL);
     cr_assert(probe.out[0] != '\0' && strstr(probe.err, "No such file") != NULL,
               "the file is not taken away:\n%s%s", probe.out, probe.err);
-    run_free(&probe);
     struct run_result r = run_behind(
         (const char *const[]){ bin("tests/prog/without"), "proc_children", "--", NULL }, "--contain=plain");
     EXPECT(r, 0);
-    run_free(&r);
 }
 
 Test(fallbacks, it_may_be_process_1_of_a_container)
@@ -117,7 +114,6 @@ Test(fallbacks, it_may_be_process_1_of_a_container)
     struct run_result r =
         run_behind((const char *const[]){ "unshare", "-pf", "--mount-proc", NULL }, "--contain=auto");
     EXPECT(r, 0);
-    run_free(&r);
 }
 
 Test(fallbacks, a_foreign_proc_is_not_believed)
@@ -126,8 +122,7 @@ Test(fallbacks, a_foreign_proc_is_not_believed)
     bin_seek_no_leaks(); /* LeakSanitizer would look for its threads in /proc under the wrong process id */
     struct run_result r = run_behind((const char *const[]){ "unshare", "-pf", NULL }, "--contain=plain");
     EXPECT(r, 0);
-    cr_expect_not_null(strstr(r.err, "/proc is not mounted for this PID namespace"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "/proc is not mounted for this PID namespace");
 }
 
 Test(fallbacks, without_proc_it_works_and_says_so)
@@ -138,8 +133,7 @@ Test(fallbacks, without_proc_it_works_and_says_so)
         (const char *const[]){ "unshare", "-m", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh", NULL },
         "--contain=plain");
     EXPECT(r, 0);
-    cr_expect_not_null(strstr(r.err, "mount -t proc proc /proc"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "mount -t proc proc /proc");
 }
 
 Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
@@ -151,8 +145,7 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
     struct run_result r =
         run_behind((const char *const[]){ "unshare", "-m", "sh", "-c", hide, "sh", NULL }, "--contain=auto");
     EXPECT(r, 0);
-    cr_expect_not_null(strstr(r.err, "hidepid"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "hidepid");
 }
 
 /* Run with the limits that the shell command `shell` sets. */
@@ -166,7 +159,6 @@ static void expect_named(const char *shell, const char *says)
                                       NULL);
     cr_expect(r.exit_code == 125 || r.exit_code == 126, "%s: exit %d: %s", shell, r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, says), "%s: %s", shell, r.err);
-    run_free(&r);
 }
 
 Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
@@ -191,8 +183,7 @@ Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
         bin("ddprun"), bin("tests/prog/worker"));
     struct run_result r = run_command((const char *const[]){ "bash", "-c", script, NULL }, NULL);
     EXPECT(r, 1);
-    cr_expect_not_null(strstr(r.err, "the limit for open files (60) is too low"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "the limit for open files (60) is too low");
 }
 
 Test(fallbacks, a_full_file_system_is_shown_with_its_room)
@@ -208,7 +199,6 @@ Test(fallbacks, a_full_file_system_is_shown_with_its_room)
     struct run_result r =
         run_command((const char *const[]){ "unshare", "-m", "bash", "-c", script, NULL }, NULL);
     EXPECT(r, 1);
-    cr_expect_not_null(strstr(r.err, "/dev/shm is full (/mnt/x: "), "%s", r.err);
-    cr_expect_not_null(strstr(r.err, "and 0 inodes free)"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "/dev/shm is full (/mnt/x: ");
+    SAYS(r, "and 0 inodes free)");
 }

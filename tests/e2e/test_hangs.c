@@ -81,7 +81,6 @@ static void expect_file(const char *pattern, const char *words)
     const char *argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 0, "'%s' is not in %s", words, pattern);
-    run_free(&r);
 }
 
 #define CULPRIT " is in load_batch (data.py:41) and has slept for "
@@ -102,12 +101,10 @@ Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_di
     const char *argv[] = { bin("ddpctl"), addr, "why", NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect(strstr(r.out, CULPRIT) != NULL, "%s%s", r.out, r.err);
-    run_free(&r);
     run_signal(nodes[0], SIGTERM);
     for (int i = 0; i < NODES; i++) {
         r = run_wait(nodes[i]);
         cr_expect(strstr(r.err, "\n  hang     rank 3 (") != NULL, "node %d: %s", i, r.err);
-        run_free(&r);
     }
     expect_file("node?/*/report.json", "\"code\":[[:space:]]*\"RANK_SLEEPS\"");
     expect_file("events?", "RANK_SLEEPS");
@@ -133,7 +130,6 @@ Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .in
         struct run_result r = run_wait(nodes[i]);
         cr_expect(strstr(r.err, "  [RANK_BEHIND]") != NULL && strstr(r.err, "error    rank 3 (") != NULL,
                   "node %d: %s", i, r.err);
-        run_free(&r);
     }
 }
 
@@ -152,14 +148,11 @@ Test(hangs, records_that_are_too_old_or_no_files_are_not_read, .init = make_dir,
                            dir, NULL };
     struct run_result r = run_command(argv, NULL);
     check(r.exit_code == 0, "sh", r.err);
-    run_free(&r);
     r = read_calls("3000000");
     cr_expect(r.exit_code == 0 && r.out[0] == '\0', "%s%s", r.out, r.err);
-    run_free(&r);
     r = read_calls("4000000");
     cr_expect(strncmp(r.out, "{\"rank\":0,", 10) == 0 && strstr(r.out, "\"name\":\"all_reduce\"") != NULL,
               "%s%s", r.out, r.err);
-    run_free(&r);
 }
 
 Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = remove_dir)
@@ -170,7 +163,6 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = remov
     cr_expect(strstr(r.err, "\nddprun: rank 1 (") != NULL &&
                   strstr(r.err, "none: the job hung (--on_hang=stop)") != NULL,
               "%s", r.err);
-    run_free(&r);
 }
 
 Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init = make_dir,
@@ -188,7 +180,6 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
         struct run_result r = run_wait(nodes[i]);
         cr_expect_eq(strstr(r.err, "[RANK_STOPPED]") != NULL, i == 0, "node %d, whose agent has seen it: %s",
                      i, r.err);
-        run_free(&r);
     }
 }
 
@@ -211,12 +202,10 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
     struct run_result r = run_command(argv, NULL);
     cr_expect(strstr(r.out, "100 %") != NULL && strstr(r.out, "0 %  load_batch (data.py:41)") != NULL, "%s%s",
               r.out, r.err);
-    run_free(&r);
     run_signal(nodes[0], SIGTERM);
     for (int i = 0; i < NODES; i++) {
         r = run_wait(nodes[i]);
         cr_expect_not(r.timed_out);
-        run_free(&r);
     }
     expect_file("events?", "RANK_SLOW");
 }
@@ -272,7 +261,6 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
     struct run_result r = run_wait(job);
     cr_expect(told && strstr(r.err, scene->words) != NULL, "%s: '%s' and %s are not in: %s", scene->way,
               scene->words, code, r.err);
-    run_free(&r);
 }
 
 static void make_plain_dir(void)

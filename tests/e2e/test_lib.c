@@ -20,7 +20,6 @@ Test(run, keeps_both_outputs_and_the_exit_code)
     cr_assert_str_eq(r.out, "to-out\n");
     cr_assert_str_eq(r.err, "to-err\n");
     cr_assert_not(r.timed_out);
-    run_free(&r);
 }
 
 Test(run, says_which_signal_ended_it)
@@ -29,7 +28,6 @@ Test(run, says_which_signal_ended_it)
     cr_assert_eq(r.exit_code, -1);
     cr_assert_eq(r.signal, SIGUSR1);
     cr_assert_str_eq(r.out, "");
-    run_free(&r);
 }
 
 Test(run, kills_a_program_and_its_children_when_time_is_up)
@@ -38,7 +36,6 @@ Test(run, kills_a_program_and_its_children_when_time_is_up)
     cr_assert(r.timed_out);
     cr_assert_eq(r.signal, SIGKILL);
     cr_expect_not_null(strstr(r.err, "run: still there: sh, pid "), "%s", r.err);
-    run_free(&r);
 }
 
 Test(run, sets_and_removes_variables_and_feeds_stdin)
@@ -47,7 +44,6 @@ Test(run, sets_and_removes_variables_and_feeds_stdin)
     struct run_result r = shell("cat; echo $COLOUR ${HOME-none}; pwd",
                                 &(struct run_options){ .env = env, .cwd = "/", .stdin_text = "fed " });
     cr_assert_str_eq(r.out, "fed blue none\n/\n");
-    run_free(&r);
 }
 
 Test(run, says_that_a_program_cannot_be_executed)
@@ -56,7 +52,6 @@ Test(run, says_that_a_program_cannot_be_executed)
     struct run_result r = run_command(argv, NULL);
     cr_assert_eq(r.exit_code, 127);
     cr_assert_not_null(strstr(r.err, "/no/such/program"));
-    run_free(&r);
 }
 
 Test(run, a_program_in_the_background_is_heard_and_signalled)
@@ -70,7 +65,6 @@ Test(run, a_program_in_the_background_is_heard_and_signalled)
     struct run_result r = run_wait(p);
     cr_assert_eq(r.exit_code, 7);
     cr_assert_str_eq(r.out, "ready\nbye\n");
-    run_free(&r);
 }
 
 Test(run, much_output_does_not_block)
@@ -78,7 +72,6 @@ Test(run, much_output_does_not_block)
     struct run_result r = shell("head -c 3000000 /dev/zero | tr '\\0' x", NULL);
     cr_assert_eq(r.exit_code, 0);
     cr_assert_eq(strlen(r.out), 3000000);
-    run_free(&r);
 }
 
 Test(run, finds_programs_in_the_named_build_directory)
@@ -100,7 +93,6 @@ static void expect_reaches(const struct host *h)
     for (struct patience p = { 0 }; patience_left(&p);) {
         struct run_result r = host_run(h, argv);
         const bool reached = r.exit_code == 0;
-        run_free(&r);
         if (reached)
             return;
     }
@@ -113,7 +105,6 @@ static void expect_says(const struct host *h, const char *command, const char *t
     const char *argv[] = { "/bin/sh", "-c", command, NULL };
     struct run_result r = host_run(h, argv);
     cr_expect(strstr(r.out, text) != NULL, "'%s' on %s says: %s%s", command, h->name, r.out, r.err);
-    run_free(&r);
 }
 
 Test(hosts, each_has_a_name_an_address_and_process_ids_of_its_own)
@@ -158,7 +149,6 @@ Test(hosts, die_with_all_that_runs_on_them)
     cr_expect_eq(host_left(&net->host[0], PATIENCE_MS, names, sizeof(names)), 0, "left:%s", names);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.signal, SIGKILL);
-    run_free(&r);
     hosts_close(net);
 }
 

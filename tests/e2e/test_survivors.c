@@ -41,7 +41,6 @@ static void expect_clean(const char *const argv[])
     cr_expect_eq(r.exit_code, 0, "%s %s %s: exit %d, signal %d%s\n%s%s", strrchr(argv[0], '/') + 1, argv[1],
                  argv[2], r.exit_code, r.signal, r.timed_out ? ", not finished in time" : "", end_of(r.err),
                  failed != NULL ? failed : end_of(r.out));
-    run_free(&r);
 }
 
 /* Chains use the whole machine, so they are a separate sample. Under a sanitizer only daemons run: a sanitizer is too

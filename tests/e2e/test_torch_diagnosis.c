@@ -40,8 +40,7 @@ static void stop(struct nodes *n)
     for (int i = 0; i < n->count; i++)
         run_signal(n->process[i], SIGTERM);
     for (int i = 0; i < n->count; i++) {
-        struct run_result end = run_wait(n->process[i]);
-        run_free(&end);
+        run_wait(n->process[i]);
     }
 }
 
@@ -61,7 +60,6 @@ static void expect_ctl(const struct nodes *n, const char *command, const char *w
     struct run_result r = run_command(argv, NULL);
     cr_expect(strstr(r.out, words) != NULL, "ddpctl %s does not say '%s':\n%s%s", command, words, r.out,
               r.err);
-    run_free(&r);
 }
 
 static const struct scene {
@@ -126,7 +124,6 @@ Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
         cr_expect(strstr(end.err, "gave up init_process_group after it waited ") != NULL &&
                       strstr(end.err, " for rank 1's Gloo address; rank 1: started (") != NULL,
                   "node %d: %s", i, end.err);
-        run_free(&end);
     }
 }
 
@@ -203,7 +200,6 @@ static void expect_hint(struct run_result r, const char *words)
     EXPECT(r, 1);
     const char *hint = strstr(r.err, "\n  hint  ");
     cr_expect(hint != NULL && strstr(hint, words) != NULL, "no hint with '%s' in:\n%s", words, r.err);
-    run_free(&r);
 }
 
 /* Repeat the job, because Python's final output differs from run to run. */

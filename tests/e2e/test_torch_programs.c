@@ -68,12 +68,6 @@ static struct nodes run_nodes(const char *program, const char *argument, int cou
     return n;
 }
 
-static void free_nodes(struct nodes *n)
-{
-    for (int i = 0; i < n->count; i++)
-        run_free(&n->end[i]);
-}
-
 /* Return the text after "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
 static int lines_of(const char *text, const char *line)
 {
@@ -117,7 +111,6 @@ static void try_row(const struct row *row, int count)
 {
     struct nodes n = run_nodes(row->program, NULL, count);
     expect_row(&n, row);
-    free_nodes(&n);
 }
 
 Test(torch_programs, run_on_two_nodes)
@@ -141,7 +134,6 @@ static void restart_once(int count)
     expect_line(&n, "rank 0: 6 steps, sum 18");
     expect_line(&n, "rank 1: 6 steps, sum 18");
     cr_expect_not_null(strstr(n.end[count - 1].err, "no step 3 today"), "%s", n.end[count - 1].err);
-    free_nodes(&n);
     job_dir_remove(dir);
 }
 
@@ -194,7 +186,6 @@ static void expect_same(const char *program, const struct nodes *n)
         cr_expect_eq(lines_of(torchrun.out, line), 1, "%s: '%s' is not what torchrun shows:\n%s", program,
                      line, torchrun.out);
     }
-    run_free(&torchrun);
 }
 
 /* Compare on one node. torchrun itself cannot run a PyTorch without libuv. */
@@ -206,7 +197,6 @@ static void try_as_under_torchrun(const struct row *row)
     expect_row(&n, row);
     if (!torch_refuses_stores())
         expect_same(row->program, &n);
-    free_nodes(&n);
 }
 
 Test(torch_programs, collectives_print_what_they_print_under_torchrun)
@@ -240,7 +230,6 @@ Test(torch_programs, may_start_processes_with_a_group_of_their_own)
     expect_line(&n, "rank 1: children are done");
     if (!torch_refuses_stores())
         expect_same("spawns.py", &n);
-    free_nodes(&n);
 }
 
 /* elastic.py is not among them: the real torchrun with torch 2.x loses half of its restarts. */
@@ -254,10 +243,8 @@ Test(torch_programs, fail_with_what_torchrun_says)
     struct nodes n = run_nodes("fails.py", NULL, 1);
     cr_expect_eq(torchrun.exit_code, 1, "%s", torchrun.err);
     expect_codes(&n, 1);
-    cr_expect_not_null(strstr(torchrun.err, "the data of rank 1 are broken"), "%s", torchrun.err);
+    SAYS(torchrun, "the data of rank 1 are broken");
     cr_expect_not_null(strstr(n.end[0].err, "the data of rank 1 are broken"), "%s", n.end[0].err);
-    run_free(&torchrun);
-    free_nodes(&n);
 }
 
 /* --- two hosts ------------------------------------------------------------------------------------------ */
@@ -331,7 +318,6 @@ static void try_rows_on(struct hosts *net, start_on *start)
         for (int h = 0; h < 2; h++)
             n.end[h] = run_wait(n.process[h]);
         expect_row(&n, &rows[i]);
-        free_nodes(&n);
     }
 }
 
@@ -373,13 +359,11 @@ Test(torch_programs, meet_at_rank_0_where_pytorch_has_no_libuv)
     struct nodes n = run_nodes("collectives.py", NULL, 1);
     expect_codes(&n, 0);
     cr_expect_not_null(strstr(n.end[0].err, "so rank 0 hosts a store for the workers"), "%s", n.end[0].err);
-    free_nodes(&n);
     struct run_result r = job_run((const char *const[]){ "--nproc_per_node=2", "--torch_store=launcher",
                                                          "tests/interop/programs/collectives.py", NULL },
                                   &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
     EXPECT(r, 1);
-    cr_expect_not_null(strstr(r.err, "--torch_store=rank0 lets rank 0 host one"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "--torch_store=rank0 lets rank 0 host one");
 }
 
 /* fails.py uses @record, so its message is in the error file and in the report. */
@@ -393,8 +377,7 @@ Test(torch_programs, say_by_their_error_file_why_they_failed)
         (const char *const[]){ "--nproc_per_node=2", log_dir, "tests/interop/programs/fails.py", NULL },
         &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
     EXPECT(r, 1);
-    cr_expect_not_null(strstr(r.err, "rank 1"), "%s", r.err);
-    cr_expect_not_null(strstr(r.err, "ValueError: the data of rank 1 are broken"), "%s", r.err);
-    run_free(&r);
+    SAYS(r, "rank 1");
+    SAYS(r, "ValueError: the data of rank 1 are broken");
     job_dir_remove(dir);
 }

@@ -208,8 +208,7 @@ static void make_dir(void)
     fputs(worker, file);
     fclose(file);
     const char *argv[] = { "chmod", "755", path, NULL };
-    struct run_result r = run_command(argv, NULL);
-    run_free(&r);
+    run_command(argv, NULL);
     snprintf(path, sizeof(path), "%s/torchrun", dir);
     cr_assert_eq(symlink(bin("ddprun"), path), 0);
 }
@@ -217,8 +216,7 @@ static void make_dir(void)
 static void remove_dir(void)
 {
     const char *argv[] = { "rm", "-rf", dir, NULL };
-    struct run_result r = run_command(argv, NULL);
-    run_free(&r);
+    run_command(argv, NULL);
 }
 
 /* Run a set. Both launchers start in the same small environment, except for PATH. */
@@ -232,7 +230,6 @@ static void run_set(const struct set *set, const char *launcher, const char *who
     struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = 120000, .cwd = dir });
     cr_assert(r.exit_code == 0, "%s with %s: exit code %d\n%s%s", set->name, launcher, r.exit_code, r.out,
               r.err);
-    run_free(&r);
 }
 
 /* List the names of the files that the workers of a set have written, "ATTEMPT.RANK". */
@@ -351,7 +348,6 @@ static void try_1(const char *name)
     torch_skip_sanitized();
     struct run_result r = run_command(argv, NULL);
     const bool missing = r.exit_code != 0;
-    run_free(&r);
     if (missing)
         cr_skip_test("skipped, because /usr/bin/python3 has no torch 1.13 (apt-get install python3-torch)");
     try(set_called(name), TORCH_1);

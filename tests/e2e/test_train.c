@@ -37,7 +37,6 @@ Test(train, one_worker_learns_the_set_in_two_epochs)
                   strstr(r.out, "of 1000"),
               "%s", r.out);
     cr_expect_str_empty(r.err);
-    run_free(&r);
     struct summary s = summary();
     cr_expect(s.world_size == 1 && s.epochs == 2 && s.steps == 120 && s.samples_per_s > 0);
     cr_expect_geq(s.accuracy, 0.95);
@@ -201,7 +200,6 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     cr_assert_eq(symlink("/dev/full", in_dir("full")), 0);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --quiet --summary @/stdout");
     cr_expect_not_null(strstr(r.out, "param_hash"), "%s", r.out);
-    run_free(&r);
     train_fails(1, "--data @/data --epochs 1 --summary @/full", 1, "/full: write: No space left");
     cr_assert_eq(mkfifo(in_dir("fifo"), 0600), 0);
     int fd = open(in_dir("fifo"), O_RDONLY | O_NONBLOCK);
@@ -301,7 +299,6 @@ Test(train, when_one_rank_fails_all_end_and_it_is_named)
     cr_expect_eq(r.exit_code, 1);
     cr_expect(strstr(r.err, "ddprun: rank 0 ") && strstr(r.err, "failed first: exit 1"), "%s", r.err);
     cr_expect(strstr(r.err, "none/metrics.jsonl: open: No such file"), "%s", r.err);
-    run_free(&r);
 }
 
 /* Run three workers with the words of `line`. Only rank 1 also gets the words of `more`. */
@@ -338,7 +335,6 @@ Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
     cr_expect(strstr(r.err, "--summary: ") && strstr(r.err, "/none: cannot write: No such file"), "%s",
               r.err);
     cr_expect_str_empty(r.out);
-    run_free(&r);
 }
 
 Test(train, a_learning_rate_that_explodes_is_reported)
@@ -386,10 +382,8 @@ Test(make_data, without_a_place_to_write_it_says_so)
     const char *file[] = { bin("make-data"), "--out", "/proc/no", NULL };
     struct run_result r = run_command(none, NULL);
     cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: --out DIR is missing"), "%s", r.err);
-    run_free(&r);
     r = run_command(file, NULL);
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: /proc/no: "), "%s", r.err);
-    run_free(&r);
 }
 
 /* gpt2:tiny as a user trains it: tokens from make-data, any number of workers, models of llm.c. */
@@ -581,7 +575,6 @@ static void run_words(const char *line)
         argv[argc++] = word;
     struct run_result r = run_command(argv, NULL);
     cr_assert_eq(r.exit_code, 0, "%s: exit %d\n%s%s", line, r.exit_code, r.out, r.err);
-    run_free(&r);
 }
 
 static void make_dir(void)
@@ -789,7 +782,6 @@ static void expect_all_flush(const char *blas_threads, const char *option, int b
     run_signal(process, SIGKILL);
     struct run_result r = run_wait(process);
     cr_expect_eq(r.signal, SIGKILL, "%s", r.err);
-    run_free(&r);
     if (keeping < 0)
         cr_skip_test("skipped, because this system lets no process trace its children");
     cr_expect_geq(threads, 3 + blas, "%d threads, expected main, 2 of the loader and %d of OpenBLAS", threads,

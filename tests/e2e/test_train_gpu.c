@@ -123,7 +123,6 @@ Test(train_gpu, a_device_of_each_workers_own_is_taken)
     struct run_result r = run_line(2, "--data @/pictures --global_batch 12 --limit_steps 1 --device auto");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     cr_expect(strstr(r.out, ", on GPUs") != NULL, "%s", r.out);
-    run_free(&r);
 }
 
 /* Return the peak that the first step's utilisation refers to, in an unknown unit that is the same in all runs; 0 =
@@ -171,7 +170,6 @@ static double test_loss(const char *line)
     cr_assert_eq(r.exit_code, 0, "%s%s", r.out, r.err);
     cr_assert_not_null(words, "%s", r.out);
     sscanf(words, "test loss %lf", &loss);
-    run_free(&r);
     return loss;
 }
 

@@ -50,7 +50,6 @@ Test(worker_probe, four_workers_reduce_through_private_and_shared_memory)
         snprintf(line, sizeof(line), "rank %d: all_reduce of 300001: ok", rank);
         expect_part(r.out, line);
     }
-    run_free(&r);
 }
 
 Test(worker_probe, a_reducer_averages_over_four_workers)
@@ -58,7 +57,6 @@ Test(worker_probe, a_reducer_averages_over_four_workers)
     struct run_result r = run_probes("reducer", NULL, NULL, NULL);
     cr_assert_eq(r.exit_code, 0, "%s%s", r.out, r.err);
     expect_part(r.out, "rank 3: average 3 of 2 buckets");
-    run_free(&r);
 }
 
 /* This test also runs under ThreadSanitizer. */
@@ -67,7 +65,6 @@ Test(worker_probe, a_reducer_with_a_thread_averages_over_four_workers)
     struct run_result r = run_probes("overlap", NULL, NULL, NULL);
     cr_assert_eq(r.exit_code, 0, "%s%s", r.out, r.err);
     expect_part(r.out, "rank 3: average 3 of 10 buckets");
-    run_free(&r);
 }
 
 Test(worker_probe, a_named_barrier_names_who_is_missing)
@@ -76,7 +73,6 @@ Test(worker_probe, a_named_barrier_names_who_is_missing)
     cr_assert_eq(r.exit_code, 3, "%s%s", r.out, r.err);
     expect_part(r.out, "barrier 'data is ready' timed out");
     expect_part(r.out, "rank 2: connected");
-    run_free(&r);
 }
 
 Test(worker_probe, a_worker_that_hangs_is_named_by_the_others)
@@ -86,7 +82,6 @@ Test(worker_probe, a_worker_that_hangs_is_named_by_the_others)
     expect_part(r.out, "waited 4000 ms in all_reduce #2 (f32 x 1, sum), but 1 of 4 ranks");
     expect_part(r.out, "did not arrive: rank 2 (pid ");
     expect_part(r.out, "is stopped by a signal or a debugger; last seen in init #1)");
-    run_free(&r);
 }
 
 Test(worker_probe, nothing_is_left_in_shared_memory_after_a_violent_end)
@@ -94,7 +89,6 @@ Test(worker_probe, nothing_is_left_in_shared_memory_after_a_violent_end)
     struct run_result r = run_probes("die", "1", NULL, NULL);
     cr_assert_eq(r.exit_code, 137, "%s%s", r.out, r.err);
     cr_assert_eq(files_of_ours("/dev/shm"), 0);
-    run_free(&r);
 }
 
 static struct run_result run_bare(const char *const env[])
@@ -108,7 +102,6 @@ Test(worker_probe, without_any_launcher_it_is_a_world_of_one)
     struct run_result r =
         run_bare((const char *const[]){ "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", NULL });
     cr_assert_str_eq(r.out, "rank 0 of 1, local rank 0 of 1, attempt 0\n");
-    run_free(&r);
 }
 
 Test(worker_probe, half_an_environment_is_refused_with_what_is_missing)
@@ -117,7 +110,6 @@ Test(worker_probe, half_an_environment_is_refused_with_what_is_missing)
         run_bare((const char *const[]){ "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR", "MASTER_PORT", NULL });
     cr_assert_eq(r.exit_code, 3);
     expect_part(r.out, "MASTER_PORT, MASTER_ADDR are missing while RANK, WORLD_SIZE are set");
-    run_free(&r);
 }
 
 static struct run_process *start_by_hand(const char *port, const char *rank)
@@ -141,7 +133,6 @@ Test(worker_probe, ranks_started_by_hand_meet_at_a_daemon_twice)
         for (int r = 0; r < 2; r++) {
             struct run_result result = run_wait(ranks[r]);
             cr_assert_eq(result.exit_code, 0, "run %d rank %d: %s", run, r, result.out);
-            run_free(&result);
         }
     }
     daemon_stop(&daemon);

@@ -260,7 +260,6 @@ static bool python_says(const char *program)
     const char *argv[] = { torch_python(), "-c", program, NULL };
     struct run_result r = run_command(argv, NULL);
     bool yes = r.exit_code == 0;
-    run_free(&r);
     return yes;
 }
 
@@ -331,7 +330,6 @@ const char *py_spy_path(void)
     const char *env[] = { path, NULL }, *argv[] = { "sh", "-c", "py-spy --version", NULL };
     struct run_result r = run_command(argv, &(struct run_options){ .env = env });
     const int code = r.exit_code;
-    run_free(&r);
     if (code != 0)
         cr_skip_test("skipped, because there is no py-spy in PATH or $DDP_PY_SPY (pip install py-spy)");
     return path;

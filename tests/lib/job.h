@@ -22,6 +22,11 @@
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
+/* Expect a text on stderr, a text on stdout, or that a text is not on stderr. Otherwise print the output. */
+#define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
+#define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
+#define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
+
 /* Run or start a job. `options` may be NULL. `options->env` is added to the clean environment. */
 struct run_result job_run(const char *const args[], const struct run_options *options);
 struct run_process *job_start(const char *const args[], const struct run_options *options);

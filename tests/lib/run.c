@@ -20,6 +20,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -417,6 +418,22 @@ static void note_what_hangs(struct run_process *p)
         p->err.text.len--;
 }
 
+/* Keep a text until the test ends, and return it. The list lets LeakSanitizer find the text. */
+static char *keep_text(char *text)
+{
+    struct kept {
+        struct kept *next;
+        char *text;
+    } *kept = malloc(sizeof(*kept));
+    static _Atomic(struct kept *) all;
+    if (kept != NULL) {
+        *kept = (struct kept){ .next = atomic_load(&all), .text = text };
+        while (!atomic_compare_exchange_weak(&all, &kept->next, kept))
+            continue;
+    }
+    return text;
+}
+
 struct run_result run_wait(struct run_process *process)
 {
     struct run_result r = { .exit_code = -1 };
@@ -436,8 +453,8 @@ struct run_result run_wait(struct run_process *process)
         r.exit_code = WEXITSTATUS(status);
     else
         r.signal = WTERMSIG(status);
-    r.out = take_text(&process->out);
-    r.err = take_text(&process->err);
+    r.out = keep_text(take_text(&process->out));
+    r.err = keep_text(take_text(&process->err));
     free(process);
     return r;
 }
@@ -446,16 +463,10 @@ struct run_result run_command(const char *const argv[], const struct run_options
 {
     struct run_process *p = run_start(argv, options);
     if (p == NULL)
-        return (
-            struct run_result){ .exit_code = 127, .out = strdup(""), .err = strdup("run: cannot fork\n") };
+        return (struct run_result){ .exit_code = 127,
+                                    .out = keep_text(strdup("")),
+                                    .err = keep_text(strdup("run: cannot fork\n")) };
     return run_wait(p);
-}
-
-void run_free(struct run_result *result)
-{
-    free(result->out);
-    free(result->err);
-    *result = (struct run_result){ 0 };
 }
 
 /* --- places of programs -------------------------------------------------------------------------------- */
@@ -512,7 +523,6 @@ bool bin_is_open_to_nobody(void)
                                            "test", "-x", bin("ddprun"), NULL },
                     NULL);
     const bool open = r.exit_code == 0;
-    run_free(&r);
     return open;
 }
 
@@ -563,6 +573,5 @@ void daemon_stop(struct daemon *d)
     run_signal(d->process, SIGTERM);
     struct run_result r = run_wait(d->process);
     cr_assert_eq(r.exit_code, 0, "the daemon ended with %d, signal %d: %s", r.exit_code, r.signal, r.err);
-    run_free(&r);
     d->process = NULL;
 }

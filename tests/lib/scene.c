@@ -235,7 +235,6 @@ static bool shell(const struct host *h, const char *command)
     if (!ok)
         fprintf(stderr, "%s: '%s' ended with %d: %s\n", h != NULL ? h->name : "hosts", command, r.exit_code,
                 r.err);
-    run_free(&r);
     return ok;
 }
 
@@ -731,7 +730,6 @@ void scene_expect_why(struct play *play, int i, const char *store, const char *t
         const bool ok = says_all(texts, r.out), over = clock_ms() > until_ms;
         cr_expect(ok || !over, "%s: ddpctl why on node %d does not say '%s':\n%s%s", play->scene->name, i,
                   texts, r.out, r.err);
-        run_free(&r);
         if (ok || over)
             return;
         poll(NULL, 0, 100);
@@ -761,7 +759,6 @@ static void expect_end(struct play *play, int i)
         cr_expect(strstr(r.err, text) == NULL, "%s: node %d says '%s'", s->name, i, text);
     fprintf(stderr, "--- %s: node %d, exit %d, signal %d\n%s%s", s->name, i, r.exit_code, r.signal,
             getenv("SCENE_OUT") != NULL ? r.out : "", r.err);
-    run_free(&r);
 }
 
 static void expect_nobody(struct play *play)
@@ -796,8 +793,7 @@ void scene_play(const struct scene *scene)
             expect_end(&play, i);
     if (play.other != NULL) {
         run_signal(play.other, SIGKILL);
-        struct run_result r = run_wait(play.other);
-        run_free(&r);
+        run_wait(play.other);
     }
     expect_nobody(&play);
     unlink(play.secret);
@@ -877,7 +873,6 @@ void train_expect_one_hosts_bits(struct play *play)
         struct run_result r = run_wait(play->node[i]);
         play->node[i] = NULL;
         cr_expect_eq(r.exit_code, 0, "node %d ends with %d: %s", i, r.exit_code, r.err);
-        run_free(&r);
     }
     cr_expect(host_sh(NULL,
                       "cd " TRAIN_PLACE "%s && mv bits two && %s --nproc_per_node=2 %s --data . --batch=50 "

@@ -38,7 +38,6 @@ void training_close(void)
     const char *argv[] = { "rm", "-r", training_dir, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    run_free(&r);
 }
 
 /* Skip a test under ThreadSanitizer. Only `make tsan` sets DDP_BUILD to programs with a sanitizer. */
@@ -81,7 +80,6 @@ void train(int workers, const char *line)
     struct run_result r = run_line(workers, line);
     cr_assert_eq(r.exit_code, 0, "train %s: exit %d, signal %d\n%s%s", line, r.exit_code, r.signal, r.out,
                  r.err);
-    run_free(&r);
 }
 
 void train_fails(int workers, const char *line, int exit_code, const char *says)
@@ -89,7 +87,6 @@ void train_fails(int workers, const char *line, int exit_code, const char *says)
     struct run_result r = run_line(workers, line);
     cr_expect_eq(r.exit_code, exit_code, "train %s: exit %d, signal %d", line, r.exit_code, r.signal);
     cr_expect(strstr(r.err, says), "'%s' lacks '%s'", r.err, says);
-    run_free(&r);
 }
 
 void make_data(const char *name, const char *samples, const char *extra)
@@ -105,7 +102,6 @@ void make_data(const char *name, const char *samples, const char *extra)
         argv[argc++] = word;
     struct run_result r = run_command(argv, NULL);
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
-    run_free(&r);
 }
 
 static void write_records(const char *dir, const char *name, int n)

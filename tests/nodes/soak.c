@@ -354,12 +354,10 @@ static void play(struct run *r)
         if (!r->ok || getenv("SOAK_SHOW") != NULL)
             fprintf(stderr, "--- node%d, exit %d, signal %d\n%s", i, r->result[i].exit_code,
                     r->result[i].signal, r->result[i].err);
-        run_free(&r->result[i]);
     }
     if (r->store != NULL) {
         run_signal(r->store, SIGKILL);
-        struct run_result end = run_wait(r->store);
-        run_free(&end);
+        run_wait(r->store);
     }
     hosts_close(r->net);
 }

@@ -90,12 +90,10 @@ Test(remote, eight_hosts_start_and_end_by_one_command, .timeout = 180)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 130, "%d: %s", r.exit_code, r.err);
-    run_free(&r);
     p = host_start(&net->host[0], argv, NULL);
     r = run_wait(p);
     cr_expect_eq(r.exit_code, 9, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, "rank 15 on node7 failed first: exit 9"), "%s", r.err);
-    run_free(&r);
     for (int i = 0; i < 8; i++)
         expect_nothing_left(net, i);
     close_hosts(net);
@@ -110,7 +108,6 @@ Test(remote, an_unplugged_host_ends_its_part_and_the_others_end, .timeout = 180)
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 125, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, "node1"), "%s", r.err);
-    run_free(&r);
     for (int i = 0; i < 3; i++)
         expect_nothing_left(net, i);
     close_hosts(net);
@@ -126,7 +123,6 @@ Test(remote, a_starter_that_is_unplugged_leaves_nothing, .timeout = 180)
         expect_nothing_left(net, i);
     struct run_result r = run_wait(p);
     cr_expect_neq(r.exit_code, 0);
-    run_free(&r);
     close_hosts(net);
 }
 
@@ -143,7 +139,6 @@ Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
     struct run_result r = host_run(&net->host[0], argv);
     cr_expect_eq(r.exit_code, 0, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.out, "[node1:1] at 10.9.0.1\n"), "%s%s", r.out, r.err);
-    run_free(&r);
     close_hosts(net);
 }
 
@@ -157,7 +152,6 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
     cr_expect_eq(r.exit_code, 125, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, "NO_COMMON_ADDRESS"), "%s", r.err);
     cr_expect_not_null(strstr(r.err, "node1 reaches no address of node0 (10.9.0.1"), "%s", r.err);
-    run_free(&r);
     close_hosts(net);
 }
 
@@ -247,7 +241,6 @@ Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
         cr_expect_not_null(strstr(r.err, finding), "%s: %s", bad->finding, r.err);
         cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->finding, r.err);
         cr_expect_null(strstr(r.out, "ran"), "%s: %s", bad->finding, r.out);
-        run_free(&r);
         expect_nothing_left(net, 0);
         expect_nothing_left(net, 1);
     }
@@ -282,7 +275,6 @@ Test(remote, a_killed_process_ends_the_job_and_leaves_nothing, .timeout = 300)
         struct run_result r = run_wait(p);
         cr_expect_eq(r.exit_code, bad->exit_code, "%s: %d: %s", bad->kills, r.exit_code, r.err);
         cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);
-        run_free(&r);
         for (int k = 0; k < 3; k++)
             expect_nothing_left(net, k);
     }
@@ -301,7 +293,6 @@ Test(remote, a_tree_of_hosts_ends_with_an_unplugged_inner_host, .timeout = 300)
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 130, "%d: %s", r.exit_code, r.err);
-    run_free(&r);
     for (int i = 0; i < 7; i++)
         expect_nothing_left(net, i);
     p = start_job_with(net, "--hosts=node[0-6]:1", "--ssh_fanout=2");
@@ -311,7 +302,6 @@ Test(remote, a_tree_of_hosts_ends_with_an_unplugged_inner_host, .timeout = 300)
     cr_expect_eq(r.exit_code, 125, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, "node1 was lost"), "%s", r.err);
     cr_expect_eq(count(r.err, "finding  HOST_LOST"), 1, "%s", r.err);
-    run_free(&r);
     for (int i = 0; i < 7; i++)
         expect_nothing_left(net, i);
     close_hosts(net);

@@ -39,7 +39,6 @@ static void bits_of_one_host(struct play *play, int ranks, const char *options, 
     struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = TRAINING_MS });
     cr_assert_eq(r.exit_code, 0, "%s ends with %d: %s", command, r.exit_code, r.err);
     bits_in(r.out, bits);
-    run_free(&r);
 }
 
 static void expect_bits(struct play *play, const char *expected)

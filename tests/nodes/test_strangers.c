@@ -41,7 +41,6 @@ static void expect_refused(const struct host *from, const char *as)
                       (gets_reason ? strstr(r.out, "bytes: 01") != NULL
                                    : strstr(r.out, "closed after 0 bytes") != NULL),
                   "attack %zu of %s: %s%s", i, from->name, r.out, r.err);
-        run_free(&r);
     }
 }
 
@@ -56,7 +55,6 @@ static void after_rejects(struct play *play)
     struct run_result r = host_run(&play->net->host[0], argv);
     cr_expect(strstr(r.out, "10.9.0.3") != NULL && strstr(r.out, "no agent of the job has confirmed") != NULL,
               "%s%s", r.out, r.err);
-    run_free(&r);
     after_stop_all(play);
 }
 
@@ -78,7 +76,6 @@ static void ask_with(struct play *play, const char *variable, const char *comman
     cr_expect_eq(r.exit_code, exit_code, "%s: %d", command, r.exit_code);
     cr_expect(strstr(r.out, words) != NULL || strstr(r.err, words) != NULL, "%s: no '%s' in %s%s", command,
               words, r.out, r.err);
-    run_free(&r);
 }
 
 static void ask(struct play *play, const char *command, int exit_code, const char *words)
@@ -119,7 +116,6 @@ static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
     cr_expect_not_null(strstr(r.out, "after 8 bytes: 0100000000000000"), "%s%s", r.out, r.err);
-    run_free(&r);
     expect_refused(&play->net->host[1], "setpriv --reuid=65534 --regid=65534 --clear-groups");
 }
 
@@ -147,7 +143,6 @@ static void claim_ranks(struct play *play)
             n += (size_t)snprintf(hex + n, sizeof(hex) - n, "%02x", (unsigned)json[k]);
         struct run_result r = stranger(&play->net->host[1], "", hex);
         cr_expect_not_null(strstr(r.out, claims[i].gets), "rank %d: %s%s", claims[i].rank, r.out, r.err);
-        run_free(&r);
     }
 }
 
@@ -158,7 +153,6 @@ static void expect_foreign_rank(struct play *play)
     cr_expect(strstr(r.out, "10.9.0.2") != NULL &&
                   strstr(r.out, "rank 0 of job 'demo' is not on the node") != NULL,
               "%s%s", r.out, r.err);
-    run_free(&r);
     after_stop_all(play);
 }
 
@@ -171,7 +165,6 @@ static void connect_many(struct play *play)
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
     struct run_result r = host_run(&play->net->host[1], argv);
     cr_expect_str_eq(r.out, "many done: 200\n", "%s", r.err);
-    run_free(&r);
 }
 
 static void expect_no_rejects(struct play *play)
@@ -179,7 +172,6 @@ static void expect_no_rejects(struct play *play)
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
     struct run_result r = host_run(&play->net->host[0], argv);
     cr_expect_not_null(strstr(r.out, "\"rejects\":\t[]"), "%s%s", r.out, r.err);
-    run_free(&r);
     after_stop_all(play);
 }
 
@@ -210,7 +202,6 @@ static long resident_kb(const struct host *host)
     struct run_result r = host_run(host, argv);
     for (char *line = strtok(r.out, "\n"); line != NULL; line = strtok(NULL, "\n"))
         most = strtol(line, NULL, 10) > most ? strtol(line, NULL, 10) : most;
-    run_free(&r);
     return most;
 }
 
@@ -229,7 +220,6 @@ static void flood(struct play *play)
     run_signal(attacker, SIGTERM);
     struct run_result r = run_wait(attacker);
     cr_expect_eq(r.signal, SIGTERM, "the flood has ended by itself: %s%s", r.out, r.err);
-    run_free(&r);
 }
 
 SCENE(strangers, half_open_handshakes_do_not_delay_an_agent, .hosts = 3, .options = "--nnodes=2",
@@ -272,7 +262,6 @@ static void search_workers(struct play *play)
     for (int i = 0; i < 2; i++) {
         struct run_result r = host_run(&play->net->host[i], argv);
         cr_expect_str_eq(r.out, "workers True agents True\n", "%s%s", r.out, r.err);
-        run_free(&r);
     }
 }
 

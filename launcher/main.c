@@ -13,11 +13,10 @@
 #include "report/host_checks.h"
 #include "plan/plan.h"
 #include "plan/worker.h"
-#include "plan/torch_look.h"
 #include "base/exit_codes.h"
 
 #include "base/log.h"
-#include "base/version.h"
+#include "base/options.h"
 #include "diagnosis/findings.h"
 
 #include <errno.h>

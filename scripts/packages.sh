@@ -19,6 +19,7 @@ build   zlib1g-dev          header:zlib.h           .gz data files, CRC-32
 build   libopenblas-dev     library:openblas        matrix products
 test    libcriterion-dev    header:criterion/criterion.h    unit tests
 test    pkg-config          command:pkg-config      the test of the installed library
+test    openssl             command:openssl         the attackers on --encrypt
 test    binutils            command:nm              the checks of symbols
 test    groff-base          command:groff           the check of the manual pages
 python  python3-cloudpickle python:cloudpickle      functions of notebooks in ddprun.launch(), skipped without it

@@ -166,7 +166,7 @@ struct cli {
     enum torch_store torch_store;
     enum grow_policy grow;
     uint64_t node_timeout_ms, exit_barrier_ms;
-    bool standalone, uneven, insecure;
+    bool standalone, uneven, insecure, encrypt;
     const char *scheduler; /* "auto", "none" or a name */
     bool per_task, explain;
     struct cli_task task;                /* valid with per_task; from the scheduler */

@@ -103,6 +103,9 @@
       "file with the job's secret, the same on all nodes, created by --make_secret; '-' reads one line of " \
       "stdin. Only agents with the secret may join, and the store serves only connections that such an agent " \
       "confirms")                  \
+    X(ENCRYPT, "encrypt", 0, SWITCH, encrypt, NULL, NULL, true, OURS, NODES,                                        \
+      "encrypt the connections of agents and workers to a store on another host: TLS 1.3 with a key from the " \
+      "job's secret, needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a job of one node")        \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
       "let every user of this host use the store; without --secret_file, let every host of the network use " \
       "the store, too (default: only processes of root and of the user who started ddprun)")                         \

@@ -80,6 +80,8 @@ void loop_lookup_end(struct loop_lookup *l)
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
+ * With --encrypt, a TLS handshake precedes the requests.
+ *
  * All three requests are sent in one write, because this needs only one round trip. PyTorch's store sends the echo,
  * too, but then closes the connection, because CONTROL is unknown to PyTorch. */
 
@@ -92,6 +94,7 @@ struct runner {
     struct join_dial *dial;
     int index, fd;
     bool greets;
+    struct tls *tls; /* owned; NULL = plain */
     uint8_t in[ANSWER_MAX];
     size_t n;
 };
@@ -141,6 +144,7 @@ static void end_runner(struct join_dial *j, int index)
     uv_poll_stop(&r->poll);
     if (r->fd >= 0)
         close(r->fd);
+    tls_free(r->tls);
     uv_close((uv_handle_t *)&r->poll, on_runner_closed);
 }
 
@@ -180,11 +184,12 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
-    struct join_dial_found found = { .fd = r->fd, .port = j->options.port };
+    struct join_dial_found found = { .fd = r->fd, .port = j->options.port, .tls = r->tls };
     name_of(r->fd, getpeername, found.address, sizeof(found.address));
     name_of(r->fd, getsockname, found.source, sizeof(found.source));
     dial_arrived(&j->plan, r->index, clock_ms());
     r->fd = -1;
+    r->tls = NULL;
     for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
         end_runner(j, i);
     j->options.found(j->options.user, &found);
@@ -220,14 +225,66 @@ static void check_answer(struct runner *r)
     }
 }
 
+/* --- TLS -------------------------------------------------------------------------------------------------- */
+
+/* Send all bytes. One write is enough, because the buffer of a new socket has room for a kilobyte. */
+static bool send_all(struct runner *r, const struct buf *bytes)
+{
+    errno = ENOMEM; /* buf_append sets no errno when memory is short */
+    return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
+}
+
+/* Return why the handshake has failed. `bytes` are the last bytes of the peer. Any host on the path can send an
+ * alert, so the dial continues in each case. */
+static int rejected_kind(struct slice bytes)
+{
+    const int kind = dial_answer_kind(bytes);
+    if (tls_alert_code(bytes) == TLS_ALERT_PLAIN)
+        return HELLO_PLAIN;
+    return kind == HELLO_TLS || kind == HELLO_ENCRYPTED || *(const uint8_t *)bytes.data == 23 ? HELLO_REJECTED
+                                                                                              : kind;
+}
+
+static bool put_hello(struct runner *r, struct buf *out);
+
+/* Decrypt received bytes, and append them to `in`. Return false if the runner has failed. */
+static bool decrypt(struct runner *r, struct slice bytes)
+{
+    struct buf plain = { 0 }, out = { 0 };
+    const bool was_open = tls_state(r->tls) == TLS_OPEN;
+    const enum tls_state state = tls_receive(r->tls, bytes, &plain, &out);
+    const bool greets = !was_open && state == TLS_OPEN;
+    const bool fits = plain.len <= sizeof(r->in) - r->n;
+    bool ok = state != TLS_FAILED && fits && (!greets || put_hello(r, &out));
+    ok = send_all(r, &out) && ok;
+    if (ok && plain.len > 0)
+        memcpy(r->in + r->n, plain.data, plain.len);
+    r->n += ok ? plain.len : 0;
+    if (!ok && state == TLS_FAILED && !was_open) {
+        r->n = bytes.len < sizeof(r->in) ? bytes.len : sizeof(r->in);
+        memcpy(r->in, bytes.data, r->n);
+        runner_fail(r, false, rejected_kind(bytes));
+    } else if (!ok) {
+        runner_fail(r, false, HELLO_OTHER);
+    }
+    buf_free(&plain);
+    buf_free(&out);
+    return ok;
+}
+
 /* Reads the answer. A reset is handled like a close, because the kernel sends a reset when a service closes without
  * reading all bytes. */
 static void read_answer(struct runner *r)
 {
-    const ssize_t n = read(r->fd, r->in + r->n, sizeof(r->in) - r->n);
+    uint8_t bytes[ANSWER_MAX];
+    const ssize_t n = read(r->fd, bytes, r->tls != NULL ? sizeof(bytes) : sizeof(r->in) - r->n);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n > 0) {
+    if (n > 0 && r->tls != NULL) {
+        if (decrypt(r, slice_of(bytes, (size_t)n)))
+            check_answer(r);
+    } else if (n > 0) {
+        memcpy(r->in + r->n, bytes, (size_t)n);
         r->n += (size_t)n;
         check_answer(r);
     } else if (n < 0 && errno != ECONNRESET) {
@@ -237,19 +294,34 @@ static void read_answer(struct runner *r)
     }
 }
 
-/* Sends the greeting. One write is enough, because the buffer of a new socket has room for fifty bytes. errno is
- * cleared, because buf_append sets no errno when memory is short. */
-static bool say_hello(struct runner *r)
+/* Append the greeting, encrypted if the runner uses TLS. */
+static bool put_hello(struct runner *r, struct buf *out)
 {
     struct buf bytes = { 0 };
     bool ok = put_u8(&bytes, (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C]) && put_u32(&bytes, WIRE_MAGIC) &&
               put_u8(&bytes, (uint8_t)op_table[OP_PING].code[DIALECT_C]) && put_u32(&bytes, r->dial->nonce) &&
               put_u8(&bytes, (uint8_t)op_table[OP_CONTROL].code[DIALECT_C]) &&
               put_blob(&bytes, slice_str(hello));
-    errno = ENOMEM;
-    ok = ok && send(r->fd, bytes.data, bytes.len, MSG_NOSIGNAL) == (ssize_t)bytes.len;
+    ok = ok &&
+         (r->tls != NULL ? tls_send(r->tls, buf_slice(&bytes), out) : buf_append(out, bytes.data, bytes.len));
     buf_free(&bytes);
     return ok;
+}
+
+/* Send the greeting, or the first message of TLS, which the greeting follows. */
+static bool say_hello(struct runner *r)
+{
+    struct buf out = { 0 }, none = { 0 };
+    const struct tls_context *context = r->dial->options.tls;
+    if (context != NULL)
+        r->tls = tls_new(context);
+    errno = ENOMEM;
+    const bool ok = context == NULL ? put_hello(r, &out)
+                                    : r->tls != NULL && tls_receive(r->tls, slice_of(NULL, 0), &none, &out) ==
+                                                            TLS_HANDSHAKE;
+    const bool sent = ok && send_all(r, &out);
+    buf_free(&out);
+    return sent;
 }
 
 /* --- connections ---------------------------------------------------------------------------------------- */

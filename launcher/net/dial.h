@@ -3,6 +3,7 @@
 #ifndef LAUNCHER_NET_DIAL_H
 #define LAUNCHER_NET_DIAL_H
 
+#include "auth/tls.h"
 #include "base/endpoint.h"
 #include "ddp/error.h"
 #include "net/dial_plan.h"
@@ -38,6 +39,7 @@ struct join_dial_found {
     char address
         [ENDPOINT_HOST_MAX]; /* numeric address of the store: MASTER_ADDR for the workers of this node */
     int port;
+    struct tls *tls;                /* owned by the caller; NULL = the connection is plain */
     char source[ENDPOINT_HOST_MAX]; /* numeric address of this node's end of the connection */
 };
 
@@ -53,7 +55,8 @@ struct join_dial_options {
     const char *local_only; /* see dial_options; borrowed */
     int max_segment;        /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's */
     const char *code;       /* if not NULL: `failed` gets this code, and `note` as the report; static */
-    const char *this_host;  /* name of this node, for messages; borrowed */
+    const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
+    const char *this_host;         /* name of this node, for messages; borrowed */
     /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is
      * also allowed inside `found` and `failed`. */
     void (*found)(void *user, const struct join_dial_found *found);

@@ -7,6 +7,8 @@
  * minutes later, and a thousand nodes may dial its host. */
 #include "net/dial_plan.h"
 
+#include "auth/tls.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -104,6 +106,8 @@ int dial_answer_kind(struct slice bytes)
         return HELLO_HTTP;
     if (begins(bytes, "SSH-"))
         return HELLO_SSH;
+    if (tls_alert_code(bytes) == TLS_ALERT_ENCRYPTED)
+        return HELLO_ENCRYPTED;
     if (bytes.len >= 2 && (p[0] == 21 || p[0] == 22) && p[1] == 3)
         return HELLO_TLS;
     return HELLO_OTHER;

@@ -50,7 +50,10 @@ enum dial_error {
     HELLO_HTTP,
     HELLO_TLS,
     HELLO_SSH,
-    HELLO_TORCH, /* a c10d store that rejects ddprun's requests */
+    HELLO_ENCRYPTED, /* a store that serves other hosts only by TLS */
+    HELLO_PLAIN,     /* a store that does not use TLS, although this node requires TLS */
+    HELLO_REJECTED,  /* the TLS handshake has failed */
+    HELLO_TORCH,     /* a c10d store that rejects ddprun's requests */
     HELLO_OTHER
 };
 
@@ -78,6 +81,9 @@ enum dial_error {
     X(HELLO_UNANSWERED, HELLO, HELLO_SILENT, 0, false)                \
     X(HELLO_CLOSED, HELLO, HELLO_CLOSED, 0, false)                       \
     X(PORT_IS_HTTP, HELLO, HELLO_HTTP, 0, true)                       \
+    X(STORE_ENCRYPTED, HELLO, HELLO_ENCRYPTED, 0, true)               \
+    X(STORE_NOT_ENCRYPTED, HELLO, HELLO_PLAIN, 0, true)               \
+    X(TLS_REJECTED, HELLO, HELLO_REJECTED, 0, true)                   \
     X(PORT_IS_TLS, HELLO, HELLO_TLS, 0, true)                         \
     X(PORT_IS_SSH, HELLO, HELLO_SSH, 0, true)                         \
     X(PORT_IS_TORCH, HELLO, HELLO_TORCH, 0, true)                     \

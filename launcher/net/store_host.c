@@ -184,6 +184,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
         .port = port,
         .limits = HUB_LIMITS_DEFAULT,
         .insecure = plan->cli->insecure,
+        .encrypt = plan->encrypt,
         .log_peers = plan->cli->verbose,
     };
     options.limits.secret = plan->secret;
@@ -546,6 +547,7 @@ ddp_status refusing_store_start(const struct plan *plan, const struct host_failu
     struct store_server_options options = { .host = failure->at,
                                             .port = plan->meeting.port,
                                             .limits = HUB_LIMITS_DEFAULT,
+                                            .encrypt = plan->encrypt,
                                             .insecure = plan->cli->insecure };
     options.limits.max_bytes = REFUSING_BYTES_MAX;
     options.limits.secret = plan->secret;

@@ -108,18 +108,31 @@ static void on_written(uv_write_t *write, int status);
 static bool can_flush(const struct store_link *link)
 {
     const struct link_wire *wire = link->wire;
-    return wire != NULL && wire->connected && !wire->writing && !link->closing && link->out.bytes.len > 0;
+    return wire != NULL && wire->connected && !wire->writing && !link->closing &&
+           (link->out.bytes.len > 0 || wire->cipher.len > 0);
 }
 
-/* Swaps the two buffers and writes. */
+/* Encrypt all queued bytes. After a failure the link is lost before the loop waits again. */
+static void encrypt(struct store_link *link)
+{
+    struct link_wire *wire = link->wire;
+    if (link->out.bytes.len > 0 && !tls_send(wire->tls, buf_slice(&link->out.bytes), &wire->cipher))
+        link->out.no_memory = true;
+    link->out.bytes.len = 0;
+}
+
+/* Swap two buffers and write. */
 static void flush(struct store_link *link)
 {
     if (!can_flush(link))
         return;
     struct link_wire *wire = link->wire;
-    struct buf empty = wire->sending;
-    wire->sending = link->out.bytes;
-    link->out.bytes = empty;
+    if (wire->tls != NULL)
+        encrypt(link);
+    struct buf *full = wire->tls != NULL ? &wire->cipher : &link->out.bytes;
+    const struct buf empty = wire->sending;
+    wire->sending = *full;
+    *full = empty;
     uv_buf_t bytes = uv_buf_init((char *)wire->sending.data, (unsigned)wire->sending.len);
     wire->writing = true;
     link->urgent = false;
@@ -537,6 +550,19 @@ static void hear_again(struct store_link *link)
     link->options.calls.restored(link->options.user);
 }
 
+/* Decrypt received bytes. TLS may also have bytes to send. A changed message is a fault of the network, so the link may
+ * resume. */
+static void decrypt(struct store_link *link, struct slice bytes)
+{
+    struct link_wire *wire = link->wire;
+    const enum tls_state state = tls_receive(wire->tls, bytes, &link->in, &wire->cipher);
+    link->urgent = link->urgent || wire->cipher.len > 0;
+    if (state == TLS_FAILED && can_resume(link))
+        wire_fails(link, UV_EPROTO);
+    else if (state == TLS_FAILED)
+        link_lose(link, tls_why(wire->tls));
+}
+
 static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 {
     struct store_link *link = ((struct link_wire *)tcp->data)->link;
@@ -549,7 +575,9 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         return;
     }
     link->heard_ms = now_ms;
-    if (!buf_append(&link->in, buf->base, (size_t)n))
+    if (link->wire->tls != NULL)
+        decrypt(link, slice_of(buf->base, (size_t)n));
+    else if (!buf_append(&link->in, buf->base, (size_t)n))
         link_lose(link, "out of memory");
     while (take_one(link))
         continue;
@@ -598,12 +626,15 @@ static void on_connected(uv_connect_t *connect, int status)
         store_link_connected(link);
 }
 
-/* Give the link a new wire. Return false if memory is short. */
-static bool open_wire(struct store_link *link)
+/* Give the link a new wire, which owns `tls`. Return false if memory is short. */
+static bool open_wire(struct store_link *link, struct tls *tls)
 {
     struct link_wire *wire = calloc(1, sizeof(*wire));
-    if (wire == NULL)
+    if (wire == NULL) {
+        tls_free(tls);
         return false;
+    }
+    wire->tls = tls;
     wire->link = link;
     wire->tcp.data = wire->connect.data = wire->write.data = wire;
     uv_tcp_init(link->options.loop, &wire->tcp);
@@ -615,6 +646,8 @@ static void on_wire_closed(uv_handle_t *handle)
 {
     struct link_wire *wire = handle->data;
     buf_free(&wire->sending);
+    buf_free(&wire->cipher);
+    tls_free(wire->tls);
     free(wire);
 }
 
@@ -664,9 +697,10 @@ static void wire_fails(struct store_link *link, int status)
     link->options.calls.broken(link->options.user, link->why_broken);
 }
 
-void store_link_resume(struct store_link *link, int fd, const char *own)
+void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own)
 {
     if (link == NULL || !can_resume(link) || (link->state != LINK_BROKEN && !link->suspect)) {
+        tls_free(tls);
         close(fd);
         return;
     }
@@ -676,7 +710,7 @@ void store_link_resume(struct store_link *link, int fd, const char *own)
     link->state = LINK_RESUMING;
     snprintf(link->options.who.own, sizeof(link->options.who.own), "%s", own);
     link->options.fd = fd;
-    int rc = open_wire(link) ? uv_tcp_open(&link->wire->tcp, fd) : UV_ENOMEM;
+    int rc = open_wire(link, tls) ? uv_tcp_open(&link->wire->tcp, fd) : UV_ENOMEM;
     if (rc != 0)
         close(fd);
     if (rc == 0)
@@ -746,7 +780,9 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
     struct store_link *link = calloc(1, sizeof(*link));
     if (link != NULL)
         link->options = *options;
-    if (link == NULL || !open_wire(link)) {
+    if (link == NULL)
+        tls_free(options->tls);
+    if (link == NULL || !open_wire(link, options->tls)) {
         free(link);
         if (options->fd >= 0) /* without a link, no other function closes the socket */
             close(options->fd);
@@ -1044,9 +1080,17 @@ static void handle_closed(uv_handle_t *handle)
 /* Sends the queued bytes. If a write is in progress, libuv accepts no bytes and the queued bytes are lost. */
 static void send_last(struct store_link *link)
 {
-    const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
-    if (link->wire != NULL && link->wire->connected && bytes.len > 0)
-        uv_try_write((uv_stream_t *)&link->wire->tcp, &bytes, 1);
+    struct link_wire *wire = link->wire;
+    if (wire == NULL || !wire->connected)
+        return;
+    if (wire->tls != NULL) {
+        encrypt(link);
+        tls_end(wire->tls, &wire->cipher);
+    }
+    const struct buf *last = wire->tls != NULL ? &wire->cipher : &link->out.bytes;
+    const uv_buf_t bytes = uv_buf_init((char *)last->data, (unsigned)last->len);
+    if (bytes.len > 0)
+        uv_try_write((uv_stream_t *)&wire->tcp, &bytes, 1);
 }
 
 /* Closes the link. The last message is sent if the kernel has space for the message. */

@@ -11,6 +11,7 @@
 #define LAUNCHER_NET_STORE_LINK_H
 
 #include "auth/auth.h"
+#include "auth/tls.h"
 #include "base/buf.h"
 #include "base/limits.h"
 #include "ddp/error.h"
@@ -92,7 +93,8 @@ struct link_fate {
 
 struct store_link_options {
     uv_loop_t *loop;
-    int fd; /* from dial.h: connected and greeted, owned by the link; -1 = connect to `address` */
+    int fd;          /* from dial.h: connected and greeted, owned by the link; -1 = connect to `address` */
+    struct tls *tls; /* from dial.h, owned by the link; NULL = the connection is plain */
     const char *address; /* a literal */
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
@@ -108,9 +110,9 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, which dial.h has connected and greeted. The link owns the socket, also if the connection
- * works again meanwhile. `own` is the local address of the socket. */
-void store_link_resume(struct store_link *link, int fd, const char *own);
+/* Continue on a new socket, which dial.h has connected and greeted. The link owns the socket and `tls`, also if the
+ * connection works again meanwhile. `own` is the local address of the socket. */
+void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */
 void store_link_join(struct store_link *link);
@@ -146,6 +148,8 @@ struct link_wire {
     uv_connect_t connect;
     uv_write_t write;
     struct store_link *link; /* NULL = the link no longer uses the socket */
+    struct tls *tls;         /* owned; NULL = the connection is plain */
+    struct buf cipher;       /* with TLS: encrypted bytes that are not yet handed to libuv */
     struct buf sending;      /* libuv uses this buffer until on_written */
     bool connected, writing;
     char chunk[LINK_READ_BYTES];

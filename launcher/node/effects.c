@@ -738,6 +738,7 @@ void node_finish(struct node *n, int exit_code)
     input_close(n->out.input);
     file_timer_close(n->run.file_timer);
     store_link_close(n->meet.link);
+    tls_relay_close(n->meet.relay);
     if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
         report(n);
     output_close(n->out.output);

@@ -2,6 +2,7 @@
  * and freeing. */
 
 #include "auth/secret.h"
+#include "auth/tls.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
 #include "base/limits.h"
@@ -127,7 +128,7 @@ static void on_found_again(void *user, const struct join_dial_found *found)
     const struct link_who who = who_am_i(found->source);
     end_dial(n);
     snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", who.own);
-    store_link_resume(n->meet.link, found->fd, who.own);
+    store_link_resume(n->meet.link, found->fd, found->tls, who.own);
 }
 
 /* End the dial without a message, because the link reports the loss at the same time. */
@@ -185,6 +186,7 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                                                .max_segment = n->meet.has_small_segments ? SMALL_SEGMENT : 0,
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
+                                               .tls = n->meet.tls,
                                                .found = found,
                                                .failed = found == on_found_again ? on_not_found_again
                                                                                  : on_dial_failed,
@@ -256,6 +258,7 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
     struct store_link_options options = { .loop = &n->loop,
                                           .fd = at->fd,
+                                          .tls = at->tls,
                                           .address = at->address,
                                           .port = at->port,
                                           .plan = n->plan,
@@ -348,6 +351,24 @@ static void on_host_failed(void *user, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
+/* Start the relay for the workers, unless the store is on this host: the kernel carries these connections, and the
+ * store's uid gate checks them. */
+static ddp_status open_relay(struct node *n, const struct join_dial_found *found, struct ddp_err *err)
+{
+    const struct tls_relay_options options = { .loop = &n->loop,
+                                               .tls = n->meet.tls,
+                                               .address = found->address,
+                                               .port = found->port,
+                                               .own = found->source };
+    if (found->tls == NULL || n->meet.relay != NULL || strcmp(found->address, found->source) == 0)
+        return DDP_OK;
+    if (tls_relay_open(&options, &n->meet.relay, err) != DDP_OK)
+        return err->code;
+    n->plan->relay_addr = tls_relay_address(n->meet.relay);
+    n->plan->relay_port = tls_relay_port(n->meet.relay);
+    return DDP_OK;
+}
+
 /* Open the link to the store that was found. Give the workers the numeric address of the store, so that a thousand
  * workers do not query the name server at once. */
 static void on_found(void *user, const struct join_dial_found *found)
@@ -358,7 +379,7 @@ static void on_found(void *user, const struct join_dial_found *found)
     n->plan->master_port = found->port;
     join_dial_close(n->meet.dial);
     n->meet.dial = NULL;
-    if (open_link(n, found, &err) != DDP_OK)
+    if (open_link(n, found, &err) != DDP_OK || open_relay(n, found, &err) != DDP_OK)
         give_up_joining(n, NULL, err.msg);
 }
 
@@ -384,6 +405,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .knob = m->join_knob,
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
+                                               .tls = n->meet.tls,
                                                .note = place->code != NULL ? place->note : place->report_note,
                                                .local_only = m->local_only,
                                                .code = place->code,
@@ -670,6 +692,9 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     if (n->plan->cli->secret_file != NULL &&
         secret_read(n->plan->cli->secret_file, &n->plan->secret, err) != DDP_OK)
         return DDP_ERR_ARG;
+    if (n->plan->encrypt &&
+        tls_context_open(TLS_CLIENT, n->plan->secret, n->plan->job, &n->meet.tls, err) != DDP_OK)
+        return err->code;
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
         n->run.sample.beats_seen == NULL || n->agent == NULL || !open_progress(n))
@@ -749,6 +774,7 @@ static void close_node(struct node *n)
     spawner_close(&n->run.spawner);
     exits_close(&n->run.exits);
     store_server_stop(n->meet.store);
+    tls_context_close(n->meet.tls);
     secret_free(n->plan->secret);
     n->plan->secret = NULL;
 }

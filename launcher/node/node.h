@@ -23,6 +23,7 @@
 #include "net/peer_lookup.h"
 #include "net/store_host.h"
 #include "net/store_link.h"
+#include "net/tls_relay.h"
 #include "node/heartbeat.h"
 #include "node/file_timer.h"
 #include "node/guardian.h"
@@ -63,10 +64,12 @@ struct node_meeting {
     char unfinished[HEARD_LIST_MAX]; /* the nodes that have not ended, from the store's answer */
     int missing;                     /* errno of the search for the program; 0 = found */
     uv_timer_t missing_timer;
-    bool refused;           /* the store has rejected this node */
-    struct vouch vouch;     /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer; /* time of the next search for these owners */
-    uint64_t whose_ms;      /* past searches have used their share up to this time; see find_holder() */
+    bool refused;            /* the store has rejected this node */
+    struct tls_context *tls; /* owned; NULL = this node does not encrypt */
+    struct tls_relay *relay; /* carries the workers' store traffic; NULL = the workers use the store itself */
+    struct vouch vouch;      /* questions of the store about owners of connections */
+    uv_timer_t vouch_timer;  /* time of the next search for these owners */
+    uint64_t whose_ms;       /* past searches have used their share up to this time; see find_holder() */
     char first_cause[LIMIT_WORDS /
                      2];        /* finding of the store that explains why nodes are missing; "" = none */
     int next_attempt;           /* set by the verdict */

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "plan/plan.h"
-#include "plan/torch_look.h"
 #include "tables/text.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@
 #include "contain/procfs.h"
 #include "contain/threads.h"
 #include "node/node.h"
-#include "plan/torch_look.h"
+#include "plan/plan.h"
 #include "plan/worker.h"
 #include "tables/text.h"
 

@@ -175,12 +175,17 @@ static void put_off(struct node *n, const struct vouch_question *question)
 }
 
 /* Handle a request for an owner. `peer` is the client's address as seen by the store, which is the local address on
- * this node. */
+ * this node. The relay's connections belong to the workers behind the relay. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
     struct vouch_process found;
     struct socket_owner owner;
+    char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
+    if (tls_relay_find(n->meet.relay, peer, worker, relay)) {
+        peer = worker;
+        store = relay;
+    }
     const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
     if (answer == VOUCH_FOUND) {
         say_worker(n, conn, &found);

@@ -143,6 +143,7 @@ static bool plan_meet(struct plan *plan)
     m->host_store = cli->host_store != HOST_STORE_AUTO ? cli->host_store : conf->is_host;
     choose_place(m, cli);
     choose_times(m, cli);
+    plan->encrypt = cli->encrypt && m->elsewhere;
     name_program(cli, m->program);
     choose_worker_store(plan);
     guess(plan);
@@ -580,6 +581,12 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
         status = plan_check_log_dir(plan, err);
     if (status == DDP_OK && (!plan_meet(plan) || !plan_log_root(plan)))
         status = DDP_ERR_NOMEM;
+    if (status == DDP_OK && plan->encrypt && plan->rank0_store)
+        status =
+            ddp_fail(err, DDP_ERR_ARG,
+                     "--encrypt: rank 0 must host PyTorch's own store here, which cannot encrypt (%s); use "
+                     "a PyTorch with libuv",
+                     asks_for_rank0(plan) ? RANK0_SWITCH "=1 is set" : "PyTorch was built without libuv");
     if (status == DDP_OK)
         status = plan_each(plan, err);
     if (status == DDP_OK)

@@ -11,11 +11,21 @@
 #include "plan/gpus.h"
 #include "plan/numa.h"
 #include "plan/scheduler.h"
-#include "plan/torch_look.h"
 #include "tables/worker_env.h"
 #include "tables/prefix.h"
 
+#include <limits.h>
+
 enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
+
+/* The PyTorch that the workers will import; see torch_look() below. */
+enum { TORCH_VERSION_SIZE = 32 };
+
+struct torch_look {
+    bool refuses_stores; /* rejects the launcher's store */
+    char version[TORCH_VERSION_SIZE];
+    char dir[PATH_MAX]; /* directory that contains the package torch */
+};
 
 /* Facts about the machine. The caller owns the texts, which must outlive the plan. */
 struct plan_facts {
@@ -94,6 +104,9 @@ struct plan {
     char *credential; /* owned; the secret sealed by MUNGE, if this node hosts the store; NULL = none */
     char *job;
     struct plan_meeting meeting;
+    bool encrypt;           /* --encrypt applies: the store may be on another host */
+    const char *relay_addr; /* borrowed; where the workers find the relay to the store (net/tls_relay.h) */
+    int relay_port;         /* 0 = the workers connect to the store itself */
     int nproc;
     /* Values of the round. Before the first round they are a guess, unless `settled` is true. */
     bool settled; /* the rendezvous cannot change the values below */
@@ -201,5 +214,18 @@ void numa_look_close(struct numa_look *look);
 /* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is
  * not a plain file, or the file is longer than SCHEDULER_FILE_MAX. */
 char *scheduler_read_file(const char *path);
+
+/* --- PyTorch (machine.c) --------------------------------------------------------------------------------------- */
+
+/* PyTorch 2.4 and later, if built without libuv, rejects every store except its own, and no variable changes this.
+ * So the launcher checks PyTorch before any worker starts. The check reads a few files in the directories where
+ * Python searches. It does not start Python, because importing torch takes seconds. */
+
+/* Find the torch that the interpreter `python` imports in the workers' environment. `python` is a path, or a name
+ * in PATH. Return false if no torch is in the usual directories. */
+bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look);
+
+/* Find `python` in the workers' PATH and write its path. Return false if PATH does not contain it. */
+bool torch_look_python(const char *python, const struct env_sources *env, char path[PATH_MAX]);
 
 #endif

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/syscalls.h"
 #include "base/text.h"
-#include "base/version.h"
+#include "base/options.h"
 #include "ddp/context.h"
 #include "output/lines.h"
 #include "output/log_files.h"

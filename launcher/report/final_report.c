@@ -11,7 +11,7 @@
 #include "output/lines.h"
 #include "output/log_files.h"
 #include "output/writer.h"
-#include "plan/torch_look.h"
+#include "plan/plan.h"
 #include "plan/worker.h"
 #include "report/cause.h"
 #include "report/evidence.h"

@@ -272,6 +272,14 @@ enum auth_result auth_check(struct auth *a, struct slice proof)
     return AUTH_OK;
 }
 
+void auth_tls_key(const struct secret *secret, const char *job, uint8_t key[static AUTH_HASH_BYTES])
+{
+    uint8_t name[AUTH_JOB_BYTES];
+    put_job(job, name);
+    hmac(secret->key, (const struct slice[]){ slice_str("ddprun tls key"), slice_of(name, sizeof(name)) }, 2,
+         key);
+}
+
 void auth_wipe(struct auth *a)
 {
     sodium_memzero(a, sizeof(*a));

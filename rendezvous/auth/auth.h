@@ -129,6 +129,9 @@ enum auth_result auth_check(struct auth *a, struct slice proof);
 /* Format the fingerprint in the client's first message, or "" if the message has the wrong size. */
 void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT]);
 
+/* Derive the key of TLS (tls.h) for this job from the secret. */
+void auth_tls_key(const struct secret *secret, const char *job, uint8_t key[static AUTH_HASH_BYTES]);
+
 /* Wipe the keys of a connection. */
 void auth_wipe(struct auth *a);
 

@@ -36,6 +36,8 @@ void client_stream_attach(struct client_stream *s, int fd)
 {
     s->fd = fd;
     s->at = s->len = 0;
+    s->tls = NULL;
+    s->plain.len = 0;
 }
 
 void client_stream_close(struct client_stream *s)
@@ -43,6 +45,8 @@ void client_stream_close(struct client_stream *s)
     if (s->fd >= 0)
         close(s->fd);
     client_stream_attach(s, -1);
+    buf_free(&s->plain);
+    buf_free(&s->cipher);
 }
 
 /* Report a broken connection. ECONNRESET and EPIPE count as a closed connection, like EOF (0). */
@@ -78,9 +82,9 @@ static bool try_again(ssize_t n)
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* Send all of `bytes` before the deadline. */
-static ddp_status client_stream_send(struct client_stream *s, struct slice bytes, uint64_t deadline_ms,
-                                     struct ddp_err *err)
+/* Send all of `bytes` before the deadline, as they are. */
+static ddp_status stream_write(struct client_stream *s, struct slice bytes, uint64_t deadline_ms,
+                               struct ddp_err *err)
 {
     const uint8_t *from = bytes.data;
     for (size_t sent = 0; sent < bytes.len;) {
@@ -95,8 +99,20 @@ static ddp_status client_stream_send(struct client_stream *s, struct slice bytes
     return DDP_OK;
 }
 
-/* Refill the empty input buffer. Poll first, because right after the request no reply can have arrived. */
-static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
+/* Encrypt `bytes` if the stream uses TLS, and send all of them before the deadline. */
+static ddp_status client_stream_send(struct client_stream *s, struct slice bytes, uint64_t deadline_ms,
+                                     struct ddp_err *err)
+{
+    if (s->tls == NULL)
+        return stream_write(s, bytes, deadline_ms, err);
+    s->cipher.len = 0;
+    if (!s->tls->send(s->tls->user, bytes, &s->cipher))
+        return ddp_fail(err, DDP_ERR_IO, "cannot encrypt a request");
+    return stream_write(s, buf_slice(&s->cipher), deadline_ms, err);
+}
+
+/* Receive bytes into the empty input buffer. Poll first, because right after the request no reply can have arrived. */
+static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
     do {
@@ -108,6 +124,56 @@ static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, str
         return broken(n == 0 ? 0 : errno, err);
     s->at = 0;
     s->len = (size_t)n;
+    return DDP_OK;
+}
+
+/* Pass the received bytes to TLS, and empty the input buffer. `state` gets the result of client_tls.receive. */
+static ddp_status stream_decrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
+                                 int *state, struct ddp_err *err)
+{
+    s->cipher.len = 0;
+    *state = tls->receive(tls->user, slice_of(s->in, s->len), &s->plain, &s->cipher, err);
+    s->at = s->len = 0;
+    const struct ddp_err why = *err;
+    if (s->cipher.len > 0 && stream_write(s, buf_slice(&s->cipher), deadline_ms, err) != DDP_OK &&
+        *state >= 0)
+        return err->code;
+    if (*state < 0)
+        *err = why;
+    return *state < 0 ? err->code : DDP_OK;
+}
+
+/* Refill the empty input buffer, with TLS from the decrypted bytes. */
+static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
+{
+    int state;
+    if (s->tls == NULL)
+        return stream_receive(s, deadline_ms, err);
+    while (s->plain.len == 0)
+        if (stream_receive(s, deadline_ms, err) != DDP_OK ||
+            stream_decrypt(s, s->tls, deadline_ms, &state, err) != DDP_OK)
+            return err->code;
+    s->len = s->plain.len < sizeof(s->in) ? s->plain.len : sizeof(s->in);
+    memcpy(s->in, s->plain.data, s->len);
+    buf_consume(&s->plain, s->len);
+    s->at = 0;
+    return DDP_OK;
+}
+
+ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
+                                 struct ddp_err *err)
+{
+    int state = 0;
+    s->cipher.len = 0;
+    if (!tls->begin(tls->user, &s->cipher))
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot begin TLS: out of memory");
+    if (stream_write(s, buf_slice(&s->cipher), deadline_ms, err) != DDP_OK)
+        return err->code;
+    while (state == 0)
+        if (stream_receive(s, deadline_ms, err) != DDP_OK ||
+            stream_decrypt(s, tls, deadline_ms, &state, err) != DDP_OK)
+            return err->code;
+    s->tls = tls;
     return DDP_OK;
 }
 
@@ -131,7 +197,7 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
  * client would read them as the next reply. Return DDP_ERR_CLOSED if the peer has closed the connection. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_err *err)
 {
-    if (s->at == s->len) {
+    if (s->at == s->len && s->plain.len == 0) {
         ssize_t n = recv(s->fd, s->in, sizeof(s->in), MSG_DONTWAIT);
         if (try_again(n))
             return DDP_OK;

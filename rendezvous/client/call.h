@@ -25,9 +25,23 @@
  * no unexpected bytes have arrived. The text of an error does not name the peer, because the caller adds the peer's
  * name. */
 
+/* TLS between a stream and its socket. ddpctl supplies these functions with auth/tls.h. */
+struct client_tls {
+    void *user;
+    /* Begin a new connection, and append the first message to `out`. */
+    bool (*begin)(void *user, struct buf *out);
+    /* Process received bytes: append decrypted bytes to `plain` and bytes for the peer to `out`. Return 1 after the end
+     * of the handshake, 0 before, and -1 after a failure, with the reason in `err`. */
+    int (*receive)(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err);
+    /* Append the encrypted bytes to `out`. */
+    bool (*send)(void *user, struct slice plain, struct buf *out);
+};
+
 struct client_stream {
-    int fd;    /* -1 = not connected */
-    size_t at; /* in[at .. len) was received but not read yet */
+    int fd;                       /* -1 = not connected */
+    const struct client_tls *tls; /* borrowed; NULL = plain */
+    struct buf plain, cipher;     /* with TLS: decrypted bytes that were not read yet; bytes to send */
+    size_t at;                    /* in[at .. len) was received but not read yet */
     size_t len;
     uint8_t in[4096];
 };
@@ -37,6 +51,10 @@ int client_remaining_ms(uint64_t deadline_ms);
 
 /* Take over a connected socket. */
 void client_stream_attach(struct client_stream *s, int fd);
+
+/* Complete a TLS handshake on a new socket. The stream is encrypted from then on. */
+ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
+                                 struct ddp_err *err);
 
 /* Close the socket. Further calls do nothing. */
 void client_stream_close(struct client_stream *s);
@@ -72,6 +90,7 @@ struct client_auth {
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
     /* Check and remove the tag of a received frame. */
     bool (*open)(void *user, uint8_t kind, struct slice *frame);
+    const struct client_tls *tls; /* NULL = plain */
 };
 
 struct ddp_store {

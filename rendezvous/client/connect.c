@@ -28,6 +28,8 @@
 
 enum {
     ANSWER_MS = 2000,       /* time for the answer to a greeting from an unknown store */
+    TLS_ALERT = 21,         /* type of a record of TLS */
+    TLS_MAJOR = 3,          /* first byte of its version */
     ANSWER_OURS_MS = 10000, /* time for the answer, from a server known to be ddprun's */
 };
 
@@ -186,6 +188,8 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
     for (size_t i = in->at; i < in->len && n + 1 < sizeof(text); i++)
         text[n++] = (char)(isprint(in->in[i]) ? in->in[i] : '.');
     text[n] = '\0';
+    if (len >= 2 && reply[0] == TLS_ALERT && reply[1] == TLS_MAJOR)
+        client_fail(c, DDP_ERR_CORRUPT, "the store serves other hosts only encrypted; use --encrypt");
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"", text);
 }
 
@@ -285,6 +289,9 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
     s->broken = false;
     s->out.len = 0;
     c.deadline_ms = sooner(deadline_ms, ours ? ANSWER_OURS_MS : ANSWER_MS);
+    if (s->auth != NULL && s->auth->tls != NULL &&
+        client_stream_encrypt(&s->stream, s->auth->tls, c.deadline_ms, err) != DDP_OK)
+        return err->code;
     way->greet(&c);
     if (c.err.code == DDP_ERR_IO)
         c.err.code =

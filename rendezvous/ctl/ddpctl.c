@@ -3,11 +3,12 @@
  * A command makes one connection, sends one CONTROL request and reads one answer. Two tables (options.c, tables.c)
  * define the requests and the format of the answers. This file only connects to the store and prints. */
 #include "auth/auth.h"
+#include "auth/tls.h"
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/syscalls.h"
 #include "base/text.h"
-#include "base/version.h"
+#include "base/options.h"
 #include "client/call.h"
 #include "contain/job_record.h"
 #include "record/flight_dump.h"
@@ -272,6 +273,8 @@ static struct operator
     bool is_refused;       /* MUNGE has not unsealed the credential */
     const char *job;
     struct auth auth;
+    struct tls_context *context; /* owned; NULL = no --encrypt */
+    struct tls *tls;             /* owned */
 }
 operator;
 
@@ -338,12 +341,47 @@ static bool operator_open(void *user, uint8_t kind, struct slice *frame)
     return auth_open(&o->auth, kind, frame);
 }
 
-static const struct client_auth operator_auth = { .user = &operator,
-                                                  .greet = operator_greet,
-                                                  .prove = operator_prove,
-                                                  .is_proof = operator_is_proof,
-                                                  .put_frame = operator_put_frame,
-                                                  .open = operator_open };
+static bool tls_begin(void *user, struct buf *out)
+{
+    struct operator* o = user;
+    struct buf none = { 0 };
+    tls_free(o->tls);
+    o->tls = tls_new(o->context);
+    return o->tls != NULL && tls_receive(o->tls, slice_of(NULL, 0), &none, out) == TLS_HANDSHAKE;
+}
+
+/* Decrypt the store's bytes. A failed handshake has two likely reasons, which the store does not reveal. */
+static int tls_take(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
+{
+    struct operator* o = user;
+    const bool was_open = tls_state(o->tls) != TLS_HANDSHAKE;
+    const enum tls_state state = tls_receive(o->tls, bytes, plain, out);
+    if (state == TLS_FAILED && tls_alert_code(bytes) == TLS_ALERT_PLAIN)
+        ddp_fail(err, DDP_ERR_MISMATCH, "the store does not encrypt; leave out --encrypt");
+    else if (state == TLS_FAILED && !was_open)
+        ddp_fail(err, DDP_ERR_MISMATCH,
+                 "the TLS handshake failed: the store has another secret, or does not use --encrypt");
+    else if (state == TLS_FAILED)
+        ddp_fail(err, DDP_ERR_CORRUPT, "%s", tls_why(o->tls));
+    return state == TLS_FAILED ? -1 : state != TLS_HANDSHAKE;
+}
+
+static bool tls_put(void *user, struct slice plain, struct buf *out)
+{
+    struct operator* o = user;
+    return tls_send(o->tls, plain, out);
+}
+
+static const struct client_tls operator_tls = {
+    .user = &operator, .begin = tls_begin, .receive = tls_take, .send = tls_put
+};
+
+static struct client_auth operator_auth = { .user = &operator,
+                                            .greet = operator_greet,
+                                            .prove = operator_prove,
+                                            .is_proof = operator_is_proof,
+                                            .put_frame = operator_put_frame,
+                                            .open = operator_open };
 
 /* Write the text and free it. */
 static int print_text(struct buf *text, bool complete)
@@ -636,7 +674,22 @@ int main(int argc, char **argv)
         log_error("%s", err.msg);
         return EXIT_USAGE;
     }
+    if (options.encrypt && operator.secret == NULL) {
+        log_error("--encrypt: no secret; add --secret_file=FILE");
+        return EXIT_USAGE;
+    }
+    if (options.encrypt) {
+        operator_auth.tls = &operator_tls;
+        if (tls_context_open(TLS_CLIENT, operator.secret, options.job != NULL ? options.job : "",
+                             &operator.context, &err) != DDP_OK) {
+            log_error("%s", err.msg);
+            secret_free(operator.secret);
+            return EXIT_FAILED;
+        }
+    }
     const int code = options.watch ? watch(&options) : ask_once(&options);
+    tls_free(operator.tls);
+    tls_context_close(operator.context);
     secret_free(operator.secret);
     return code;
 }

@@ -93,6 +93,10 @@ static const struct option_row rows[] = {
       .help =
           "secret of the job, for a store on another host (default: $PET_SECRET_FILE); '-' reads one line "
           "of stdin" },
+    { .name = "encrypt",
+      .type = OPTION_FLAG,
+      .at = AT(encrypt),
+      .help = "with a secret: use TLS, for a store that was started with --encrypt" },
     { .name = "json",
       .type = OPTION_FLAG,
       .at = AT(json),

@@ -35,7 +35,7 @@ struct ctl_options {
     int limit;            /* 0 = the store's default */
     struct endpoint addr; /* port 0 = no address was set, so ctl_jobs_choose finds the store */
     uint32_t timeout_ms;
-    bool json, watch, native;
+    bool json, watch, native, encrypt;
 };
 
 /* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. Return DDP_OK, or DDP_ERR_ARG with

@@ -282,6 +282,23 @@
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
       "The first bytes of the reply are a TLS record.")                                                     \
+    X(STORE_ENCRYPTED, ERROR,                                                                               \
+      "${at} is a store that serves other hosts only encrypted, but this node has no --encrypt",            \
+      "start all nodes with --encrypt",                                                                     \
+      "10.0.0.1:29500 is a store that serves other hosts only encrypted, but this node has no --encrypt",   \
+      "The store was started with --encrypt and answered the plain request with a TLS alert.")              \
+    X(STORE_NOT_ENCRYPTED, ERROR,                                                                           \
+      "${at} does not encrypt, but this node has --encrypt",                                                \
+      "start the store and all nodes with --encrypt, or all without",                                       \
+      "10.0.0.1:29500 does not encrypt, but this node has --encrypt",                                       \
+      "The store answered the TLS handshake with the alert of a store without --encrypt.")                  \
+    X(TLS_REJECTED, ERROR,                                                                                  \
+      "the TLS handshake with ${at} failed: the store has another secret or does not serve this job",       \
+      "use the same --secret_file and --rdzv_id for the store and on all nodes; 'ddpctl rejects' on the "   \
+      "store's host prints the reason",                                                                     \
+      "the TLS handshake with 10.0.0.1:29500 failed: the store has another secret or does not serve this "  \
+      "job",                                                                                                \
+      "The store, or a host that answers in its place, has not proven the secret.")                         \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose another port",                                                                                \
@@ -514,9 +531,12 @@
       "connections arrive from 127.0.0.6, 3 times, the address of a proxy (a service mesh's sidecar)",      \
       "Istio's sidecar replaces the address of each client with 127.0.0.6.")                                \
     X(TLS_CLIENT, WARNING,                                                                                  \
-      "${subject} speaks TLS to the store${times}: a service mesh or a browser, not ddprun",                \
-      "in a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",            \
-      "10.0.0.9 speaks TLS to the store, 3 times: a service mesh or a browser, not ddprun",                 \
+      "${subject} speaks TLS to a store without --encrypt${times}: a service mesh, a browser, or ddprun "   \
+      "--encrypt",                                                                                          \
+      "use --encrypt for the store, too; in a service mesh disable the sidecar for this job "               \
+      "(sidecar.istio.io/inject: \"false\")",                                                               \
+      "10.0.0.9 speaks TLS to a store without --encrypt, 3 times: a service mesh, a browser, or ddprun "    \
+      "--encrypt",                                                                                          \
       "The first bytes of a connection to the store are a TLS handshake.")                                  \
     X(TORCHRUN_INSTEAD, WARNING,                                                                            \
       "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \

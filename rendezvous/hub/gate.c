@@ -7,7 +7,9 @@
  *     - the stranger proves that it has the secret (an agent), or
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
- * The clients of PyTorch and libddp have no secret, so they need a `vouch`.
+ * The clients of PyTorch and libddp have no secret, so they need a `vouch`. A store that encrypts gets the bytes of a
+ * stranger only after a TLS handshake, which proves tenant and job. Until then the stranger is in the same lines, with
+ * the same limits, but no agent is asked.
  *
  *     accepted --an agent has its address--> ASKED -----vouch------> admitted
  *        |                                     ^
@@ -61,10 +63,11 @@ static void give_up(struct hub *hub, struct session *s)
         "--secret_file (or PET_SECRET_FILE) to all nodes and to ddpctl, or run munged on "
         "all nodes of a scheduler";
     char why[160];
-    if (s->stranger_state == STRANGER_GREETING)
+    if (s->stranger_state == STRANGER_GREETING || s->awaits_tls)
         snprintf(why, sizeof(why), "%s",
-                 s->auth != NULL ? "the client has not completed its authentication"
-                                 : "a client on another host has sent no request");
+                 s->awaits_tls     ? "a client on another host has not completed the TLS handshake"
+                 : s->auth != NULL ? "the client has not completed its authentication"
+                                   : "a client on another host has sent no request");
     else
         snprintf(why, sizeof(why),
                  "no agent of the job has confirmed within %g s that its user owns this connection",
@@ -239,7 +242,10 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
         ddp_fail(&hub->err, DDP_ERR_IO, "AUTH: no random numbers");
         return false;
     }
-    s->tenant = auth_choose(hub->limits.secret, message);
+    const struct secret *tenant = auth_choose(hub->limits.secret, message);
+    if (s->tls_job != NULL && tenant != s->tenant)
+        tenant = NULL; /* TLS has proven the secret of another tenant */
+    s->tenant = tenant;
     const enum auth_result result =
         auth_answer(s->auth, s->tenant, hub->limits.instance, nonce, message, answer);
     return put_blob(&hub->out, slice_of(answer, sizeof(answer))) &&
@@ -286,5 +292,6 @@ bool gate_is_agent(const struct hub *hub, const struct session *s)
 
 bool gate_is_job(const struct session *s, const char *job)
 {
-    return s->auth == NULL || auth_is_job(s->auth, job);
+    return (s->auth == NULL || auth_is_job(s->auth, job)) &&
+           (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }

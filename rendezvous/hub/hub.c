@@ -7,6 +7,7 @@
  * a call, and a test can compute every deadline. */
 #include "hub/hub.h"
 
+#include "auth/tls.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "hub/monitor.h"
@@ -154,6 +155,43 @@ void hub_set_foreign(struct hub *hub, conn_id conn)
     struct session *s = session_find(hub, conn);
     if (s != NULL && hub->limits.guarded)
         gate_meet(hub, s);
+}
+
+void hub_await_tls(struct hub *hub, conn_id conn)
+{
+    struct session *s = session_find(hub, conn);
+    if (s != NULL)
+        s->awaits_tls = true;
+}
+
+void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
+                    uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    if (s == NULL)
+        return;
+    hub->now_ms = now_ms;
+    s->tls_job = strdup(job);
+    if (s->tls_job == NULL) {
+        session_reject(hub, s, "out of memory");
+        return;
+    }
+    s->awaits_tls = false;
+    s->tenant = secret;
+    if (s->stranger_state != STRANGER_NONE)
+        gate_meet(hub, s);
+}
+
+void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, const char *why, uint64_t now_ms)
+{
+    struct session *s = session_find(hub, conn);
+    if (s == NULL)
+        return;
+    hub->now_ms = now_ms;
+    s->is_ddprun = s->awaits_tls && bytes.len > 0 && *(const uint8_t *)bytes.data == TLS_FIRST_BYTE;
+    if (!s->has_spoken)
+        note_first(s, bytes);
+    session_reject(hub, s, why);
 }
 
 bool hub_has_request(struct hub *hub, conn_id conn)

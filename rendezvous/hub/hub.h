@@ -94,6 +94,18 @@ void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
  * gate.c admits it. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
+/* Announce that the connection must begin with TLS. Until hub_set_secret, the hub counts the connection as a stranger
+ * and no agent may confirm it. Call this function before hub_set_foreign. */
+void hub_await_tls(struct hub *hub, conn_id conn);
+
+/* Record that the client has proven `secret` for `job` by TLS ("" = no job). The session may then use only the jobs of
+ * this tenant, and only an agent of this job may confirm the session. */
+void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
+                    uint64_t now_ms);
+
+/* Reject a connection whose bytes the shell cannot pass to hub_feed. `bytes` are the last received bytes. */
+void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, const char *why, uint64_t now_ms);
+
 /* Return true if the connection has sent a whole request. */
 bool hub_has_request(struct hub *hub, conn_id conn);
 

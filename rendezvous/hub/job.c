@@ -336,6 +336,8 @@ struct job *job_find(const struct hub *hub, const char *name)
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
+    if (hub->limits.many_jobs && s->tls_job != NULL && s->tls_job[0] != '\0')
+        return job_find(hub, s->tls_job);
     if (s->tenant == NULL && hub->jobs.count > 1)
         return NULL;
     EACH_NODE(node, &hub->jobs)

@@ -125,7 +125,8 @@ void job_free(struct job *job);
 
 /* Return the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. */
+/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. With many jobs, TLS may have proven
+ * the job of `s`. */
 struct job *job_only(const struct hub *hub, const struct session *s);
 /* Return the job `name`. If no job has this name, give the name to the job without a name, or add a job, which is
  * charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if memory

@@ -37,10 +37,12 @@ static bool is_at_its_address(const struct session *agent, const struct session 
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent is at the session's address, and in its job and its tenant if these are known. */
+/* Return true if the agent is at the session's address, and in its job and its tenant if these are known. TLS has
+ * proven the job of a session before any agent is asked. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
+           !s->awaits_tls && (s->tls_job == NULL || strcmp(s->tls_job, agent->job->name) == 0) &&
            is_at_its_address(agent, s);
 }
 
@@ -83,8 +85,12 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
+/* Before the end of the TLS handshake no agent is asked, because its job is not known. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
+    const struct slice address = session_address(s);
+    if (s->awaits_tls)
+        return table_find(&hub->agents, address, table_hash(address)) != NULL;
     if (next_agent(hub, s, NULL) == NULL)
         return false;
     ask(hub, s, false);
@@ -215,11 +221,12 @@ static bool refuse_claim(cJSON *answer)
     return false;
 }
 
-/* Return true if another job has claimed the session, and the users of the agent and the session are not known. */
+/* Return true if another job has claimed the session, and the users of the agent and the session are not known. TLS
+ * has already proven the job of its sessions. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
-    return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
-           !users_are_known(agent, s) && is_at_its_address(agent, s);
+    return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
+           s->pid != 0 && !users_are_known(agent, s) && is_at_its_address(agent, s);
 }
 
 static void reject_claimed_twice(struct hub *hub, const struct session *agent, struct session *s)
@@ -270,7 +277,7 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
  * the address, the stranger must wait until an agent names the process. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
-    if (s->stranger_state == STRANGER_NONE || !is_at_its_address(agent, s) || !is_one_tenant(hub, agent, s))
+    if (s->stranger_state == STRANGER_NONE || !may_know(agent, s) || !is_one_tenant(hub, agent, s))
         return;
     s->tenant = agent->tenant;
     session_admit(hub, s);

@@ -187,6 +187,7 @@ void session_end_auth(struct hub *hub, struct session *s)
     if (s->auth != NULL)
         auth_wipe(s->auth);
     free(s->auth);
+    free(s->tls_job);
 }
 
 /* --- frames that a node has not confirmed ---------------------------------------------------------------- */

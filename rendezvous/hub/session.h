@@ -92,12 +92,13 @@ struct session {
     struct list stranger;         /* in the line of its stranger_state (gate.c) since stranger_since_ms */
     uint64_t stranger_since_ms;
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
-    conn_id voucher;             /* the agent that has named the session's process; 0 = no agent */
-    struct torch_client *torch;  /* owned; NULL = the session has used no key of PyTorch */
-    uint16_t stranger_bytes;     /* number of a stranger's bytes that were decoded so far */
-    uint32_t rank;               /* rank of a worker */
-    uint32_t era;                /* the hub's era when the connection was accepted */
-    uint32_t uid;                /* user of a client on this host; SESSION_NO_UID = unknown */
+    char *tls_job;   /* owned; the job that the client has proven by TLS, "" = no job; NULL = no TLS */
+    conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
+    struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
+    uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
+    uint32_t rank;              /* rank of a worker */
+    uint32_t era;               /* the hub's era when the connection was accepted */
+    uint32_t uid;               /* user of a client on this host; SESSION_NO_UID = unknown */
     int32_t pid; /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
     /* Small fields are last to save memory, because a store may have a hundred thousand sessions. */
     uint8_t role;           /* enum role */
@@ -105,6 +106,7 @@ struct session {
     uint8_t stranger_state; /* enum stranger_state */
     bool is_ddprun;         /* a stranger that has sent `hello` or AUTH, as only ddprun does */
     bool was_asked_for;     /* the agents were asked for the process of this connection */
+    bool awaits_tls;        /* a stranger that has not completed the TLS handshake */
     bool is_held;      /* requests wait until the job is known; `midway` is in hub->peers.held or .claimed */
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
     bool is_node;      /* the session is the node `id` of job->rdzv */
@@ -192,7 +194,7 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 /* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* Return true unless AUTH named another job. */
+/* Return true unless AUTH or TLS named another job. */
 bool gate_is_job(const struct session *s, const char *job);
 
 /* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false

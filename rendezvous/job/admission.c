@@ -8,7 +8,7 @@
  * only writes a log line. */
 #include "job/round.h"
 
-#include "base/version.h"
+#include "base/options.h"
 
 #include <stdarg.h>
 #include <stdio.h>

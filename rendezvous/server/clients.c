@@ -13,6 +13,7 @@
  * A turn is one pass of the event loop. Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
 
+#include "auth/tls.h"
 #include "base/endpoint.h"
 #include "base/log.h"
 #include "base/syscalls.h"
@@ -272,6 +273,7 @@ enum {
     STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* a smaller reply never waits for room */
+    TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 
 enum place { SERVED, DOOMED, ENDING };
@@ -282,10 +284,13 @@ struct client {
     conn_id id;
     TAILQ_ENTRY(client) link;
     uint64_t ending_until_ms; /* for ENDING: when the connection is aborted */
-    uint8_t place;            /* enum place: the list that the client is in */
+    struct tls *tls;          /* owned; NULL = the client does not use TLS */
     uint32_t wants;           /* size of the reply that waits for room, in bytes; 0 = none */
     uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since */
+    uint8_t place;            /* enum place: the list that the client is in */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
+    bool is_foreign;          /* the user is unknown, so the client is on another host */
+    bool has_begun;           /* the first byte has arrived */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
 };
@@ -333,6 +338,45 @@ static void move_to(struct client *c, enum place place)
         TAILQ_INSERT_TAIL(list[place], c, link);
 }
 
+/* --- TLS ------------------------------------------------------------------------------------------------ */
+
+static void trim(struct buf *b)
+{
+    b->len = 0;
+    if (b->cap > TLS_KEPT)
+        buf_free(b);
+}
+
+/* Send bytes, encrypted if the client uses TLS. */
+static enum conn_sent send_bytes(struct client *c, struct slice bytes, struct shared *holder)
+{
+    struct buf *cipher = &c->clients->cipher;
+    if (c->tls == NULL || bytes.len == 0)
+        return conn_send(&c->conn, bytes, holder);
+    const enum conn_sent sent =
+        tls_send(c->tls, bytes, cipher) ? conn_send(&c->conn, buf_slice(cipher), NULL) : CONN_BROKEN;
+    trim(cipher);
+    return sent;
+}
+
+static void send_alert(struct client *c, uint8_t code)
+{
+    uint8_t alert[TLS_ALERT_BYTES];
+    tls_alert(code, alert);
+    (void)conn_send(&c->conn, slice_of(alert, sizeof(alert)), NULL);
+}
+
+/* Tell a TLS client that no more bytes follow, so that it can distinguish this end from a cut connection. */
+static void end_tls(struct client *c)
+{
+    struct buf *cipher = &c->clients->cipher;
+    if (c->tls == NULL)
+        return;
+    tls_end(c->tls, cipher);
+    (void)conn_send(&c->conn, buf_slice(cipher), NULL);
+    trim(cipher);
+}
+
 /* --- replies ------------------------------------------------------------------------------------------- */
 
 /* Return the client, or NULL if it does not exist or is DOOMED or ENDING. */
@@ -365,7 +409,7 @@ static void send_now(struct clients *clients, conn_id id, struct slice bytes, st
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    c->trouble = (uint8_t)conn_send(&c->conn, bytes, holder);
+    c->trouble = (uint8_t)send_bytes(c, bytes, holder);
     if (c->trouble != CONN_SENT)
         move_to(c, DOOMED);
     if (clients->host.queued_bytes > 0)
@@ -499,6 +543,7 @@ static void on_conn_closed(struct conn *conn)
     admission_close(&clients->admission, &c->admission);
     set_wants(c, 0);
     idmap_remove(&clients->map, c->id);
+    tls_free(c->tls);
     free(c);
     resume_waiting(clients);
     watch_readers(clients);
@@ -588,6 +633,7 @@ void clients_end_all(struct clients *clients)
     struct client *c;
     flush(clients);
     for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;) {
+        end_tls(c);
         start_ending(c);
         conn_finish(&c->conn, false);
     }
@@ -612,6 +658,7 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
     flush(clients); /* send the kept replies before the connection ends */
     if (is_news || clients->log_peers)
         log_dropped(c, why);
+    end_tls(c);
     start_ending(c);
     conn_finish(&c->conn, true);
 }
@@ -654,16 +701,71 @@ struct hub_sink clients_sink(struct clients *clients)
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
 /* Pass received bytes to the hub. Usually each call causes one reply. */
-static void on_bytes(struct conn *conn, struct slice bytes)
+static void pass(struct client *c, struct slice bytes)
 {
-    struct client *c = (struct client *)conn;
     struct clients *clients = c->clients;
-    if (c->place != SERVED)
-        return;
     hub_feed(clients->hub, c->id, bytes, now_ms(clients));
     if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
         admission_spoke(&clients->admission, &c->admission);
     stop_if_full(c);
+}
+
+static void reject(struct client *c, struct slice bytes, const char *why)
+{
+    hub_reject(c->clients->hub, c->id, bytes, why, now_ms(c->clients));
+}
+
+/* Decrypt received bytes and pass them to the hub. Before the end of the handshake no byte reaches the hub. */
+static void pass_tls(struct client *c, struct slice bytes)
+{
+    struct clients *clients = c->clients;
+    struct buf *plain = &clients->plain, *cipher = &clients->cipher;
+    const bool was_open = tls_state(c->tls) != TLS_HANDSHAKE;
+    const enum tls_state state = tls_receive(c->tls, bytes, plain, cipher);
+    const enum conn_sent sent = conn_send(&c->conn, buf_slice(cipher), NULL);
+    trim(cipher);
+    if (!was_open && (state == TLS_OPEN || state == TLS_ENDED))
+        hub_set_secret(clients->hub, c->id, tls_secret(c->tls), tls_job(c->tls), now_ms(clients));
+    if (plain->len > 0 && c->place == SERVED)
+        pass(c, buf_slice(plain));
+    trim(plain);
+    if (c->place != SERVED)
+        return;
+    if (state == TLS_FAILED)
+        reject(c, bytes, tls_why(c->tls));
+    else if (sent != CONN_SENT) {
+        c->trouble = (uint8_t)sent;
+        move_to(c, DOOMED);
+    }
+}
+
+/* Decide by the first byte whether the client uses TLS. Return false if the client was rejected. */
+static bool begin(struct client *c, struct slice bytes)
+{
+    const bool is_tls = *(const uint8_t *)bytes.data == TLS_FIRST_BYTE;
+    c->has_begun = true;
+    if (is_tls && c->clients->tls == NULL) {
+        send_alert(c, TLS_ALERT_PLAIN); /* the hub then rejects the bytes */
+    } else if (is_tls && (c->tls = tls_new(c->clients->tls)) == NULL) {
+        reject(c, bytes, "out of memory");
+        return false;
+    } else if (!is_tls && c->is_foreign && c->clients->tls != NULL) {
+        send_alert(c, TLS_ALERT_ENCRYPTED);
+        reject(c, bytes, "a plain connection from another host, but this store encrypts: use --encrypt");
+        return false;
+    }
+    return true;
+}
+
+static void on_bytes(struct conn *conn, struct slice bytes)
+{
+    struct client *c = (struct client *)conn;
+    if (c->place != SERVED || (!c->has_begun && !begin(c, bytes)))
+        return;
+    if (c->tls != NULL)
+        pass_tls(c, bytes);
+    else
+        pass(c, bytes);
 }
 
 /* Return the key of a connection's source (see struct admission_key). */
@@ -758,6 +860,9 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
     endpoint_of_sockaddr(peer, text);
     if (conn_open(&c->conn, &clients->host, fd) && !hub_connect(clients->hub, c->id, text, now_ms(clients)))
         conn_abort(&c->conn);
+    c->is_foreign = uid < 0;
+    if (c->is_foreign && clients->tls != NULL)
+        hub_await_tls(clients->hub, c->id);
     if (uid >= 0)
         hub_set_uid(clients->hub, c->id, (uint32_t)uid);
     else
@@ -781,4 +886,6 @@ void clients_free(struct clients *clients)
 {
     assert(clients->map.count == 0); /* a client in the map would have an open handle */
     idmap_free(&clients->map);
+    buf_free(&clients->plain);
+    buf_free(&clients->cipher);
 }

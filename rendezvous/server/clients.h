@@ -99,6 +99,7 @@ void admission_init(struct admission *a, uint32_t max, uint32_t self);
 enum { CLIENT_UNREAD_MAX = 1 << 20 }; /* while a client has more unread bytes, its requests wait */
 
 struct client;
+struct tls_context;
 TAILQ_HEAD(client_list, client);
 
 struct clients {
@@ -114,12 +115,14 @@ struct clients {
     uint64_t stall_ms;   /* time of the next check_readers; UINT64_MAX = none */
     struct gate dropped; /* limits log messages about dropped clients */
     bool log_peers;
+    const struct tls_context *tls; /* borrowed; clients on other hosts must use TLS; NULL = no client may */
+    struct buf plain, cipher;      /* reused buffers of TLS */
     void *user;
     void (*freed)(void *user); /* called after a client was freed */
 };
 
 /* Initialize the fields that only clients.c uses. The caller sets the other fields: hub, admission, host.loop,
- * host.max_queue_bytes, host.max_queued_bytes, log_peers, user, freed. */
+ * host.max_queue_bytes, host.max_queued_bytes, log_peers, tls, user, freed. */
 void clients_init(struct clients *clients);
 /* Free the map. No client may be left, so call clients_end_all and run the loop first. */
 void clients_free(struct clients *clients);

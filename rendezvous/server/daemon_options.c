@@ -69,6 +69,11 @@ static const struct option_row rows[] = {
               "of job "
               "ids and a secret for these jobs; the longest prefix applies. Agents and ddpctl need the same "
               "secret in their --secret_file" },
+    { .name = "encrypt",
+      .type = OPTION_FLAG,
+      .at = AT(encrypt),
+      .help = "serve other hosts only encrypted: TLS 1.3 with keys from the secrets, needs OpenSSL 1.1.1 or "
+              "later. ddprun and ddpctl need --encrypt, too" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
@@ -126,7 +131,12 @@ static const char tail[] =
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out, struct ddp_err *err)
 {
     *out = (struct daemon_options){ .listen = { "127.0.0.1", DAEMON_DEFAULT_PORT }, .log_level = LOG_INFO };
-    return options_parse(&table, argc, argv, out, NULL, err);
+    const ddp_status status = options_parse(&table, argc, argv, out, NULL, err);
+    if (status == DDP_OK && out->encrypt && out->secret_file == NULL && out->action == DAEMON_SERVE)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--encrypt: no secret; add --secret_file=FILE ('ddprun --make_secret FILE' makes "
+                        "one)");
+    return status;
 }
 
 enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding)

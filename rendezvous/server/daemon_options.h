@@ -23,6 +23,7 @@ struct daemon_options {
     bool log_peers;
     bool torch21;
     bool insecure;
+    bool encrypt;
     bool json;               /* with --version: print JSON */
     const char *events;      /* borrowed from argv; NULL = no event log */
     const char *secret_file; /* borrowed from argv; NULL = no secret */

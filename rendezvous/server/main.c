@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "base/options.h"
 #include "server/daemon_options.h"
 #include "server/server.h"
 
@@ -134,6 +134,7 @@ static ddp_status start(const struct daemon_options *o, const struct secret *sec
                                             .limits = HUB_LIMITS_DEFAULT,
                                             .event = events->file != NULL ? on_event : NULL,
                                             .event_user = events,
+                                            .encrypt = o->encrypt,
                                             .insecure = o->insecure,
                                             .log_peers = o->log_peers };
     if (o->max_bytes > 0)

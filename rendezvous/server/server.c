@@ -16,6 +16,7 @@
  *   - A client does not read its last replies: all clients are aborted STOPPING_MS after the stop. */
 #include "server/server.h"
 
+#include "auth/tls.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -55,6 +56,7 @@ struct store_server {
     struct clients clients;
     struct hub *hub; /* owned */
     struct gate short_of_fds;
+    struct tls_context *tls; /* owned; NULL = the store does not encrypt */
     uv_thread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
@@ -282,6 +284,7 @@ static void server_free(struct store_server *s)
     if (s->hub != NULL)
         hub_free(s->hub);
     clients_free(&s->clients);
+    tls_context_close(s->tls);
     uid_gate_close(&s->uid_gate);
     free(s->clients.host.read_buffer);
     free(s);
@@ -365,6 +368,12 @@ ddp_status store_server_start(const struct store_server_options *options, struct
     struct store_server *s = server_new(options);
     if (s == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the store: out of memory");
+    if (options->encrypt &&
+        tls_context_open(TLS_SERVER, options->limits.secret, "", &s->tls, err) != DDP_OK) {
+        server_free(s);
+        return DDP_ERR_UNSUPPORTED;
+    }
+    s->clients.tls = s->tls;
     ddp_status status = listener_open(options->host, options->port, &s->listener, err);
     if (status == DDP_OK)
         name_server(s);

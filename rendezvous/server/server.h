@@ -21,12 +21,13 @@ struct store_server_options {
      * = no event log. */
     void (*event)(void *user, const char *json);
     void *event_user;
+    bool encrypt;   /* serve other hosts only by TLS with limits.secret (auth/tls.h) */
     bool insecure;  /* accept connections of all users of this host; false = see uid_gate in socket_owner.h */
     bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 
 /* Bind, listen and start the server's thread. Return DDP_OK, or DDP_ERR_IO with the reason in `err`, which names the
- * holder of a port in use. */
+ * holder of a port in use, or DDP_ERR_UNSUPPORTED if OpenSSL is missing. */
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err);
 

@@ -603,11 +603,15 @@ static const char *or_none(const char *text)
     return text != NULL ? text : "";
 }
 
-/* Add the program. "train ..." is build/train, and all other programs are the tests' programs. */
+/* Add the program. "train ..." is build/train, "/..." is a path, and all other programs are the tests' programs. */
 static void add_program(struct words *w, const char *program)
 {
     const int name = (int)strcspn(program, " ");
     char path[128];
+    if (program[0] == '/') {
+        add(w, "%s", program);
+        return;
+    }
     snprintf(path, sizeof(path), "%s%.*s", strncmp(program, "train ", 6) == 0 ? "" : "tests/prog/", name,
              program);
     add(w, "%s%s", bin(path), program + name);

@@ -8,7 +8,7 @@
  * ddprun runs on `hosts` hosts (2 by default). Node i has the options "--nnodes=2 --node_rank=i
  * --master_addr=10.9.0.1 --nproc_per_node=2 --grace=2" unless `elastic`, then `options`, then the node's own options.
  * Spaces separate the words of options and of `program`. The first word of `program` is the name of a program of the
- * tests.
+ * tests, or a path.
  *
  * Expected texts are separated by '|'. Each text must follow the previous text on stderr. Every node must print
  * `says` within `within_ms` of the fault (without a fault: of the start), unless the node is KILLED or `silent_on`.

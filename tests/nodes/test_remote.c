@@ -99,6 +99,23 @@ Test(remote, eight_hosts_start_and_end_by_one_command, .timeout = 180)
     close_hosts(net);
 }
 
+/* The workers of the second host get the address of the relay there. */
+Test(remote, encrypt_is_an_option_of_all_hosts, .timeout = 180)
+{
+    struct hosts *net = open_hosts(2);
+    const char *argv[] = { bin("ddprun"), "--hosts=node[0-1]:1",   ssh, "--encrypt", "/bin/sh",
+                           "-c",          "echo at=$MASTER_ADDR.", NULL };
+    struct run_process *p = host_start(&net->host[0], argv, NULL);
+    struct run_result r = run_wait(p);
+    cr_expect_eq(r.exit_code, 0, "%d: %s", r.exit_code, r.err);
+    cr_expect_not_null(strstr(r.out, "[node0:0] at=10.9.0.1."), "%s", r.out);
+    cr_expect_not_null(strstr(r.out, "[node1:1] at=10.9.0.2."), "%s", r.out);
+    run_free(&r);
+    for (int i = 0; i < 2; i++)
+        expect_nothing_left(net, i);
+    close_hosts(net);
+}
+
 Test(remote, an_unplugged_host_ends_its_part_and_the_others_end, .timeout = 180)
 {
     struct hosts *net = open_hosts(3);

@@ -5,7 +5,6 @@
 #include "job.h"
 #include "node/spawn.c"
 #include "plan/plan.h"
-#include "plan/torch_look.h"
 #include "report/evidence.c"
 #include "run.h"
 

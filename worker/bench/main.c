@@ -7,7 +7,7 @@
 #include "bench/bench_core.h"
 
 #include "base/buf.h"
-#include "base/version.h"
+#include "base/options.h"
 #include "ddp/context.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* --version as text and as JSON. */
-#include "base/version.h"
+#include "base/options.h"
 
 #include "ddp/context.h"
 

@@ -137,6 +137,8 @@ static bool is_nodes_option_set(enum cli_option option)
         return cli.detach;
     case OPT_INSECURE:
         return cli.insecure;
+    case OPT_ENCRYPT:
+        return cli.encrypt;
     case OPT_TORCH_STORE:
         return cli.torch_store == TORCH_STORE_RANK0;
     case OPT_UNEVEN:

@@ -730,3 +730,101 @@ Test(tenants, a_later_tenant_claims_no_connection_of_an_earlier_one)
     vouch(AGENT, FIRST, 0, 9, "\"ok\":true");
     sim_expect(&sim, FIRST, "0100000000000000 76");
 }
+
+/* --- TLS -------------------------------------------------------------------------------------------------------- */
+
+static void stranger_by_tls(const char *host, conn_id conn)
+{
+    char peer[64];
+    snprintf(peer, sizeof(peer), "%s:%d", host, (int)conn);
+    sim.conn[conn].open = true;
+    cr_assert(hub_connect(sim.hub, conn, peer, sim.now_ms));
+    hub_await_tls(sim.hub, conn);
+    hub_set_foreign(sim.hub, conn);
+}
+
+static void proven(conn_id conn, const struct secret *k, const char *job)
+{
+    hub_set_secret(sim.hub, conn, k, job, sim.now_ms);
+}
+
+/* Both agents have the same user and address. Only the agent of the proven job may confirm. */
+Test(tenants, tls_decides_which_agent_may_confirm)
+{
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    start_node("10.0.0.1", AGENT_B, &team_b, "b1", 0, 1);
+    stranger_by_tls("10.0.0.1", FIRST);
+    vouch(AGENT, FIRST, -1, 0, "\"ok\":true");
+    vouch(AGENT, FIRST, 0, 9, "does not belong to this agent");
+    proven(FIRST, &team_a, "a1");
+    sim_feed(&sim, FIRST, GREETING SET_K GET_K);
+    vouch(AGENT_B, FIRST, -1, 0, "\"ok\":true");
+    vouch(AGENT_B, FIRST, 0, 9, "does not belong to this agent");
+    sim_expect(&sim, FIRST, "");
+    vouch(AGENT, FIRST, 0, 9, "\"ok\":true");
+    sim_expect(&sim, FIRST, "0100000000000000 76");
+    connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b1");
+    calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
+}
+
+Test(tenants, tls_of_one_job_opens_no_other_job_of_the_tenant)
+{
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    start_node("10.0.0.1", AGENT_B, &team_a, "a2", 0, 1);
+    stranger_by_tls("10.0.0.1", FIRST);
+    proven(FIRST, &team_a, "a2");
+    sim_feed(&sim, FIRST, GREETING SET_K);
+    vouch(AGENT, FIRST, 0, 9, "does not belong to this agent");
+    vouch(AGENT_B, FIRST, -1, 0, "\"ok\":true");
+    calls(AGENT_B, "{\"op\":\"status\"}", "\"keys\":1");
+    calls(AGENT, "{\"op\":\"status\"}", "\"keys\":0");
+}
+
+Test(tenants, auth_inside_tls_names_the_same_tenant_and_job)
+{
+    uint8_t proof[AUTH_PROOF_BYTES];
+    stranger_by_tls("10.0.0.1", FIRST);
+    proven(FIRST, &team_b, "b1");
+    cr_assert_eq(greet_for(FIRST, &team_a, AUTH_AGENT, "a1", proof), AUTH_NO_SECRET);
+    stranger_by_tls("10.0.0.1", FIRST + 1);
+    proven(FIRST + 1, &team_a, "a1");
+    cr_assert_eq(greet_for(FIRST + 1, &team_a, AUTH_AGENT, "a2", proof), AUTH_OK);
+    send_frame(FIRST + 1, OP_AUTH, slice_of(proof, sizeof(proof)), false);
+    send_frame(FIRST + 1, OP_IDENTIFY, slice_str("{\"role\":\"agent\",\"job\":\"a2\"}"), true);
+    expect_closed(FIRST + 1, "AUTH named another job");
+}
+
+Test(tenants, a_tls_handshake_has_the_limits_of_a_stranger)
+{
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    for (int i = 0; i < 17; i++)
+        stranger_by_tls("10.0.0.9", (conn_id)(FIRST + i));
+    expect_closed(FIRST, "too many connections of its address");
+    stranger_by_tls("10.0.0.1", FIRST + 20);
+    sim_at(&sim, 2999);
+    cr_assert(sim.conn[FIRST + 20].open && sim.conn[FIRST + 1].open);
+    sim_at(&sim, 3000);
+    expect_closed(FIRST + 20, "has not completed the TLS handshake");
+    sim_at(&sim, 5000);
+    expect_closed(FIRST + 1, "has not completed the TLS handshake");
+}
+
+Test(tenants, many_tls_handshakes_of_an_agents_address_may_wait)
+{
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    for (int i = 0; i < 200; i++)
+        stranger_by_tls("10.0.0.1", (conn_id)(FIRST + i));
+    for (int i = 0; i < 200; i++) {
+        cr_assert(sim.conn[FIRST + i].open);
+        proven((conn_id)(FIRST + i), &team_a, "a1");
+    }
+}
+
+Test(tenants, the_shell_can_reject_a_connection)
+{
+    stranger_by_tls("10.0.0.9", FIRST);
+    hub_reject(sim.hub, FIRST, slice_str("\x16\x03"), "TLS: handshake failed", sim.now_ms);
+    expect_closed(FIRST, "TLS: handshake failed");
+    connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b1");
+    calls(OPERATOR, "{\"op\":\"rejects\"}", "TLS: handshake failed");
+}

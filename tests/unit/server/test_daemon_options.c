@@ -103,8 +103,9 @@ Test(daemon_options, other_hosts_need_a_secret_or_the_users_wish)
 
 Test(daemon_options, help_and_man_page_show_every_option_that_is_for_users)
 {
-    static const char *const names[] = { "listen",      "max-bytes", "keep",  "insecure", "torch21",
-                                         "secret_file", "verbose",   "quiet", "help",     "version" };
+    static const char *const names[] = { "listen",  "max-bytes", "keep",        "insecure",
+                                         "torch21", "encrypt",   "secret_file", "verbose",
+                                         "quiet",   "help",      "version" };
     struct buf help = { 0 }, man = { 0 };
     char line[64];
     cr_assert(daemon_options_text(DAEMON_HELP, &help) && buf_append(&help, "", 1));

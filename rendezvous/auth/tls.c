@@ -1,0 +1,454 @@
+/* tls.c -- see tls.h.
+ *
+ * The handshake is OpenSSL's, between two buffers in memory. Only TLS 1.3 with an external key and an ephemeral key
+ * exchange (psk_dhe_ke) is possible, so recorded traffic stays secret after the secret is known. A client that only
+ * configures a key would still accept a server with a certificate. Therefore the verification rejects every
+ * certificate, and after the handshake both sides check that OpenSSL has used the key.
+ *
+ * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL. They
+ * are equal in the versions 1.1.1 and 3. */
+#include "auth/tls.h"
+
+#include "auth/auth.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct ssl_st SSL;
+typedef struct ssl_ctx_st SSL_CTX;
+typedef struct ssl_session_st SSL_SESSION;
+typedef struct bio_st BIO;
+
+typedef int (*use_session)(SSL *ssl, const void *md, const unsigned char **id, size_t *len,
+                           SSL_SESSION **out);
+typedef int (*find_session)(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSION **out);
+typedef int (*verify)(int ok, void *store);
+
+/* clang-format off */
+#define TLS_FUNCTIONS(X)                                                                  \
+    X(int, OPENSSL_init_ssl, (uint64_t options, const void *settings))                    \
+    X(const void *, TLS_client_method, (void))                                            \
+    X(const void *, TLS_server_method, (void))                                            \
+    X(SSL_CTX *, SSL_CTX_new, (const void *method))                                       \
+    X(void, SSL_CTX_free, (SSL_CTX *ctx))                                                 \
+    X(long, SSL_CTX_ctrl, (SSL_CTX *ctx, int command, long number, void *pointer))        \
+    X(int, SSL_CTX_set_ciphersuites, (SSL_CTX *ctx, const char *names))                   \
+    X(int, SSL_CTX_set_num_tickets, (SSL_CTX *ctx, size_t n))                             \
+    X(void, SSL_CTX_set_verify, (SSL_CTX *ctx, int mode, verify callback))                \
+    X(void, SSL_CTX_set_psk_use_session_callback, (SSL_CTX *ctx, use_session callback))   \
+    X(void, SSL_CTX_set_psk_find_session_callback, (SSL_CTX *ctx, find_session callback)) \
+    X(SSL *, SSL_new, (SSL_CTX *ctx))                                                     \
+    X(void, SSL_free, (SSL *ssl))                                                         \
+    X(int, SSL_set_ex_data, (SSL *ssl, int index, void *data))                            \
+    X(void *, SSL_get_ex_data, (const SSL *ssl, int index))                               \
+    X(void, SSL_set_bio, (SSL *ssl, BIO *in, BIO *out))                                   \
+    X(void, SSL_set_accept_state, (SSL *ssl))                                             \
+    X(void, SSL_set_connect_state, (SSL *ssl))                                            \
+    X(int, SSL_do_handshake, (SSL *ssl))                                                  \
+    X(int, SSL_read, (SSL *ssl, void *bytes, int n))                                      \
+    X(int, SSL_write, (SSL *ssl, const void *bytes, int n))                               \
+    X(int, SSL_shutdown, (SSL *ssl))                                                      \
+    X(int, SSL_get_error, (const SSL *ssl, int result))                                   \
+    X(int, SSL_version, (const SSL *ssl))                                                 \
+    X(int, SSL_session_reused, (const SSL *ssl))                                          \
+    X(void *, SSL_get_peer_cert_chain, (const SSL *ssl))                                  \
+    X(const void *, SSL_CIPHER_find, (SSL *ssl, const unsigned char *id))                 \
+    X(SSL_SESSION *, SSL_SESSION_new, (void))                                             \
+    X(void, SSL_SESSION_free, (SSL_SESSION *session))                                     \
+    X(int, SSL_SESSION_set1_master_key, (SSL_SESSION *session, const unsigned char *key, size_t len)) \
+    X(int, SSL_SESSION_set_cipher, (SSL_SESSION *session, const void *cipher))            \
+    X(int, SSL_SESSION_set_protocol_version, (SSL_SESSION *session, int version))         \
+    X(const void *, BIO_s_mem, (void))                                                    \
+    X(BIO *, BIO_new, (const void *method))                                               \
+    X(int, BIO_free, (BIO *bio))                                                          \
+    X(int, BIO_read, (BIO *bio, void *bytes, int n))                                      \
+    X(int, BIO_write, (BIO *bio, const void *bytes, int n))                               \
+    X(size_t, BIO_ctrl_pending, (BIO *bio))                                               \
+    X(void, ERR_clear_error, (void))                                                      \
+    X(unsigned long, ERR_peek_error, (void))                                              \
+    X(const char *, ERR_reason_error_string, (unsigned long error))
+/* clang-format on */
+
+/* Numbers of OpenSSL's headers. */
+enum {
+    NO_LOAD_CONFIG = 0x80, /* the system's configuration must not change the protocol */
+    CTRL_SESS_CACHE_MODE = 44,
+    CTRL_SET_MIN_PROTO_VERSION = 123,
+    CTRL_SET_MAX_PROTO_VERSION = 124,
+    VERSION_TLS13 = 0x0304,
+    VERIFY_PEER = 1,
+    ERROR_WANT_READ = 2,
+    ERROR_ZERO_RETURN = 6
+};
+
+enum { RECORD_BYTES = 16384 };
+
+/* The identity is "ddprun1 FINGERPRINT JOB". */
+static const char magic[] = "ddprun1 ";
+
+enum {
+    AT_PRINT = sizeof(magic) - 1,
+    AT_JOB = AT_PRINT + AUTH_PRINT_TEXT, /* a space replaces the NUL of the fingerprint */
+    IDENTITY_MAX = AT_JOB + AUTH_JOB_BYTES
+};
+
+static struct {
+    pthread_mutex_t lock;
+    void *handle; /* NULL = not loaded; never unloaded, because OpenSSL registers functions for the exit */
+#define X(type, name, arguments) type(*name) arguments;
+    TLS_FUNCTIONS(X)
+#undef X
+} ssl = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+struct tls_context {
+    SSL_CTX *ctx;
+    enum tls_side side;
+    const struct secret *secrets; /* borrowed */
+    char job[AUTH_JOB_BYTES];
+};
+
+struct tls {
+    const struct tls_context *context;
+    SSL *ssl;
+    BIO *in, *out; /* owned by `ssl` */
+    enum tls_state state;
+    size_t handshake_bytes;      /* received during the handshake */
+    bool has_key;                /* this side has given OpenSSL the key of this connection */
+    const struct secret *secret; /* of a server: the secret that the client claims */
+    char job[AUTH_JOB_BYTES];
+    char why[TLS_WHY_MAX];
+    char identity[IDENTITY_MAX]; /* of a client */
+};
+
+/* --- OpenSSL ----------------------------------------------------------------------------------------------- */
+
+static ddp_status find_functions(struct ddp_err *err)
+{
+    static const char *const names[] = { "libssl.so.3", "libssl.so.1.1" };
+    void *library = NULL;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && library == NULL; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "--encrypt: cannot load libssl.so.3 or libssl.so.1.1; install OpenSSL 1.1.1 or later "
+                        "(Debian: libssl3)");
+#define X(type, name, arguments)                  \
+    *(void **)&ssl.name = dlsym(library, #name);  \
+    if (ssl.name == NULL)                         \
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, \
+                        "--encrypt: this OpenSSL has no %s; install OpenSSL 1.1.1 or later", #name);
+    TLS_FUNCTIONS(X)
+#undef X
+    if (ssl.OPENSSL_init_ssl(NO_LOAD_CONFIG, NULL) != 1)
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "--encrypt: OpenSSL does not start; reinstall OpenSSL");
+    ssl.handle = library;
+    return DDP_OK;
+}
+
+static ddp_status load(struct ddp_err *err)
+{
+    pthread_mutex_lock(&ssl.lock);
+    const ddp_status status = ssl.handle != NULL ? DDP_OK : find_functions(err);
+    pthread_mutex_unlock(&ssl.lock);
+    return status;
+}
+
+/* --- the key ----------------------------------------------------------------------------------------------- */
+
+static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, const char *job)
+{
+    static const unsigned char aes_128_gcm_sha256[] = { 0x13, 0x01 };
+    uint8_t key[AUTH_HASH_BYTES];
+    SSL_SESSION *session = ssl.SSL_SESSION_new();
+    if (session == NULL)
+        return NULL;
+    auth_tls_key(secret, job, key);
+    const bool ok =
+        ssl.SSL_SESSION_set1_master_key(session, key, sizeof(key)) == 1 &&
+        ssl.SSL_SESSION_set_cipher(session, ssl.SSL_CIPHER_find(connection, aes_128_gcm_sha256)) == 1 &&
+        ssl.SSL_SESSION_set_protocol_version(session, VERSION_TLS13) == 1;
+    sodium_memzero(key, sizeof(key));
+    if (ok)
+        return session;
+    ssl.SSL_SESSION_free(session);
+    return NULL;
+}
+
+/* Give OpenSSL the key of a client. OpenSSL copies the identity and owns the session. */
+static int on_use(SSL *connection, const void *md, const unsigned char **id, size_t *len, SSL_SESSION **out)
+{
+    struct tls *t = ssl.SSL_get_ex_data(connection, 0);
+    char print[AUTH_PRINT_TEXT];
+    (void)md; /* both cipher suites have the hash SHA-256 */
+    auth_fingerprint(t->context->secrets, print);
+    *len = (size_t)snprintf(t->identity, sizeof(t->identity), "%s%s %s", magic, print, t->context->job);
+    *id = (const unsigned char *)t->identity;
+    *out = make_session(connection, t->context->secrets, t->context->job);
+    t->has_key = *out != NULL;
+    return *out != NULL;
+}
+
+/* Return the secret that a client claims, or NULL after setting `why`. An operator that names no job gets the secret
+ * with its fingerprint, as with auth_choose. */
+static const struct secret *choose(struct tls *t, const char *print)
+{
+    const struct secret *first = t->context->secrets, *s = auth_secret_of(first, t->job);
+    char ours[AUTH_PRINT_TEXT] = "";
+    if (t->job[0] != '\0' && s == NULL) {
+        snprintf(t->why, sizeof(t->why), "TLS: the store has no secret for this job");
+        return NULL;
+    }
+    if (t->job[0] != '\0')
+        first = s;
+    for (s = first; s != NULL; s = t->job[0] == '\0' ? s->next : NULL) {
+        auth_fingerprint(s, ours);
+        if (strcmp(ours, print) == 0)
+            return s;
+    }
+    snprintf(t->why, sizeof(t->why), "TLS: secret differs: sha256 %.8s.. here, %.8s.. there", ours, print);
+    return NULL;
+}
+
+/* Find the key that a client claims. Without a key the handshake fails, because the server has no certificate. */
+static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SESSION **out)
+{
+    struct tls *t = ssl.SSL_get_ex_data(connection, 0);
+    char print[AUTH_PRINT_TEXT] = "";
+    *out = NULL;
+    t->has_key = false;
+    if (len < AT_JOB || len >= IDENTITY_MAX || memcmp(id, magic, AT_PRINT) != 0 || id[AT_JOB - 1] != ' ' ||
+        memchr(id, 0, len) != NULL)
+        return 1;
+    for (int i = 0; i < AUTH_PRINT_TEXT - 1; i++)
+        if (strchr("0123456789abcdef", id[AT_PRINT + i]) == NULL)
+            return 1;
+    memcpy(print, id + AT_PRINT, AUTH_PRINT_TEXT - 1);
+    snprintf(t->job, sizeof(t->job), "%.*s", (int)(len - AT_JOB), (const char *)id + AT_JOB);
+    t->secret = choose(t, print);
+    *out = t->secret != NULL ? make_session(connection, t->secret, t->job) : NULL;
+    t->has_key = *out != NULL;
+    return 1;
+}
+
+/* Reject every certificate. */
+static int on_certificate(int ok, void *store)
+{
+    (void)ok, (void)store;
+    return 0;
+}
+
+/* --- contexts ---------------------------------------------------------------------------------------------- */
+
+static bool configure(struct tls_context *c)
+{
+    if (c->ctx == NULL || ssl.SSL_CTX_ctrl(c->ctx, CTRL_SET_MIN_PROTO_VERSION, VERSION_TLS13, NULL) != 1 ||
+        ssl.SSL_CTX_ctrl(c->ctx, CTRL_SET_MAX_PROTO_VERSION, VERSION_TLS13, NULL) != 1 ||
+        ssl.SSL_CTX_set_ciphersuites(c->ctx, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256") != 1 ||
+        ssl.SSL_CTX_set_num_tickets(c->ctx, 0) != 1)
+        return false;
+    ssl.SSL_CTX_ctrl(c->ctx, CTRL_SESS_CACHE_MODE, 0, NULL);
+    if (c->side == TLS_CLIENT) {
+        ssl.SSL_CTX_set_verify(c->ctx, VERIFY_PEER, on_certificate);
+        ssl.SSL_CTX_set_psk_use_session_callback(c->ctx, on_use);
+    } else /* a server without certificates requests none */
+        ssl.SSL_CTX_set_psk_find_session_callback(c->ctx, on_find);
+    return true;
+}
+
+ddp_status tls_context_open(enum tls_side side, const struct secret *secrets, const char *job,
+                            struct tls_context **out, struct ddp_err *err)
+{
+    *out = NULL;
+    if (load(err) != DDP_OK)
+        return DDP_ERR_UNSUPPORTED;
+    struct tls_context *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "--encrypt: out of memory");
+    c->side = side;
+    c->secrets = secrets;
+    snprintf(c->job, sizeof(c->job), "%s", job);
+    c->ctx = ssl.SSL_CTX_new(side == TLS_CLIENT ? ssl.TLS_client_method() : ssl.TLS_server_method());
+    if (configure(c)) {
+        *out = c;
+        return DDP_OK;
+    }
+    tls_context_close(c);
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "--encrypt: this OpenSSL rejects TLS 1.3 with TLS_AES_128_GCM_SHA256");
+}
+
+void tls_context_close(struct tls_context *c)
+{
+    if (c == NULL)
+        return;
+    if (c->ctx != NULL)
+        ssl.SSL_CTX_free(c->ctx);
+    free(c);
+}
+
+/* --- connections ------------------------------------------------------------------------------------------- */
+
+struct tls *tls_new(const struct tls_context *context)
+{
+    struct tls *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return NULL;
+    t->context = context;
+    t->ssl = ssl.SSL_new(context->ctx);
+    t->in = ssl.BIO_new(ssl.BIO_s_mem());
+    t->out = ssl.BIO_new(ssl.BIO_s_mem());
+    if (t->ssl == NULL || t->in == NULL || t->out == NULL || ssl.SSL_set_ex_data(t->ssl, 0, t) != 1) {
+        if (t->in != NULL)
+            ssl.BIO_free(t->in);
+        if (t->out != NULL)
+            ssl.BIO_free(t->out);
+        if (t->ssl != NULL)
+            ssl.SSL_free(t->ssl);
+        free(t);
+        return NULL;
+    }
+    ssl.SSL_set_bio(t->ssl, t->in, t->out);
+    if (context->side == TLS_CLIENT)
+        ssl.SSL_set_connect_state(t->ssl);
+    else
+        ssl.SSL_set_accept_state(t->ssl);
+    return t;
+}
+
+void tls_free(struct tls *t)
+{
+    if (t == NULL)
+        return;
+    ssl.SSL_free(t->ssl);
+    free(t);
+}
+
+enum tls_state tls_state(const struct tls *t)
+{
+    return t->state;
+}
+
+const struct secret *tls_secret(const struct tls *t)
+{
+    return t->secret;
+}
+
+const char *tls_job(const struct tls *t)
+{
+    return t->job;
+}
+
+const char *tls_why(const struct tls *t)
+{
+    return t->why;
+}
+
+static void tls_fail(struct tls *t, const char *what, const char *reason)
+{
+    t->state = TLS_FAILED;
+    if (t->why[0] == '\0')
+        snprintf(t->why, sizeof(t->why), "TLS: %s%s%.100s", what, reason != NULL ? ": " : "",
+                 reason != NULL ? reason : "");
+}
+
+/* Record OpenSSL's reason, such as "bad record mac". */
+static void tls_fail_by_openssl(struct tls *t, const char *what)
+{
+    tls_fail(t, what, ssl.ERR_reason_error_string(ssl.ERR_peek_error()));
+    ssl.ERR_clear_error();
+}
+
+/* Move OpenSSL's output to `out`. */
+static bool drain(struct tls *t, struct buf *out)
+{
+    for (size_t n; (n = ssl.BIO_ctrl_pending(t->out)) > 0;) {
+        char *room = buf_reserve(out, n);
+        if (room == NULL || ssl.BIO_read(t->out, room, (int)n) != (int)n)
+            return false;
+        out->len += n;
+    }
+    return true;
+}
+
+/* Continue the handshake. After its end, accept only a peer that has proven the secret. */
+static void shake_hands(struct tls *t)
+{
+    const int result = ssl.SSL_do_handshake(t->ssl);
+    if (result == 1 && t->has_key && ssl.SSL_session_reused(t->ssl) == 1 &&
+        ssl.SSL_version(t->ssl) == VERSION_TLS13 && ssl.SSL_get_peer_cert_chain(t->ssl) == NULL)
+        t->state = TLS_OPEN;
+    else if (result == 1)
+        tls_fail(t, "the peer has not proven the secret", NULL);
+    else if (ssl.SSL_get_error(t->ssl, result) != ERROR_WANT_READ)
+        tls_fail_by_openssl(t, "handshake failed");
+}
+
+static void decrypt(struct tls *t, struct buf *plain)
+{
+    int n;
+    do {
+        char *room = buf_reserve(plain, RECORD_BYTES);
+        if (room == NULL) {
+            tls_fail(t, "out of memory", NULL);
+            return;
+        }
+        n = ssl.SSL_read(t->ssl, room, RECORD_BYTES);
+        plain->len += n > 0 ? (size_t)n : 0;
+    } while (n > 0);
+    const int error = ssl.SSL_get_error(t->ssl, n);
+    if (error == ERROR_ZERO_RETURN)
+        t->state = TLS_ENDED;
+    else if (error != ERROR_WANT_READ)
+        tls_fail_by_openssl(t, "invalid message");
+}
+
+enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out)
+{
+    if (t->state == TLS_ENDED || t->state == TLS_FAILED)
+        return t->state;
+    ssl.ERR_clear_error();
+    if (bytes.len > 0 && ssl.BIO_write(t->in, bytes.data, (int)bytes.len) != (int)bytes.len)
+        tls_fail(t, "out of memory", NULL);
+    if (t->state == TLS_HANDSHAKE)
+        shake_hands(t);
+    t->handshake_bytes += bytes.len;
+    if (t->state == TLS_HANDSHAKE && t->handshake_bytes > TLS_HANDSHAKE_MAX)
+        tls_fail(t, "too many bytes before the end of the handshake", NULL);
+    if (t->state == TLS_OPEN)
+        decrypt(t, plain);
+    if (!drain(t, out))
+        tls_fail(t, "out of memory", NULL);
+    return t->state;
+}
+
+/* Encrypt one record at a time, so that OpenSSL's own buffer stays small. */
+bool tls_send(struct tls *t, struct slice plain, struct buf *out)
+{
+    const char *at = plain.data;
+    if (t->state != TLS_OPEN && t->state != TLS_ENDED)
+        return false;
+    ssl.ERR_clear_error();
+    for (size_t left = plain.len; left > 0;) {
+        const int n = left < RECORD_BYTES ? (int)left : RECORD_BYTES;
+        if (ssl.SSL_write(t->ssl, at, n) != n || !drain(t, out)) {
+            tls_fail_by_openssl(t, "cannot encrypt");
+            return false;
+        }
+        at += n;
+        left -= (size_t)n;
+    }
+    return true;
+}
+
+void tls_end(struct tls *t, struct buf *out)
+{
+    if (t->state != TLS_OPEN && t->state != TLS_ENDED)
+        return;
+    ssl.ERR_clear_error();
+    ssl.SSL_shutdown(t->ssl);
+    (void)drain(t, out);
+}

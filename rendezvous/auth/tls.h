@@ -1,0 +1,84 @@
+/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. The engine has no socket: bytes in, bytes out.
+ *
+ * The key is the only proof: no side has a certificate, and no certificate is accepted. The identity that the client
+ * sends contains the fingerprint of the secret and the job, and the key depends on both. OpenSSL is loaded with dlopen
+ * when the first context is opened, so a job that does not encrypt pays nothing. */
+#ifndef RENDEZVOUS_AUTH_TLS_H
+#define RENDEZVOUS_AUTH_TLS_H
+
+#include "auth/secret.h"
+#include "base/buf.h"
+
+enum {
+    TLS_FIRST_BYTE =
+        22, /* type of the record that begins a handshake; no request of a store begins with it */
+    TLS_HANDSHAKE_MAX = 4096,  /* most bytes before the end of a handshake; ours needs less than 600 */
+    TLS_ALERT_BYTES = 7,       /* bytes of an alert that is not encrypted */
+    TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the answer of an encrypting store to a plain client */
+    TLS_ALERT_PLAIN = 120, /* no_application_protocol: the answer of a plain store to an encrypting client */
+    TLS_WHY_MAX = 160
+};
+
+enum tls_side { TLS_CLIENT, TLS_SERVER };
+
+enum tls_state {
+    TLS_HANDSHAKE, /* the peer has not proven the secret yet */
+    TLS_OPEN,
+    TLS_ENDED, /* the peer has announced that no more bytes follow */
+    TLS_FAILED /* the connection must be closed; tls_why has the reason */
+};
+
+/* What all connections of a client or a server share. */
+struct tls_context;
+struct tls;
+
+/* Load OpenSSL and make a context. `secrets` is borrowed: one secret for a client, the secrets of all tenants for a
+ * server. `job` is copied; a server passes "". DDP_ERR_UNSUPPORTED: OpenSSL is missing or too old. */
+ddp_status tls_context_open(enum tls_side side, const struct secret *secrets, const char *job,
+                            struct tls_context **out, struct ddp_err *err);
+
+/* Free the context after its last connection. NULL is allowed. */
+void tls_context_close(struct tls_context *context);
+
+/* Make a connection, which borrows the context. Return NULL if memory is short. */
+struct tls *tls_new(const struct tls_context *context);
+
+/* Wipe and free a connection. NULL is allowed. */
+void tls_free(struct tls *t);
+
+enum tls_state tls_state(const struct tls *t);
+
+/* Process received bytes. Append the decrypted bytes to `plain`, and bytes for the peer to `out`. A client begins the
+ * handshake with a call without bytes. */
+enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out);
+
+/* Append the encrypted form of `plain` to `out`, also after the end of the peer's bytes. Return false before the end of
+ * the handshake, after a failure, or if memory is short. */
+bool tls_send(struct tls *t, struct slice plain, struct buf *out);
+
+/* Append the message that no more bytes follow. */
+void tls_end(struct tls *t, struct buf *out);
+
+/* Return the secret and the job that the client has proven. Valid after the handshake of a server. */
+const struct secret *tls_secret(const struct tls *t);
+const char *tls_job(const struct tls *t);
+
+/* Return why the connection has failed. */
+const char *tls_why(const struct tls *t);
+
+/* Write a fatal alert that is not encrypted. */
+static inline void tls_alert(uint8_t code, uint8_t out[static TLS_ALERT_BYTES])
+{
+    memcpy(out, (const uint8_t[TLS_ALERT_BYTES]){ 21, 3, 3, 0, 2, 2, code }, TLS_ALERT_BYTES);
+}
+
+/* Return the code if `bytes` begin with a fatal alert that is not encrypted, or -1. */
+static inline int tls_alert_code(struct slice bytes)
+{
+    const uint8_t *b = bytes.data;
+    if (bytes.len < TLS_ALERT_BYTES || b[0] != 21 || b[1] != 3 || b[3] != 0 || b[4] != 2 || b[5] != 2)
+        return -1;
+    return b[6];
+}
+
+#endif

@@ -1,0 +1,235 @@
+/* The relay between plain workers and an encrypted store, with a real store: the recorded bytes of PyTorch's clients, ends,
+ * slow readers, and limits. The relay's loop runs in a thread of its own. */
+#include "auth/tls.h"
+#include "net/tls_relay.h"
+#include "sim_hub.h" /* hex_read */
+#include "store_peers.h"
+#include "tests/unit/hub/vectors.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct secret secret = { .key = { 7 } };
+static struct secret other = { .key = { 8 } };
+
+static struct {
+    uv_loop_t loop;
+    uv_async_t stop;
+    struct tls_context *tls;
+    struct tls_relay *relay;
+    pthread_t thread;
+} at;
+
+static void on_stop(uv_async_t *stop)
+{
+    tls_relay_close(at.relay);
+    uv_close((uv_handle_t *)stop, NULL);
+}
+
+static void *run(void *unused)
+{
+    (void)unused;
+    uv_run(&at.loop, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+/* `files`: the limit of descriptors at the start of the relay; 0 = unchanged. */
+static void begin_with(const struct secret *k, rlim_t files)
+{
+    struct rlimit before = { 0 };
+    struct ddp_err err;
+    struct store_server_options options = { .host = "127.0.0.1",
+                                            .encrypt = true,
+                                            .limits = HUB_LIMITS_DEFAULT };
+    options.limits.secret = &secret;
+    options.limits.guarded = true;
+    serve_with(&options);
+    cr_assert_eq(tls_context_open(TLS_CLIENT, k, "job", &at.tls, &err), DDP_OK, "%s", err.msg);
+    uv_loop_init(&at.loop);
+    uv_async_init(&at.loop, &at.stop, on_stop);
+    const struct tls_relay_options o = {
+        .loop = &at.loop, .tls = at.tls, .address = "127.0.0.1", .port = served_port(), .own = "127.0.0.1"
+    };
+    getrlimit(RLIMIT_NOFILE, &before);
+    if (files > 0)
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){ files, before.rlim_max });
+    cr_assert_eq(tls_relay_open(&o, &at.relay, &err), DDP_OK, "%s", err.msg);
+    setrlimit(RLIMIT_NOFILE, &before);
+    cr_assert_eq(pthread_create(&at.thread, NULL, run, NULL), 0);
+}
+
+static void begin(void)
+{
+    begin_with(&secret, 0);
+}
+
+static void end(void)
+{
+    uv_async_send(&at.stop);
+    pthread_join(at.thread, NULL);
+    cr_expect_eq(uv_loop_close(&at.loop), 0);
+    tls_context_close(at.tls);
+    serve_end();
+}
+
+TestSuite(tls_relay, .init = begin, .fini = end, .timeout = 120);
+
+static int connect_worker(void)
+{
+    return peer_connect(tls_relay_port(at.relay));
+}
+
+static void play(size_t step)
+{
+    int fd = connect_worker();
+    for (int i = 0; i < VECTORS_C; i++) {
+        peer_send_cut(fd, vectors_c[i].client, step);
+        peer_expect(fd, vectors_c[i].server);
+    }
+    close(fd);
+}
+
+Test(tls_relay, carries_the_bytes_of_torch_2)
+{
+    play(SIZE_MAX / 2);
+}
+
+Test(tls_relay, carries_the_bytes_of_torch_2_byte_by_byte)
+{
+    play(1);
+}
+
+Test(tls_relay, serves_many_workers_at_once)
+{
+    enum { MANY = 100 };
+    int fd[MANY];
+    for (int i = 0; i < MANY; i++)
+        fd[i] = connect_worker();
+    for (int i = 0; i < MANY; i++)
+        peer_send_hex(fd[i], "00 cef7853c 0d 01000000");
+    for (int i = 0; i < MANY; i++)
+        peer_expect(fd[i], "01000000");
+    for (int i = 0; i < MANY; i++)
+        close(fd[i]);
+}
+
+/* The bytes before a worker's end reach the store: a SET has no answer. */
+Test(tls_relay, passes_the_last_bytes_of_a_worker_on)
+{
+    enum { BYTES = 5 << 20 };
+    char *value = malloc(BYTES);
+    memset(value, 'v', BYTES);
+    int reader = connect_worker();
+    peer_send_hex(reader, "00 cef7853c");
+    peer_wait(reader, "/late");
+    int writer = connect_worker();
+    peer_send_hex(writer, "00 cef7853c");
+    cr_assert(peer_set(writer, "/late", slice_of(value, BYTES)));
+    close(writer);
+    peer_expect(reader, "00");
+    close(reader);
+    free(value);
+}
+
+/* The store rejects the connection: its end reaches the worker as a FIN, after the store's last bytes. */
+Test(tls_relay, passes_the_end_of_the_store_on)
+{
+    int fd = connect_worker();
+    peer_send_hex(fd, "00 cef7853c 0d 01000000 fe");
+    peer_expect(fd, "01000000");
+    peer_expect_end(fd);
+}
+
+/* A reader that stops holds only its own connection, and the relay and the store keep a bounded number of bytes. */
+Test(tls_relay, a_slow_reader_delays_only_itself)
+{
+    enum { BYTES = 8 << 20, TIMES = 4 };
+    char *value = malloc(BYTES), *got = malloc(BYTES);
+    for (int i = 0; i < BYTES; i++)
+        value[i] = (char)(i / 7);
+    int slow = connect_worker(), quick = connect_worker();
+    peer_send_hex(slow, "00 cef7853c");
+    peer_send_hex(quick, "00 cef7853c");
+    cr_assert(peer_set(quick, "/big", slice_of(value, BYTES)));
+    peer_send_hex(quick, "0d 05000000");
+    peer_expect(quick, "05000000");
+    for (int i = 0; i < TIMES; i++)
+        peer_send_hex(slow, "03 0400000000000000 2f626967");
+    uint8_t head[8];
+    cr_assert_eq(recv(slow, head, sizeof(head), MSG_WAITALL), (ssize_t)sizeof(head));
+    for (int i = 0; i < 100; i++) {
+        peer_send_hex(quick, "0d 01000000");
+        peer_expect(quick, "01000000");
+    }
+    for (int i = 0; i < TIMES; i++) {
+        if (i > 0)
+            cr_assert_eq(recv(slow, head, sizeof(head), MSG_WAITALL), (ssize_t)sizeof(head));
+        cr_assert_eq(recv(slow, got, BYTES, MSG_WAITALL), BYTES);
+        cr_expect_eq(memcmp(got, value, BYTES), 0, "value %d", i);
+    }
+    close(slow);
+    close(quick);
+    free(value);
+    free(got);
+}
+
+/* The agent is asked by the address of the relay's own connection. */
+Test(tls_relay, names_the_worker_behind_a_connection)
+{
+    char worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
+    cr_expect_not(tls_relay_find(at.relay, "127.0.0.1:1", worker, here));
+    cr_expect_not(tls_relay_find(at.relay, "nonsense", worker, here));
+    cr_expect_not(tls_relay_find(NULL, "127.0.0.1:1", worker, here));
+}
+
+/* --- limits --------------------------------------------------------------------------------------------------- */
+
+static void begin_small(void)
+{
+    begin_with(&secret, 96); /* a share of 24 connections */
+}
+
+TestSuite(tls_relay_small, .init = begin_small, .fini = end, .timeout = 120);
+
+/* More workers than the relay's share wait in the kernel's queue, and are served when others leave. */
+Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
+{
+    enum { MOST = 24 };
+    int fd[MOST + 1];
+    char byte;
+    for (int i = 0; i <= MOST; i++) {
+        fd[i] = connect_worker();
+        peer_send_hex(fd[i], "00 cef7853c 0d 01000000");
+    }
+    for (int i = 0; i < MOST; i++)
+        peer_expect(fd[i], "01000000");
+    cr_expect_eq(recv(fd[MOST], &byte, 1, MSG_DONTWAIT), -1);
+    close(fd[0]);
+    peer_expect(fd[MOST], "01000000");
+    for (int i = 1; i <= MOST; i++)
+        close(fd[i]);
+}
+
+/* --- another secret --------------------------------------------------------------------------------------------- */
+
+static void begin_other(void)
+{
+    begin_with(&other, 0);
+}
+
+TestSuite(tls_relay_other, .init = begin_other, .fini = end, .timeout = 120);
+
+Test(tls_relay_other, a_failed_handshake_ends_the_workers_connection)
+{
+    int fd = connect_worker();
+    peer_send_hex(fd, "00 cef7853c 0d 01000000");
+    uint8_t byte;
+    cr_expect_leq(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+}

@@ -49,7 +49,6 @@ static void expect_text(struct run_result r, int code, const char *text)
     cr_expect_eq(r.exit_code, code, "%s%s", r.out, r.err);
     cr_expect(strstr(r.out, text) != NULL || strstr(r.err, text) != NULL, "no '%s' in %s%s", text, r.out,
               r.err);
-    run_free(&r);
 }
 
 static struct run_process *ddprun(const char *const options[])
@@ -124,7 +123,6 @@ static void stop_daemon(struct run_process *p)
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    run_free(&r);
 }
 
 Test(encrypt, a_daemon_serves_an_elastic_job_and_ddpctl)
@@ -145,8 +143,7 @@ Test(encrypt, a_daemon_serves_an_elastic_job_and_ddpctl)
              bin("ddprun"), dir, bin("ddpctl"), port, dir);
     expect_text(sh(command), 1, "the TLS handshake failed");
     run_signal(job, SIGTERM);
-    struct run_result r = run_wait(job);
-    run_free(&r);
+    run_wait(job);
     stop_daemon(d);
 }
 
@@ -178,7 +175,6 @@ Test(encrypt, a_client_without_the_secret_gets_no_byte)
              dir);
     struct run_result made = sh(text);
     const bool has_openssl = made.exit_code == 0;
-    run_free(&made);
     if (!has_openssl)
         cr_skip_test("skipped, because openssl is not installed");
     struct run_process *d = start_daemon(&port);
@@ -195,7 +191,6 @@ Test(encrypt, a_client_without_the_secret_gets_no_byte)
         struct run_result r = s_client(port, text);
         cr_expect_not_null(strstr(r.out, "code 1"), "%s: %s", text, r.out);
         cr_expect_not_null(strstr(r.out, "alert"), "%s: %s", text, r.out);
-        run_free(&r);
     }
     stop_daemon(d);
 }
@@ -207,7 +202,6 @@ Test(encrypt, a_client_with_the_secret_gets_the_answer)
     int port;
     struct run_result found = sh("openssl version && command -v python3");
     const bool has = found.exit_code == 0;
-    run_free(&found);
     if (!has)
         cr_skip_test("skipped, because openssl or python3 is not installed");
     struct run_process *d = start_daemon(&port);
@@ -223,7 +217,6 @@ Test(encrypt, a_client_with_the_secret_gets_the_answer)
     struct run_process *client = run_start(argv, NULL); /* s_client waits for more bytes of the store */
     cr_expect(run_until_output(client, "01 02 03 04", PATIENCE_MS), "%s", run_output(client));
     run_signal(client, SIGKILL);
-    struct run_result r = run_wait(client);
-    run_free(&r);
+    run_wait(client);
     stop_daemon(d);
 }

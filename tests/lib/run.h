@@ -87,12 +87,6 @@ struct run_result {
  * NULL. */
 struct run_result run_command(const char *const argv[], const struct run_options *options);
 
-/* Do nothing, for tests that were written when the caller freed the two texts. */
-static inline void run_free(struct run_result *result)
-{
-    (void)result;
-}
-
 struct run_process;
 
 /* Start a program and return at once. Only run_until_* and run_wait read the output (a pipe holds 1 MiB until then).

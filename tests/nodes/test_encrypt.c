@@ -19,7 +19,6 @@ static void expect_sh(const struct host *host, const char *text, const char *com
     struct run_result r = host_run(host, argv);
     cr_expect(strstr(r.out, text) != NULL || strstr(r.err, text) != NULL, "%s: no '%s' in %s%s", command,
               text, r.out, r.err);
-    run_free(&r);
 }
 
 /* --- on the network ----------------------------------------------------------------------------------------- */
@@ -54,7 +53,6 @@ static void expect_listener(struct play *play, const char *text)
     struct run_result r = run_wait(play->other);
     play->other = NULL;
     cr_expect_not_null(strstr(r.out, text), "%s%s", r.out, r.err);
-    run_free(&r);
     after_stop_all(play);
 }
 
@@ -147,7 +145,6 @@ static void expect_nothing_sent(struct play *play)
     struct run_result r = run_wait(play->other);
     play->other = NULL;
     cr_expect_null(strstr(r.out, "hello"), "%s", r.out);
-    run_free(&r);
     after_stop_all(play);
 }
 

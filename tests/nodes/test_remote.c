@@ -110,7 +110,6 @@ Test(remote, encrypt_is_an_option_of_all_hosts, .timeout = 180)
     cr_expect_eq(r.exit_code, 0, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.out, "[node0:0] at=10.9.0.1."), "%s", r.out);
     cr_expect_not_null(strstr(r.out, "[node1:1] at=10.9.0.2."), "%s", r.out);
-    run_free(&r);
     for (int i = 0; i < 2; i++)
         expect_nothing_left(net, i);
     close_hosts(net);

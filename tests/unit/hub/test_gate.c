@@ -326,6 +326,7 @@ Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init
     limits.secret = &secret;
     limits.credential = "MUNGE:x:";
     limits.guarded = true;
+    sim_free(&sim);
     sim_init(&sim, &limits);
     stranger(FIRST);
     sim_feed(&sim, FIRST, GREETING);

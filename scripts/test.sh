@@ -98,12 +98,12 @@ install_optional() {
 }
 
 # py-spy reads the stacks of Python. PyPI has it, Debian has not. The tests that need it find it by this variable.
-export DDP_PY_SPY=$PWD/build/py-spy/path
+export DDP_PY_SPY=$PWD/build/py-spy-path
 install_py_spy() {
     [ ! -x "$DDP_PY_SPY/py-spy" ] || return 0
     mkdir -p "$DDP_PY_SPY"
-    { python3 -m venv build/py-spy/venv && timeout 90 build/py-spy/venv/bin/pip install -q py-spy==0.4.3 &&
-        ln -sf ../venv/bin/py-spy "$DDP_PY_SPY/py-spy"; } >build/py-spy.log 2>&1 ||
+    { python3 -m venv build/py-spy-venv && timeout 90 build/py-spy-venv/bin/pip install -q py-spy==0.4.3 &&
+        ln -sf ../py-spy-venv/bin/py-spy "$DDP_PY_SPY/py-spy"; } >build/py-spy.log 2>&1 ||
         echo "== continuing without py-spy: $(tail -n 1 build/py-spy.log)"
 }
 

@@ -86,9 +86,10 @@ static void dump_advance(struct stack_dump *d);
 static bool find_beside(const char *program, char path[PATH_MAX])
 {
     const char *slash = strrchr(program, '/');
+    struct stat st;
     return slash != NULL &&
            snprintf(path, PATH_MAX, "%.*s/py-spy", (int)(slash - program), program) < PATH_MAX &&
-           access(path, X_OK) == 0;
+           stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
 /* Find py-spy beside the program of a link such as /proc/PID/exe. Return false for a removed program, such as that of

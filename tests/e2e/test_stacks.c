@@ -325,7 +325,10 @@ static void skip_if_installed(void)
 
 Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
 {
+    char folder[256];
     skip_if_installed();
+    snprintf(folder, sizeof(folder), "%s/py-spy", dir);
+    cr_assert_eq(mkdir(folder, 0755), 0); /* a directory is no program */
     struct run_process *p = start_job(2);
     struct run_result r = ask(NULL);
     EXPECT(r, 0);

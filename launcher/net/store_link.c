@@ -681,19 +681,27 @@ static void clear_wire(struct store_link *link)
     link->early = NULL;
 }
 
-/* Handle an error of the socket. Only a FIN shows that the store has closed the connection: the kernel reports it
- * as EOF, or as EPIPE at a later write. Other errors may be faults of the network. */
+/* Return true if the status shows that the store has closed the connection. The kernel reports a FIN as EOF, or as
+ * EPIPE at a later write. With TLS, a FIN counts only after TLS's last message, because others can forge a FIN. */
+static bool is_end(const struct store_link *link, int status)
+{
+    const struct tls *tls = link->wire->tls;
+    return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
+}
+
+/* Handle an error of the socket. An error that is not the end of the store may be a fault of the network. */
 static void wire_fails(struct store_link *link, int status)
 {
     if (status == UV_ETIMEDOUT)
         note_stuck(link);
-    if (!can_resume(link) || status == UV_EOF || status == UV_EPIPE) {
+    if (!can_resume(link) || is_end(link, status)) {
         link_lose(link, status == UV_EOF ? "the store closed the connection" : uv_strerror(status));
         return;
     }
     clear_wire(link);
     link->state = LINK_BROKEN;
-    snprintf(link->why_broken, sizeof(link->why_broken), "%s", uv_strerror(status));
+    snprintf(link->why_broken, sizeof(link->why_broken), "%s",
+             status == UV_EOF ? "the connection ended without TLS's last message" : uv_strerror(status));
     link->options.calls.broken(link->options.user, link->why_broken);
 }
 

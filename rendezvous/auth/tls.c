@@ -76,6 +76,8 @@ typedef int (*verify)(int ok, void *store);
 /* Numbers of OpenSSL's headers. */
 enum {
     NO_LOAD_CONFIG = 0x80, /* the system's configuration must not change the protocol */
+    CTRL_MODE = 33,
+    MODE_RELEASE_BUFFERS = 0x10, /* an idle connection keeps no buffers */
     CTRL_SESS_CACHE_MODE = 44,
     CTRL_SET_MIN_PROTO_VERSION = 123,
     CTRL_SET_MAX_PROTO_VERSION = 124,
@@ -116,7 +118,9 @@ struct tls {
     SSL *ssl;
     BIO *in, *out; /* owned by `ssl` */
     enum tls_state state;
-    size_t handshake_bytes;      /* received during the handshake */
+    size_t handshake_bytes;      /* given to OpenSSL during the handshake */
+    unsigned n_offers;           /* identities of the client's message that OpenSSL parses now */
+    bool is_ddprun;              /* the peer has sent an identity of ddprun */
     bool has_key;                /* this side has given OpenSSL the key of this connection */
     const struct secret *secret; /* of a server: the secret that the client claims */
     char job[AUTH_JOB_BYTES];
@@ -213,14 +217,20 @@ static const struct secret *choose(struct tls *t, const char *print)
     return NULL;
 }
 
-/* Find the key that a client claims. Without a key the handshake fails, because the server has no certificate. */
+/* Find the key that a client claims. Without a key the handshake fails, because the server has no certificate. A second
+ * identity fails at once, because each identity costs hashes and an unknown client may send hundreds. */
 static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
     char print[AUTH_PRINT_TEXT] = "";
     *out = NULL;
     t->has_key = false;
-    if (len < AT_JOB || len >= IDENTITY_MAX || memcmp(id, magic, AT_PRINT) != 0 || id[AT_JOB - 1] != ' ' ||
+    if (t->n_offers++ > 0) {
+        snprintf(t->why, sizeof(t->why), "TLS: the client has offered more than one key");
+        return 0;
+    }
+    t->is_ddprun = len >= AT_PRINT && memcmp(id, magic, AT_PRINT) == 0;
+    if (len < AT_JOB || len >= IDENTITY_MAX || !t->is_ddprun || id[AT_JOB - 1] != ' ' ||
         memchr(id, 0, len) != NULL)
         return 1;
     for (int i = 0; i < AUTH_PRINT_TEXT - 1; i++)
@@ -251,6 +261,7 @@ static bool configure(struct tls_context *c)
         ssl.SSL_CTX_set_num_tickets(c->ctx, 0) != 1)
         return false;
     ssl.SSL_CTX_ctrl(c->ctx, CTRL_SESS_CACHE_MODE, 0, NULL);
+    ssl.SSL_CTX_ctrl(c->ctx, CTRL_MODE, MODE_RELEASE_BUFFERS, NULL);
     if (c->side == TLS_CLIENT) {
         ssl.SSL_CTX_set_verify(c->ctx, VERIFY_PEER, on_certificate);
         ssl.SSL_CTX_set_psk_use_session_callback(c->ctx, on_use);
@@ -324,6 +335,7 @@ void tls_free(struct tls *t)
     if (t == NULL)
         return;
     ssl.SSL_free(t->ssl);
+    sodium_memzero(t, sizeof(*t));
     free(t);
 }
 
@@ -340,6 +352,11 @@ const struct secret *tls_secret(const struct tls *t)
 const char *tls_job(const struct tls *t)
 {
     return t->job;
+}
+
+bool tls_is_ddprun(const struct tls *t)
+{
+    return t->is_ddprun;
 }
 
 const char *tls_why(const struct tls *t)
@@ -374,9 +391,11 @@ static bool drain(struct tls *t, struct buf *out)
     return true;
 }
 
-/* Continue the handshake. After its end, accept only a peer that has proven the secret. */
+/* Continue the handshake. After its end, accept only a peer that has proven the secret. A client's second message
+ * (after HelloRetryRequest) arrives in a later call and offers its key again. */
 static void shake_hands(struct tls *t)
 {
+    t->n_offers = 0;
     const int result = ssl.SSL_do_handshake(t->ssl);
     if (result == 1 && t->has_key && ssl.SSL_session_reused(t->ssl) == 1 &&
         ssl.SSL_version(t->ssl) == VERSION_TLS13 && ssl.SSL_get_peer_cert_chain(t->ssl) == NULL)
@@ -406,18 +425,38 @@ static void decrypt(struct tls *t, struct buf *plain)
         tls_fail_by_openssl(t, "invalid message");
 }
 
+static void put_input(struct tls *t, struct slice bytes)
+{
+    if (bytes.len > 0 && ssl.BIO_write(t->in, bytes.data, (int)bytes.len) != (int)bytes.len)
+        tls_fail(t, "out of memory", NULL);
+}
+
+/* Give OpenSSL at most TLS_HANDSHAKE_MAX bytes before the peer has proven the secret, because OpenSSL parses all bytes
+ * that it gets. The remaining bytes follow the handshake. */
+static void receive_handshake(struct tls *t, struct slice bytes)
+{
+    const size_t room = TLS_HANDSHAKE_MAX - t->handshake_bytes, n = bytes.len < room ? bytes.len : room;
+    put_input(t, slice_of(bytes.data, n));
+    t->handshake_bytes += n;
+    if (t->state == TLS_HANDSHAKE)
+        shake_hands(t);
+    if (n == bytes.len)
+        return;
+    if (t->state == TLS_HANDSHAKE)
+        tls_fail(t, "too many bytes before the end of the handshake", NULL);
+    else
+        put_input(t, slice_of((const char *)bytes.data + n, bytes.len - n));
+}
+
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out)
 {
     if (t->state == TLS_ENDED || t->state == TLS_FAILED)
         return t->state;
     ssl.ERR_clear_error();
-    if (bytes.len > 0 && ssl.BIO_write(t->in, bytes.data, (int)bytes.len) != (int)bytes.len)
-        tls_fail(t, "out of memory", NULL);
     if (t->state == TLS_HANDSHAKE)
-        shake_hands(t);
-    t->handshake_bytes += bytes.len;
-    if (t->state == TLS_HANDSHAKE && t->handshake_bytes > TLS_HANDSHAKE_MAX)
-        tls_fail(t, "too many bytes before the end of the handshake", NULL);
+        receive_handshake(t, bytes);
+    else
+        put_input(t, bytes);
     if (t->state == TLS_OPEN)
         decrypt(t, plain);
     if (!drain(t, out))

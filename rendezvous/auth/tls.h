@@ -63,6 +63,9 @@ void tls_end(struct tls *t, struct buf *out);
 const struct secret *tls_secret(const struct tls *t);
 const char *tls_job(const struct tls *t);
 
+/* Return true if the client has sent an identity of ddprun, even without the right secret. */
+bool tls_is_ddprun(const struct tls *t);
+
 /* Return why the connection has failed. */
 const char *tls_why(const struct tls *t);
 

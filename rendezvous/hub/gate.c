@@ -8,16 +8,16 @@
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
  * The clients of PyTorch and libddp have no secret, so they need a `vouch`. A store that encrypts gets the bytes of a
- * stranger only after a TLS handshake, which proves tenant and job. Until then the stranger is in the same lines, with
- * the same limits, but no agent is asked.
+ * stranger only after a TLS handshake, which proves tenant and job. Until then no agent is asked: the stranger is in
+ * GREETING, or in HANDSHAKE if an agent has its address.
  *
  *     accepted --an agent has its address--> ASKED -----vouch------> admitted
  *        |                                     ^
  *        |-> GREETING --other request--> HELD -'  (an agent of its address joins)
  *        |       '--AUTH--> admitted
  *
- * Each state has a time limit, and a line: the list of its strangers, the oldest first. GREETING and HELD also have a
- * limit on the number of strangers. Beyond this limit the oldest stranger is rejected, because an honest agent needs
+ * Each state has a time limit, and a line: the list of its strangers, the oldest first. All states except ASKED also
+ * have a limit on the number of strangers. Beyond this limit the oldest stranger is rejected, because an honest agent needs
  * only milliseconds. */
 #include "hub/session.h"
 
@@ -36,7 +36,7 @@ enum {
 };
 
 static const uint32_t limit_ms[STRANGER_STATES] = {
-    [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000
+    [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
 
 /* --- the lines of strangers ------------------------------------------------------------------------------- */
@@ -104,10 +104,20 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
+/* Put a stranger that has the address of an agent in its line. The number of handshakes has a limit, because
+ * an unfinished handshake needs memory. */
+static void enter_asked(struct hub *hub, struct session *s)
+{
+    enter_line(hub, s, s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED);
+    if (hub->gate[STRANGER_HANDSHAKE].count > hub->limits.max_handshakes)
+        session_reject(hub, oldest(hub, STRANGER_HANDSHAKE),
+                       "too many connections wait for the TLS handshake");
+}
+
 void gate_meet(struct hub *hub, struct session *s)
 {
     if (peer_ask_user(hub, s)) {
-        enter_line(hub, s, STRANGER_ASKED);
+        enter_asked(hub, s);
         return;
     }
     enter_line(hub, s, STRANGER_GREETING);
@@ -122,7 +132,7 @@ void gate_agent_joined(struct hub *hub, const struct session *agent)
             struct session *s = LIST_ENTRY(node, struct session, stranger);
             next = node->next;
             if (slice_equal(session_address(s), session_address(agent)) && peer_ask_user(hub, s))
-                enter_line(hub, s, STRANGER_ASKED);
+                enter_asked(hub, s);
         }
 }
 

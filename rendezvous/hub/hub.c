@@ -7,7 +7,6 @@
  * a call, and a test can compute every deadline. */
 #include "hub/hub.h"
 
-#include "auth/tls.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "hub/monitor.h"
@@ -182,13 +181,14 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
         gate_meet(hub, s);
 }
 
-void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, const char *why, uint64_t now_ms)
+void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
+                uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
     if (s == NULL)
         return;
     hub->now_ms = now_ms;
-    s->is_ddprun = s->awaits_tls && bytes.len > 0 && *(const uint8_t *)bytes.data == TLS_FIRST_BYTE;
+    s->is_ddprun = s->is_ddprun || is_ddprun;
     if (!s->has_spoken)
         note_first(s, bytes);
     session_reject(hub, s, why);

@@ -43,6 +43,7 @@ struct hub_limits {
     const struct secret *secret; /* borrowed; the secrets of all tenants; NULL = agents need no secret */
     const char *credential;      /* borrowed; the secret, sealed by MUNGE; NULL = no MUNGE */
     bool guarded;                /* hold connections from other hosts until an agent confirms them */
+    uint32_t max_handshakes;     /* most unfinished TLS handshakes from the addresses of agents */
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
     bool dialect_b; /* true: a connection with an old dialect is torch 2.1, where opcode 8 means APPEND */
 };
@@ -52,7 +53,7 @@ struct hub_limits {
     {                                                                                         \
         .max_bytes = 1ull << 30, .max_unread = 64 << 20, .max_replies = 256 << 20,            \
         .first_command_ms = 30000, .command_ms = 300000, .instance = "", .host = "the store", \
-        .endpoint = "the store", .keep_ms = 30 * 60 * 1000                                    \
+        .endpoint = "the store", .keep_ms = 30 * 60 * 1000, .max_handshakes = 8192            \
     }
 
 struct shared;
@@ -103,8 +104,10 @@ void hub_await_tls(struct hub *hub, conn_id conn);
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
-/* Reject a connection whose bytes the shell cannot pass to hub_feed. `bytes` are the last received bytes. */
-void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, const char *why, uint64_t now_ms);
+/* Reject a connection whose bytes the shell cannot pass to hub_feed. `bytes` are the last received bytes. With
+ * `is_ddprun`, the client is a ddprun, so the user of the job must see the reason. */
+void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
+                uint64_t now_ms);
 
 /* Return true if the connection has sent a whole request. */
 bool hub_has_request(struct hub *hub, conn_id conn);

@@ -68,7 +68,14 @@ struct session_node {
 };
 
 /* The state of a connection from another host until gate.c admits the connection. */
-enum stranger_state { STRANGER_NONE, STRANGER_GREETING, STRANGER_HELD, STRANGER_ASKED, STRANGER_STATES };
+enum stranger_state {
+    STRANGER_NONE,
+    STRANGER_GREETING,
+    STRANGER_HELD,
+    STRANGER_ASKED,
+    STRANGER_HANDSHAKE,
+    STRANGER_STATES
+};
 
 #define SESSION_NO_UID UINT32_MAX /* an id that no user has */
 

@@ -550,9 +550,10 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
+/* Without TLS's last message the network may be at fault, because a FIN alone is not authenticated. */
 static void leave_hub(struct client *c, const char *why)
 {
-    if (c->conn.is_cut)
+    if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))
         hub_cut(c->clients->hub, c->id, why, now_ms(c->clients));
     else
         hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
@@ -712,7 +713,19 @@ static void pass(struct client *c, struct slice bytes)
 
 static void reject(struct client *c, struct slice bytes, const char *why)
 {
-    hub_reject(c->clients->hub, c->id, bytes, why, now_ms(c->clients));
+    hub_reject(c->clients->hub, c->id, bytes, c->tls != NULL && tls_is_ddprun(c->tls), why,
+               now_ms(c->clients));
+}
+
+/* End a client with an invalid message. The network has changed the message, or an attacker, so the node may connect
+ * again. */
+static void cut_by_tls(struct client *c)
+{
+    flush(c->clients);
+    log_dropped(c, tls_why(c->tls));
+    move_to(c, SERVED);
+    conn_abort(&c->conn);
+    hub_cut(c->clients->hub, c->id, tls_why(c->tls), now_ms(c->clients));
 }
 
 /* Decrypt received bytes and pass them to the hub. Before the end of the handshake no byte reaches the hub. */
@@ -731,7 +744,9 @@ static void pass_tls(struct client *c, struct slice bytes)
     trim(plain);
     if (c->place != SERVED)
         return;
-    if (state == TLS_FAILED)
+    if (state == TLS_FAILED && was_open)
+        cut_by_tls(c);
+    else if (state == TLS_FAILED)
         reject(c, bytes, tls_why(c->tls));
     else if (sent != CONN_SENT) {
         c->trouble = (uint8_t)sent;

@@ -97,6 +97,36 @@ SCENE(encrypt, a_broken_connection_is_made_again, .options = "--encrypt --node_t
       .program = MEMBER, .before = listen_on_path, .fault = reset_to_the_agent, .after = nothing_is_readable,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
+/* Change four encrypted bytes of one packet with a message of the agent or of the store. The other side detects the
+ * change, and the agent connects again. */
+static void change_a_packet(const struct host *from, const char *port, struct run_process *agent)
+{
+    host_rules(from,
+               "add rule inet f out oifname eth0 tcp %s 29500 meta length > 100 limit rate 1/day burst 1 "
+               "packets @th,400,32 set 0x5a5a5a5a",
+               port);
+    cr_assert(run_until_error(agent, "works again", PATIENCE_MS));
+    host_heal(from);
+}
+
+static void change_a_packet_of_the_agent(struct play *play)
+{
+    change_a_packet(&play->net->host[1], "dport", play->node[1]);
+}
+
+static void change_a_packet_of_the_store(struct play *play)
+{
+    change_a_packet(&play->net->host[0], "sport", play->node[1]);
+}
+
+SCENE(encrypt, a_changed_message_of_the_agent_ends_no_job, .options = "--encrypt --node_timeout=30s",
+      .until = "up", .fault = change_a_packet_of_the_agent, .after = after_stop_all,
+      .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
+
+SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt --node_timeout=30s",
+      .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
+      .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
+
 /* --- both sides must encrypt --------------------------------------------------------------------------------- */
 
 SCENE(encrypt, a_plain_agent_is_told_that_the_store_encrypts, .options = "--timeout=13",

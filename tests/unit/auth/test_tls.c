@@ -249,6 +249,82 @@ Test(tls, a_long_first_message_is_not_kept)
     cr_expect_not_null(strstr(tls_why(server.tls), "too many bytes"), "%s", tls_why(server.tls));
 }
 
+static void put_number(uint8_t *at, size_t bytes, size_t number)
+{
+    for (size_t i = bytes; i-- > 0; number >>= 8)
+        at[i] = (uint8_t)number;
+}
+
+/* Make the first message of a client with `n` equal identities. The key is the last extension of OpenSSL's message:
+ *
+ *     record 5 | message 4 | version 2, random 32, session id | ciphers, compression | length 2 of all extensions
+ *     ... | type 2, length 2 | length 2, n times {length 2, identity, age 4} | length 2, n times {32, binder} */
+static struct buf hello_with_identities(size_t n)
+{
+    enum { AGE = 4, BINDER = 33 };
+    struct buf hello = { 0 };
+    fresh(&client, client_context);
+    give(&client, slice_of(NULL, 0));
+    const struct buf *one = &client.sent;
+    const uint8_t *identity = memmem(one->data, one->len, "ddprun1 ", 8);
+    cr_assert_not_null(identity);
+    const size_t at = (size_t)(identity - one->data) - 8, len = (size_t)(identity[-2] << 8 | identity[-1]);
+    const size_t offer = 2 + len + AGE;
+    size_t all = 5 + 4 + 2 + 32;
+    all += 1 + (size_t)one->data[all];
+    all += 2 + (size_t)(one->data[all] << 8 | one->data[all + 1]);
+    all += 1 + (size_t)one->data[all];
+    cr_assert_eq(at + 4 + 2 + offer + 2 + BINDER, one->len);
+    cr_assert(buf_append(&hello, one->data, at + 6));
+    for (size_t i = 0; i < n; i++)
+        cr_assert(buf_append(&hello, identity - 2, offer));
+    put_number(hello.data + at + 4, 2, n * offer);
+    cr_assert(buf_append(&hello, (uint8_t[2]){ 0 }, 2));
+    put_number(hello.data + hello.len - 2, 2, n * BINDER);
+    for (size_t i = 0; i < n; i++)
+        cr_assert(buf_append(&hello, one->data + one->len - BINDER, BINDER));
+    put_number(hello.data + at + 2, 2, hello.len - at - 4);
+    put_number(hello.data + all, 2, hello.len - all - 2);
+    put_number(hello.data + 6, 3, hello.len - 9);
+    put_number(hello.data + 3, 2, hello.len - 5);
+    return hello;
+}
+
+static void expect_failure(size_t identities, const char *why)
+{
+    struct buf hello = hello_with_identities(identities);
+    fresh(&server, server_context);
+    cr_expect_eq(give(&server, buf_slice(&hello)), TLS_FAILED, "%zu identities", identities);
+    cr_expect_not_null(strstr(tls_why(server.tls), why), "%zu identities: %s", identities,
+                       tls_why(server.tls));
+    buf_free(&hello);
+}
+
+/* The store hashes one identity, and OpenSSL parses no message that is longer than any of ours. */
+Test(tls, a_message_with_many_identities_is_rejected)
+{
+    begin_as(&other, "a-job");
+    expect_failure(1, "secret differs");
+    expect_failure(2, "more than one key");
+    expect_failure(20, "more than one key");
+    expect_failure(150, "too many bytes");
+    cr_expect_eq(server.sent.len, 0, "OpenSSL has parsed the message");
+}
+
+/* The bytes behind the handshake may arrive with it, and may exceed the limit of a handshake. */
+Test(tls, a_long_message_may_arrive_with_the_end_of_the_handshake)
+{
+    char text[3 * TLS_HANDSHAKE_MAX];
+    memset(text, 'x', sizeof(text));
+    give(&client, slice_of(NULL, 0));
+    move(&client, &server, SIZE_MAX);
+    move(&server, &client, SIZE_MAX);
+    cr_assert(tls_send(client.tls, slice_of(text, sizeof(text)), &client.sent));
+    move(&client, &server, SIZE_MAX);
+    cr_assert_eq(tls_state(server.tls), TLS_OPEN, "%s", tls_why(server.tls));
+    cr_expect(slice_equal(buf_slice(&server.got), slice_of(text, sizeof(text))));
+}
+
 /* The three flights of a handshake: the client's first message, the server's answer, the client's proof. */
 static void record(struct buf flight[3])
 {

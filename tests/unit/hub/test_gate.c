@@ -28,6 +28,8 @@ static void stranger(conn_id conn)
     hub_set_foreign(sim.hub, conn);
 }
 
+static uint32_t max_handshakes;
+
 static void begin_with(const struct secret *first, bool many_jobs)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -35,6 +37,8 @@ static void begin_with(const struct secret *first, bool many_jobs)
     limits.many_jobs = many_jobs;
     limits.guarded = true;
     limits.instance = "instance";
+    if (max_handshakes > 0)
+        limits.max_handshakes = max_handshakes;
     sim_init(&sim, &limits);
 }
 
@@ -821,10 +825,38 @@ Test(tenants, many_tls_handshakes_of_an_agents_address_may_wait)
     }
 }
 
+/* The oldest unfinished handshake ends. A finished handshake no longer counts. */
+Test(tenants, the_tls_handshakes_of_agents_addresses_have_a_limit)
+{
+    enum { MOST = 20 };
+    max_handshakes = MOST;
+    end();
+    begin_tenants();
+    start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
+    for (int i = 0; i <= MOST; i++)
+        stranger_by_tls("10.0.0.1", (conn_id)(FIRST + i));
+    expect_closed(FIRST, "too many connections wait for the TLS handshake");
+    proven(FIRST + 1, &team_a, "a1");
+    stranger_by_tls("10.0.0.1", FIRST + MOST + 1);
+    cr_assert(sim.conn[FIRST + 1].open && sim.conn[FIRST + 2].open);
+}
+
+/* Any client may begin a TLS handshake. Only a known identity shows that the client is a ddprun. */
+Test(tenants, only_a_known_identity_is_a_ddprun)
+{
+    connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b1");
+    stranger_by_tls("10.0.0.9", FIRST);
+    hub_reject(sim.hub, FIRST, slice_str("\x16\x03"), false, "TLS: handshake failed", sim.now_ms);
+    calls(OPERATOR, "{\"op\":\"rejects\"}", "\"kind\":\"tls\"");
+    stranger_by_tls("10.0.0.8", FIRST + 1);
+    hub_reject(sim.hub, FIRST + 1, slice_str("\x16\x03"), true, "TLS: secret differs", sim.now_ms);
+    calls(OPERATOR, "{\"op\":\"rejects\"}", "\"kind\":\"ddprun\"");
+}
+
 Test(tenants, the_shell_can_reject_a_connection)
 {
     stranger_by_tls("10.0.0.9", FIRST);
-    hub_reject(sim.hub, FIRST, slice_str("\x16\x03"), "TLS: handshake failed", sim.now_ms);
+    hub_reject(sim.hub, FIRST, slice_str("\x16\x03"), true, "TLS: handshake failed", sim.now_ms);
     expect_closed(FIRST, "TLS: handshake failed");
     connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b1");
     calls(OPERATOR, "{\"op\":\"rejects\"}", "TLS: handshake failed");

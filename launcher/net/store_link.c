@@ -838,6 +838,14 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
     link_lose(link, why);
 }
 
+/* Loses the link to a store without a secret, which has neither rejected this node nor may start its workers. */
+static void lose_open_store(struct store_link *link)
+{
+    link_lose(link,
+              "the store has no secret, so this node does not join; run munged on every node, start all "
+              "nodes with the same --secret_file, or pass --insecure to all nodes");
+}
+
 /* Handles the answer to `join`. `instance` identifies this start of the job in the store. The next `join` sends
  * `instance`, so that a restarted store recognizes a node of the previous store. */
 static void take_join(struct store_link *link, const cJSON *json)
@@ -853,9 +861,7 @@ static void take_join(struct store_link *link, const cJSON *json)
         return;
     }
     if (link->must_be_refused) {
-        link_lose(link,
-                  "the store has no secret, so this node does not join; run munged on every node, start all "
-                  "nodes with the same --secret_file, or pass --insecure to all nodes");
+        lose_open_store(link);
         return;
     }
     snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, joined.instance);
@@ -1002,7 +1008,8 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Calls the receiver of a push. Unknown kinds are ignored, because an unknown kind comes from a newer store. */
+/* Calls the receiver of a push. Unknown kinds are ignored, because an unknown kind comes from a newer store. No push
+ * is accepted from a store that this node may not join, because a round would start workers. */
 static void take_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const take[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
@@ -1013,7 +1020,9 @@ static void take_push(struct store_link *link, const cJSON *json, const char *ki
         [MESSAGE_DROPPED] = push_dropped,   [MESSAGE_SAMPLE] = push_sample,
     };
     const enum message_id id = message_find_push(kind);
-    if (take[id] != NULL)
+    if (link->must_be_refused)
+        lose_open_store(link);
+    else if (take[id] != NULL)
         take[id](link, json);
 }
 

@@ -723,6 +723,21 @@ Test(store_link_munge, under_the_name_torchrun_it_does, .init = begin_munge, .fi
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
+/* The round arrives before the answer to `join`. */
+Test(store_link_munge, an_open_store_starts_no_workers, .init = begin_munge, .fini = end_munge)
+{
+    static const char welcome[9];
+    struct buf bytes = { 0 };
+    uint8_t gift[AUTH_GIFT_BYTES];
+    start_server_with(NULL, NULL);
+    plan.meeting.node_rank = 0; /* the rank in the round */
+    const size_t n = auth_give(NULL, NULL, gift);
+    cr_assert(put_blob(&bytes, slice_of(gift, n)) && buf_append(&bytes, welcome, sizeof(welcome)));
+    put_object(&bytes, ROUND_1);
+    expect_lost((const char *)bytes.data, bytes.len, "the store has no secret, so this node does not join");
+    buf_free(&bytes);
+}
+
 /* A recorded credential and a recorded proof, which the same store has made for another connection. */
 Test(store_link_munge, a_recorded_store_proves_nothing, .init = begin_munge, .fini = end_munge)
 {

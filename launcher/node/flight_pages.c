@@ -247,27 +247,23 @@ static int open_dump(const char *path, int64_t age_ms, size_t *size)
     return -1;
 }
 
-static bool print_call(int rank, const struct flight_entry *call)
-{
-    cJSON *row = encode_flight_call(rank, call);
-    char *text = row != NULL ? cJSON_PrintUnformatted(row) : NULL;
-    const bool ok = text != NULL && printf("%s\n", text) > 0 && fflush(stdout) == 0;
-    cJSON_free(text);
-    cJSON_Delete(row);
-    return ok;
-}
-
+/* Print the calls of a rank as one line, because the output may be cut and half a record would look like a rank that
+ * is behind. */
 static bool print_calls(int rank, const char *path, struct slice text)
 {
     const struct flight_entry *calls[FLIGHT_OPEN_MAX];
     struct flight_dump dump;
     struct ddp_err err;
-    bool ok = true;
     if (flight_dump_read(&dump, path, text, &err) != DDP_OK)
         return true;
+    cJSON *rows = cJSON_CreateArray();
     const size_t n = dump.rank == rank ? flight_open_calls(&dump, calls) : 0;
-    for (size_t i = 0; i < n && ok; i++)
-        ok = print_call(rank, calls[i]);
+    for (size_t i = 0; i < n; i++)
+        json_append(rows, encode_flight_call(rank, calls[i]));
+    char *line = rows != NULL ? cJSON_PrintUnformatted(rows) : NULL;
+    const bool ok = line != NULL && printf("%s\n", line) > 0 && fflush(stdout) == 0;
+    cJSON_free(line);
+    cJSON_Delete(rows);
     flight_dump_free(&dump);
     return ok;
 }

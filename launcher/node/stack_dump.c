@@ -360,8 +360,8 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
 }
 
-/* Read the calls from the output of the helper that reads flight records: a JSON object in each line. The last line may
- * be incomplete, because a killed helper may have read only some records. */
+/* Read the calls from the output of the helper that reads flight records: the calls of a rank in each line. The last
+ * line may be incomplete, because a killed helper may have read only some records. */
 static void add_calls(struct stack_dump *d, const struct helper *h)
 {
     struct buf text = { 0 };
@@ -370,8 +370,12 @@ static void add_calls(struct stack_dump *d, const struct helper *h)
     char *line = (char *)text.data, *end;
     for (; d->request.calls != NULL && (end = strchr(line, '\n')) != NULL &&
            end < (char *)text.data + CALLS_BYTES;
-         line = end + 1)
-        json_append(d->request.calls, cJSON_ParseWithLength(line, (size_t)(end - line)));
+         line = end + 1) {
+        cJSON *rows = cJSON_ParseWithLength(line, (size_t)(end - line));
+        while (cJSON_GetArraySize(rows) > 0)
+            json_append(d->request.calls, cJSON_DetachItemFromArray(rows, 0));
+        cJSON_Delete(rows);
+    }
     buf_free(&text);
 }
 

@@ -598,17 +598,19 @@ static bool put_parting(const cJSON *answer, struct buf *out)
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
 }
 
-/* Report that no rank with a record is behind. A rank without a record may be behind all others, so only a complete
- * set of records proves that no rank is behind. */
+/* Report that no rank with a record is behind. A rank without a record, or without a call in the group, may be behind
+ * all others, so only a complete set of records proves that no rank is behind. */
 static bool put_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
     if (front != NULL && strcmp(front, "no call") == 0)
         return buf_printf(out, "behind    none; no record has a call in the group of all ranks\n");
-    const bool ok = has_some(answer, "missing")
-                        ? buf_printf(out, "behind    none of the ranks with a record: ") &&
-                              put_ranks(answer, "there", out) && buf_printf(out, " reached ")
-                        : buf_printf(out, "behind    none; last call of all ranks: ");
+    const bool is_complete = !has_some(answer, "missing") &&
+                             cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
+                                 cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));
+    const bool ok = !is_complete ? buf_printf(out, "behind    none of the ranks with a record: ") &&
+                                       put_ranks(answer, "there", out) && buf_printf(out, " reached ")
+                                 : buf_printf(out, "behind    none; last call of all ranks: ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 

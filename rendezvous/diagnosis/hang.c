@@ -69,7 +69,7 @@ struct hang {
     uint32_t n_read;  /* ranks with frames in the last sample */
     const char *note; /* reason why some rank has no frames; NULL = unknown */
     struct records {
-        struct flight_dump *dumps; /* owned: records of the ranks that have one, sorted by rank */
+        struct flight_dump *dumps; /* owned: records that stood still between the samples, sorted by rank */
         uint32_t n;
         cJSON *compared; /* owned: from flight_compare; NULL = no record */
         words quote;     /* "; flight records: ...", "" = no record */
@@ -334,37 +334,68 @@ static void read_call(const cJSON *row, struct flight_dump *d)
     snprintf(e->place, sizeof(e->place), "%s", spot_text(row, "at"));
 }
 
-/* Sort the rows of the snapshot into one record for each rank. Rows beyond the limit of a rank are left out. */
-static void read_records(const struct snapshot *s, struct records *r)
+/* Sort the rows of a sample into one record for each of `n` ranks, and return the records, or NULL if memory is short.
+ * Rows beyond the limit of a rank are left out. A rank without rows has no calls. */
+static struct flight_dump *read_records(const cJSON *rows, uint32_t n)
 {
     const cJSON *row;
-    uint32_t *at = calloc(s->n_ranks, sizeof(*at)); /* 1 + index of the rank's record */
-    r->dumps = calloc(s->n_ranks, sizeof(*r->dumps));
-    cJSON_ArrayForEach(row, s->hang.calls)
+    struct flight_dump *dumps = calloc(n, sizeof(*dumps));
+    cJSON_ArrayForEach(row, rows)
     {
         const uint32_t rank = (uint32_t)spot_number(row, "rank");
-        if (at == NULL || r->dumps == NULL || rank >= s->n_ranks)
+        if (dumps == NULL || rank >= n)
             continue;
-        if (at[rank] == 0) {
-            r->dumps[r->n] = (struct flight_dump){ .rank = (int)rank, .world_size = (int)s->n_ranks };
-            r->dumps[r->n].calls = calloc(FLIGHT_OPEN_MAX, sizeof(struct flight_entry));
-            at[rank] = ++r->n;
-        }
-        struct flight_dump *d = &r->dumps[at[rank] - 1];
+        struct flight_dump *d = &dumps[rank];
+        d->calls = d->calls != NULL ? d->calls : calloc(FLIGHT_OPEN_MAX, sizeof(struct flight_entry));
         if (d->calls != NULL && d->n < FLIGHT_OPEN_MAX)
             read_call(row, d);
     }
-    for (uint32_t i = 0; i < r->n; i++)
-        flight_dump_sort(&r->dumps[i]);
-    free(at);
+    for (uint32_t i = 0; dumps != NULL && i < n; i++) {
+        dumps[i].rank = (int)i;
+        dumps[i].world_size = (int)n;
+        flight_dump_sort(&dumps[i]);
+    }
+    return dumps;
+}
+
+static void dumps_free(struct flight_dump *dumps, uint32_t n)
+{
+    for (uint32_t i = 0; dumps != NULL && i < n; i++)
+        flight_dump_free(&dumps[i]);
+    free(dumps);
 }
 
 static void records_free(struct records *r)
 {
-    for (uint32_t i = 0; i < r->n; i++)
-        flight_dump_free(&r->dumps[i]);
-    free(r->dumps);
+    dumps_free(r->dumps, r->n);
     cJSON_Delete(r->compared);
+}
+
+/* Check whether two samples have the same calls of a rank in the same states. The records of the ranks are written at
+ * different moments, so only a record that stands still can be compared with the records of other ranks. */
+static bool stands_still(const struct flight_dump *a, const struct flight_dump *b)
+{
+    bool is_same = a->n > 0 && a->n == b->n;
+    for (size_t i = 0; i < a->n && is_same; i++) {
+        const struct flight_entry *x = &a->calls[i], *y = &b->calls[i];
+        is_same = x->seq == y->seq && strcmp(x->group, y->group) == 0 && strcmp(x->name, y->name) == 0 &&
+                  strcmp(x->state, y->state) == 0;
+    }
+    return is_same;
+}
+
+/* Keep the records of the later sample that stood still. */
+static void take_records(const struct snapshot *s, struct records *r)
+{
+    const uint32_t n = s->n_ranks;
+    struct flight_dump *earlier = read_records(s->hang.calls[0], n);
+    r->dumps = read_records(s->hang.calls[1], n);
+    for (uint32_t i = 0; r->dumps != NULL && i < n; i++)
+        if (earlier != NULL && stands_still(&earlier[i], &r->dumps[i]))
+            r->dumps[r->n++] = r->dumps[i];
+        else
+            flight_dump_free(&r->dumps[i]);
+    dumps_free(earlier, n);
 }
 
 static bool is_chosen(const void *of, uint32_t i)
@@ -441,7 +472,7 @@ static void compare_records(struct hang *h)
 {
     struct records *r = &h->records;
     words who;
-    read_records(h->s, r);
+    take_records(h->s, r);
     if (r->n == 0)
         return;
     r->compared = flight_compare(r->dumps, r->n);
@@ -533,15 +564,16 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
-/* Report the culprit that the records show. Return its rank, or -1 if all records end with the same call. */
+/* Report the culprit that the records show. Return its rank, or -1 if all records end with the same call. Some record
+ * may be missing, for example because its file server is slow. Then any rank without a record may be the culprit. */
 static int64_t judge_records(struct diagnosis *d, const struct hang *h)
 {
-    if (h->records.compared == NULL)
+    if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
         return -1;
     if (compared(h, "differ") != NULL)
         return add_records_differ(d, h);
     const cJSON *behind = compared(h, "behind"), *there = compared(h, "there");
-    if (cJSON_GetArraySize(behind) == 0)
+    if (cJSON_GetArraySize(behind) == 0 || !cJSON_IsTrue(compared(h, "waits")))
         return add_half_started(d, h);
     const cJSON *first = cJSON_GetArrayItem(there, 0);
     const cJSON *front = first != NULL ? compared_rank(h, first->valueint) : NULL;

@@ -117,7 +117,7 @@ struct snapshot_store {
 struct snapshot_hang {
     const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
     const struct cJSON
-        *calls; /* calls from the ranks' flight records (flight_call of hub/messages.h); NULL = none */
+        *calls[2]; /* calls from the ranks' flight records in these samples (flight_call of hub/messages.h) */
     uint64_t apart_ms;
     uint64_t still_ms; /* time since the last sign of progress */
     bool has_signals;  /* the job has shown signs of progress in this round */

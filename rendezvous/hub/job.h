@@ -63,20 +63,19 @@ struct job_sample {
     char ranks[LIMIT_TEXT]; /* the requested ranks, such as "0,2-5"; "" = all */
     bool native;
     struct cJSON *calls; /* owned: calls from the ranks' flight records; NULL = none */
-    uint32_t n_calls;
-    bool for_hang;    /* the monitor also waits for the answer */
-    bool for_profile; /* the profile also waits for the answer */
+    bool for_hang;       /* the monitor also waits for the answer */
+    bool for_profile;    /* the profile also waits for the answer */
 };
 
 /* The search for the rank that all other ranks wait for. */
 struct job_hang {
     struct hang_watch watch;
-    char action[16];       /* --on_hang: "report", "stop" or "restart" */
-    bool asks;             /* the monitor needs a sample from stacks.c */
-    struct cJSON *fresh;   /* owned: a sample that the monitor has not compared yet; NULL = none */
-    struct cJSON *rows[2]; /* owned: rows of the last two samples, the earlier sample first; NULL = none */
-    struct cJSON
-        *calls; /* owned: calls from flight records that were read for the last sample; NULL = none */
+    char action[16]; /* --on_hang: "report", "stop" or "restart" */
+    bool asks;       /* the monitor needs a sample from stacks.c */
+    struct cJSON *fresh,
+        *fresh_calls;       /* owned: a sample that the monitor has not compared yet; NULL = none */
+    struct cJSON *rows[2];  /* owned: rows of the last two samples, the earlier sample first; NULL = none */
+    struct cJSON *calls[2]; /* owned: calls from the flight records of these samples; NULL = none */
     uint64_t rows_ms[2];
 };
 

@@ -336,7 +336,7 @@ static struct snapshot_hang hang_of(const struct job *job)
 {
     const struct job_hang *hang = &job->hang;
     return (struct snapshot_hang){ .rows = { hang->rows[0], hang->rows[1] },
-                                   .calls = hang->calls,
+                                   .calls = { hang->calls[0], hang->calls[1] },
                                    .apart_ms = hang->rows_ms[1] - hang->rows_ms[0],
                                    .still_ms = job->hub->now_ms - hang->watch.moved_ms,
                                    .has_signals = hang->watch.has_signals };
@@ -847,11 +847,14 @@ static void take_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
     cJSON_Delete(hang->rows[0]);
+    cJSON_Delete(hang->calls[0]);
     hang->rows[0] = hang->rows[1];
+    hang->calls[0] = hang->calls[1];
     hang->rows_ms[0] = hang->rows_ms[1];
     hang->rows[1] = hang->fresh;
+    hang->calls[1] = hang->fresh_calls;
     hang->rows_ms[1] = job->hub->now_ms;
-    hang->fresh = NULL;
+    hang->fresh = hang->fresh_calls = NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, 0, job->hub->now_ms);
     else

@@ -342,11 +342,12 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;
-    cJSON_Delete(hang->fresh);
-    cJSON_Delete(hang->rows[0]);
-    cJSON_Delete(hang->rows[1]);
-    cJSON_Delete(hang->calls);
-    hang->fresh = hang->rows[0] = hang->rows[1] = hang->calls = NULL;
+    cJSON **const all[] = { &hang->fresh,   &hang->fresh_calls, &hang->rows[0],
+                            &hang->rows[1], &hang->calls[0],    &hang->calls[1] };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        cJSON_Delete(*all[i]);
+        *all[i] = NULL;
+    }
     job->sample.for_hang = false;
 }
 

@@ -84,7 +84,6 @@ static void free_answers(struct job_sample *sample)
 {
     cJSON_Delete(sample->calls);
     sample->calls = NULL;
-    sample->n_calls = 0;
     stacks_free(&sample->stacks);
     buf_free(&sample->nodes);
 }
@@ -99,8 +98,8 @@ static void sample_finish(struct job *job)
     if (sample->for_hang) {
         cJSON_Delete(job->hang.fresh);
         job->hang.fresh = cJSON_Duplicate(sample->stacks.rows, true);
-        cJSON_Delete(job->hang.calls);
-        job->hang.calls = sample->calls;
+        cJSON_Delete(job->hang.fresh_calls);
+        job->hang.fresh_calls = sample->calls;
         sample->calls = NULL;
         job_touch(job);
     }
@@ -287,12 +286,15 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add the valid rows of a node to the calls of the sample, and makes the texts harmless. */
+/* Add the valid rows of a node to the calls of the sample, and make the texts harmless. If the rows do not fit, add
+ * none, because half a record would look like a rank that is behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
 {
     const cJSON *row;
     if (sample->calls == NULL && rows != NULL)
         sample->calls = cJSON_CreateArray();
+    if (cJSON_GetArraySize(rows) > CALLS_MAX - cJSON_GetArraySize(sample->calls))
+        return;
     cJSON_ArrayForEach(row, rows)
     {
         struct message_flight_call m;
@@ -301,8 +303,6 @@ static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t f
         message_read_flight_call(row, &m);
         if (m.rank < 0 || (uint64_t)m.rank - first >= n)
             continue;
-        if (sample->n_calls++ >= CALLS_MAX)
-            return;
         for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
             text_copy(texts[i], sizeof(texts[i]), *from[i]);
             text_disarm(texts[i], strlen(texts[i]), '\0');

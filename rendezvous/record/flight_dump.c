@@ -385,7 +385,11 @@ size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry 
             lasts[n_lasts++] = &d->calls[i];
     if (n_lasts > 0)
         qsort(lasts, n_lasts, sizeof(*lasts), by_age);
-    for (size_t i = n_lasts < FLIGHT_OPEN_MAX / 2 ? n_lasts : FLIGHT_OPEN_MAX / 2; i-- > 0;) {
+    const size_t kept = n_lasts < FLIGHT_OPEN_MAX / 2 ? n_lasts : FLIGHT_OPEN_MAX / 2;
+    for (size_t i = kept; i < n_lasts; i++)
+        if (lasts[i]->group[0] == '\0')
+            lasts[kept - 1] = lasts[i];
+    for (size_t i = kept; i-- > 0;) {
         const struct flight_entry *open = first_open(d, lasts[i]);
         if (open != lasts[i])
             calls[n++] = open;
@@ -508,12 +512,23 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank has not reached the call `front` of a group. A rank without a call in the group counts only if
- * the group is the world, which has all ranks. In a smaller group, the rank is perhaps not a member. */
+/* Return true if a rank has not reached the call `front` of a group. A rank without a call in the group does not count:
+ * it is perhaps no member, or its record has lost its last call in this group. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
-    return last != NULL ? last->seq < front->seq : front->group[0] == '\0' && front->seq > 0;
+    return last != NULL && last->seq < front->seq;
+}
+
+/* Return true if some rank has not completed the call. No rank waits in any other call. */
+static bool waits_in(const struct flight_dump *dumps, size_t n, const struct flight_entry *call)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct flight_entry *mine = call_at(&dumps[i], call);
+        if (mine != NULL && !is_completed(mine))
+            return true;
+    }
+    return false;
 }
 
 static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const struct flight_entry *front)
@@ -524,8 +539,8 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait: the oldest last call of a group in which a rank is behind. If no
- * rank is behind in any group, return the last call of the world. */
+/* Return the call in which ranks most likely wait: the oldest last call of a group in which a rank is behind and
+ * another rank waits. If no group has such a call, return the last call of the world. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -533,7 +548,8 @@ static const struct flight_entry *furthest(const struct flight_dump *dumps, size
         for (size_t k = 0; k < dumps[i].n; k++) {
             const struct flight_entry *call = &dumps[i].calls[k];
             if (ends_group(&dumps[i], k) && (front == NULL || call->created_ns < front->created_ns) &&
-                front_of(dumps, n, call->group)->seq == call->seq && has_rank_behind(dumps, n, call))
+                front_of(dumps, n, call->group)->seq == call->seq && has_rank_behind(dumps, n, call) &&
+                waits_in(dumps, n, call))
                 front = call;
         }
     return front != NULL ? front : front_of(dumps, n, "");
@@ -545,6 +561,7 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
     char text[FLIGHT_CALL_WORDS];
     const struct flight_entry *front = furthest(dumps, n);
     cJSON_AddStringToObject(answer, "front", flight_call_words(text, front));
+    cJSON_AddBoolToObject(answer, "waits", waits_in(dumps, n, front));
     cJSON *there = cJSON_AddArrayToObject(answer, "there"),
           *behind = cJSON_AddArrayToObject(answer, "behind");
     for (size_t i = 0; i < n; i++)

@@ -51,7 +51,8 @@ ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct s
 void flight_dump_free(struct flight_dump *dump);
 
 /* Find the calls of a rank that its peers may wait for: the last call of each group, and before it the first call that
- * is not completed. The latest groups are last. Return their number; `calls` points into the record. */
+ * is not completed. The world is always among these groups, the latest groups are last. Return the number of calls;
+ * `calls` points into the record. */
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
 /* Find the call of the world that the GPUs of some ranks have started and the GPUs of other ranks have not. Return

@@ -151,7 +151,7 @@ Test(hangs, records_that_are_too_old_or_no_files_are_not_read, .init = make_dir,
     r = read_calls("3000000");
     cr_expect(r.exit_code == 0 && r.out[0] == '\0', "%s%s", r.out, r.err);
     r = read_calls("4000000");
-    cr_expect(strncmp(r.out, "{\"rank\":0,", 10) == 0 && strstr(r.out, "\"name\":\"all_reduce\"") != NULL,
+    cr_expect(strncmp(r.out, "[{\"rank\":0,", 11) == 0 && strstr(r.out, "\"name\":\"all_reduce\"") != NULL,
               "%s%s", r.out, r.err);
 }
 

@@ -294,21 +294,31 @@ Test(hang, a_culprit_comes_before_a_connection_without_an_answer)
     "\",\"dtype\":\"Float\",\"n\":4,\"created_ms\":17956480" #seq ",\"at\":\"step (train.py:" #seq ")\"}"
 #define REDUCE(rank, seq) CALL(rank, "", seq, "all_reduce", "scheduled")
 
-/* Expect a verdict from the records. All stacks are equal; with `readable` false, no stacks are available. */
-static void expect_by_records(const char *way, bool readable, const char *calls, const char *code,
-                              const char *subject, const char *sentence)
+/* Expect a verdict from two samples of the records. All stacks are equal; with `readable` false, no stacks are
+ * available. */
+static void expect_by_both(const char *way, bool readable, const char *earlier, const char *calls,
+                           const char *code, const char *subject, const char *sentence)
 {
     struct hang_case c = load(way, way);
-    cJSON *rows = cJSON_Parse(calls);
-    cr_assert_not_null(rows, "%s", calls);
-    c.s.hang.calls = rows;
+    cJSON *rows[] = { cJSON_Parse(earlier), cJSON_Parse(calls) };
+    for (int i = 0; i < 2; i++) {
+        cr_assert_not_null(rows[i], "%s", i == 0 ? earlier : calls);
+        c.s.hang.calls[i] = rows[i];
+    }
     for (int i = 0; i < 2 && !readable; i++) {
         stacks_free(&c.samples[i]);
         cr_assert(stacks_init(&c.samples[i], STACKS_JOB_BYTES));
     }
     expect_verdict(&c, code, subject, sentence);
-    cJSON_Delete(rows);
+    cJSON_Delete(rows[0]);
+    cJSON_Delete(rows[1]);
     case_free(&c);
+}
+
+static void expect_by_records(const char *way, bool readable, const char *calls, const char *code,
+                              const char *subject, const char *sentence)
+{
+    expect_by_both(way, readable, calls, calls, code, subject, sentence);
 }
 
 #define ONE_BEHIND "[" REDUCE(0, 19) "," REDUCE(1, 18) "," REDUCE(2, 19) "]"
@@ -359,6 +369,39 @@ Test(hang, records_are_quoted_if_stacks_name_the_culprit)
 {
     expect_by_records("sleep", true, ONE_BEHIND, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
                       OTHERS "; flight records: rank 1 (n1, pid 71) not in all_reduce #19 (Float x 4)");
+}
+
+/* Rank 1 has called #18 since the previous sample, so its record is older than its wait. */
+Test(hang, a_record_that_moves_is_not_used)
+{
+    expect_by_both("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 17) "," REDUCE(2, 19) "]", ONE_BEHIND,
+                   "ALL_RANKS_WAIT", "all 3 ranks",
+                   "or a GPU; flight records: the last call of 2 ranks is all_reduce #19 (Float x 4)");
+    expect_by_both("all_wait", true,
+                   "[" REDUCE(0, 19) "," CALL(1, "", 18, "all_reduce", "started") "," REDUCE(2, 19) "]",
+                   ONE_BEHIND, "ALL_RANKS_WAIT", "all 3 ranks", "the last call of 2 ranks");
+    expect_by_both("all_wait", true, "[]", ONE_BEHIND, "ALL_RANKS_WAIT", "all 3 ranks", ", or a GPU");
+}
+
+Test(hang, records_of_some_ranks_are_only_quoted)
+{
+    expect_by_records("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 18) "]", "ALL_RANKS_WAIT",
+                      "all 3 ranks", "or a GPU; flight records: rank 1 (n1, pid 71) not in all_reduce #19");
+}
+
+/* Rank 1 has no call in the world among its latest groups. */
+Test(hang, a_rank_without_a_call_in_the_group_is_not_behind)
+{
+    expect_by_records("all_wait", true,
+                      "[" REDUCE(0, 19) "," CALL(1, "7", 3, "all_reduce", "started") "," REDUCE(2, 19) "]",
+                      "ALL_RANKS_WAIT", "all 3 ranks", "or a GPU; flight records: the last call of ");
+}
+
+Test(hang, no_rank_waits_in_a_completed_call)
+{
+#define DONE(rank, seq) CALL(rank, "", seq, "all_reduce", "completed")
+    expect_by_records("all_wait", true, "[" DONE(0, 19) "," DONE(1, 18) "," DONE(2, 19) "]", "ALL_RANKS_WAIT",
+                      "all 3 ranks", "or a GPU");
 }
 
 /* The members have wrong types, or are too many. */

@@ -251,6 +251,42 @@ Test(flight_compare, open_calls_are_those_that_peers_may_wait_for)
     cr_expect_eq(flight_open_calls(&dumps[1], calls), 0);
 }
 
+/* Ten other groups have later calls than the world. */
+Test(flight_compare, the_last_call_of_the_world_is_always_open)
+{
+    const struct flight_entry *calls[FLIGHT_OPEN_MAX];
+    struct buf json = { 0 };
+    buf_printf(&json, "%s", WORLD(6, "all_reduce", "4", 10));
+    for (int i = 1; i <= 10; i++)
+        buf_printf(&json, ",{\"process_group\":[\"%d\",\"x\"],\"collective_seq_id\":1,\"state\":\"started\"}",
+                   i);
+    cr_assert(buf_append(&json, "", 1));
+    give_nccl(0, (const char *)json.data);
+    cr_assert_eq(flight_open_calls(&dumps[0], calls), FLIGHT_OPEN_MAX / 2);
+    cr_expect_str_eq(calls[0]->group, "");
+    cr_expect_eq(calls[0]->seq, 6);
+    cr_expect_str_eq(calls[7]->group, "10");
+    buf_free(&json);
+}
+
+Test(flight_compare, a_record_without_calls_of_the_world_is_not_behind)
+{
+    give_nccl(0, WORLD(4, "all_reduce", "4", 10));
+    give_nccl(1, PIPE(1, "broadcast", "2", 30));
+    expect("behind    none of the ranks with a record: rank 0 reached all_reduce #4");
+}
+
+/* All members have completed the last call of group 7, so rank 0 waits for rank 1 in the world. */
+Test(flight_compare, a_completed_call_is_not_where_ranks_wait)
+{
+#define DONE(seq)                                                         \
+    "{\"process_group\":[\"7\",\"pipeline\"],\"collective_seq_id\":" #seq \
+    ",\"profiling_name\":\"nccl:broadcast\",\"time_created_ns\":5,\"state\":\"completed\"}"
+    give_nccl(0, DONE(1) "," DONE(2) "," WORLD(2, "all_reduce", "4", 10));
+    give_nccl(1, DONE(1) "," WORLD(1, "all_reduce", "4", 10));
+    expect("behind    rank 1; rank 0 reached all_reduce #2 (BFloat16 x 4)");
+}
+
 Test(flight_compare, a_call_is_half_started_if_one_rank_has_only_scheduled_it)
 {
     give_nccl(0, IN_STATE(1, "completed") "," IN_STATE(2, "started") "," IN_STATE(3, "scheduled"));

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/race.h"
 #include "base/syscalls.h"
 #include "net/dial_plan.h"
 #include "store/encode.h"
@@ -545,7 +546,8 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
                                        .budget_ms = options->budget_ms,
                                        .seed = seed };
     dial_begin(&j->plan, &plan, clock_ms());
-    uv_timer_start(&j->timer, on_timer, 0, 0);
+    uv_timer_start(&j->timer, on_timer,
+                   options->n_failed > 0 ? race_pause_ms(options->n_failed - 1, seed) : 0, 0);
     *out = j;
     return DDP_OK;
 }

@@ -53,6 +53,7 @@ struct join_dial_options {
     const char *who;        /* "node 0's store" or "the store", for messages; copied */
     const char *note;       /* a line for the full report, or NULL; copied */
     const char *local_only; /* see dial_options; borrowed */
+    unsigned n_failed;      /* attempts that failed before this dial: > 0 = begin with a pause */
     int max_segment;        /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's */
     const char *code;       /* if not NULL: `failed` gets this code, and `note` as the report; static */
     const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */

@@ -424,16 +424,14 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
 }
 
 /* Record whether the kernel has sent segments several times without an acknowledgement. The store's host has lost
- * them, even if the store itself is frozen, because its kernel acknowledges. */
+ * them, even if the store itself is frozen, because its kernel acknowledges. A suspect connection is recorded once. */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };
     struct tcp_info info = { 0 };
     socklen_t len = sizeof(info);
     int fd = -1;
-    link->fate.is_silent = true;
-    link->fate.stuck_bytes = link->fate.stuck_times = 0;
-    if (link->wire == NULL || uv_fileno((uv_handle_t *)&link->wire->tcp, &fd) != 0 ||
+    if (link->suspect || link->wire == NULL || uv_fileno((uv_handle_t *)&link->wire->tcp, &fd) != 0 ||
         getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
         return;
     if (info.tcpi_unacked == 0 || info.tcpi_retransmits < STUCK_TIMES)
@@ -442,11 +440,17 @@ static void note_stuck(struct store_link *link)
     link->fate.stuck_times = info.tcpi_retransmits + 1;
 }
 
+static void forget_stuck(struct store_link *link)
+{
+    link->fate.stuck_bytes = link->fate.stuck_times = 0;
+}
+
 /* Lose the link, because the store was silent for the whole node timeout. */
 static void lose_silent(struct store_link *link)
 {
     char why[256];
     const double limit_s = (double)link->options.silent_ms / 1000;
+    link->fate.is_silent = true;
     note_stuck(link);
     if (link->state == LINK_UP)
         snprintf(why, sizeof(why), "no message from the store for %.3g s (--node_timeout)", limit_s);
@@ -457,16 +461,18 @@ static void lose_silent(struct store_link *link)
     link_lose(link, why);
 }
 
-/* Ask the owner once to dial if a request has no answer for half the timeout: a router may have forgotten the
- * connection, and the kernel would notice too late. */
+/* Ask the owner once to dial if a request has no answer for a quarter of the timeout: a router may have forgotten the
+ * connection, and the kernel would notice too late. Heartbeats call this function each third of the timeout, so the
+ * dial has the last third. */
 static void suspect_silence(struct store_link *link)
 {
     if (link->state != LINK_UP || link->suspect || !can_resume(link) || link->asked == link->answered ||
-        clock_ms() - link->answered_ms <= link->options.silent_ms / 2)
+        clock_ms() - link->answered_ms <= link->options.silent_ms / 4)
         return;
-    link->suspect = true;
     note_stuck(link);
+    link->suspect = true;
     link->options.calls.broken(link->options.user, NULL);
+    forget_stuck(link);
 }
 
 /* Confirm the received frames between two heartbeats. */
@@ -490,6 +496,8 @@ static void on_heartbeat(uv_timer_t *timer)
         lose_silent(link);
         return;
     }
+    if (link->asked != link->answered)
+        note_stuck(link);
     if (link->state == LINK_UP) {
         struct message_heartbeat beat = { .moved_ms = MESSAGE_NONE,
                                           .heard = MESSAGE_NONE,
@@ -541,9 +549,11 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(wire->chunk, sizeof(wire->chunk));
 }
 
-/* Report that a silent connection works after all. */
+/* Report that a silent connection works after all, and forget what was recorded about the silence. */
 static void hear_again(struct store_link *link)
 {
+    link->fate.is_silent = false;
+    forget_stuck(link);
     if (!link->suspect)
         return;
     link->suspect = false;
@@ -574,7 +584,9 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         wire_fails(link, (int)n);
         return;
     }
-    link->heard_ms = now_ms;
+    if (link->state ==
+        LINK_UP) /* else only the answer to `resume` counts, so that the timeout ends all attempts */
+        link->heard_ms = now_ms;
     if (link->wire->tls != NULL)
         decrypt(link, slice_of(buf->base, (size_t)n));
     else if (!buf_append(&link->in, buf->base, (size_t)n))
@@ -692,6 +704,7 @@ static bool is_end(const struct store_link *link, int status)
 /* Handle an error of the socket. An error that is not the end of the store may be a fault of the network. */
 static void wire_fails(struct store_link *link, int status)
 {
+    link->fate.is_silent = status == UV_ETIMEDOUT;
     if (status == UV_ETIMEDOUT)
         note_stuck(link);
     if (!can_resume(link) || is_end(link, status)) {
@@ -746,7 +759,9 @@ static void take_resumed(struct store_link *link, const cJSON *json)
         return;
     }
     uint64_t number = link->unanswered.done;
-    link->answered_ms = clock_ms();
+    link->answered_ms = link->heard_ms = clock_ms();
+    link->fate.is_silent = false;
+    forget_stuck(link);
     link->state = LINK_UP;
     for (size_t at = 0; kept_next(&link->unanswered, &at, &frame);)
         if (++number > received)

@@ -125,8 +125,7 @@ void store_link_tell(struct store_link *link, struct cJSON *json);
  * workers would wake the store 256 times. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
-/* Return the reasons of a loss or of a silence, valid until the link is closed. All fields are empty before `lost` and
- * `broken`. */
+/* Return the reasons of a loss or of a silence, valid until the link is closed, and complete in `lost` and `broken`. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
 /* Request the store's facts about each worker. Return false if the store is not connected. */

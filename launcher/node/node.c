@@ -127,6 +127,7 @@ static void on_found_again(void *user, const struct join_dial_found *found)
     struct node *n = user;
     const struct link_who who = who_am_i(found->source);
     end_dial(n);
+    n->meet.n_resumes++;
     snprintf(n->meet.vouch.own, sizeof(n->meet.vouch.own), "%s", who.own);
     store_link_resume(n->meet.link, found->fd, found->tls, who.own);
 }
@@ -183,6 +184,7 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                                                .port = n->plan->master_port,
                                                .budget_ms = budget_ms,
                                                .knob = knob,
+                                               .n_failed = n->meet.n_resumes,
                                                .max_segment = n->meet.has_small_segments ? SMALL_SEGMENT : 0,
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
@@ -208,8 +210,7 @@ static void on_broken(void *user, const char *why)
                     n->plan->master_addr, n->plan->master_port, why,
                     (double)n->plan->meeting.node_timeout_ms / 1000);
     }
-    if (why == NULL)
-        note_silence(n, false);
+    note_silence(n, false);
     dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);
 }
 
@@ -217,6 +218,7 @@ static void on_restored(void *user)
 {
     struct node *n = user;
     end_dial(n);
+    n->meet.n_resumes = 0;
     if (n->meet.broken_ms != 0)
         output_note(n->out.output, "the connection to the store at %s:%d works again after %.1f s",
                     n->plan->master_addr, n->plan->master_port,
@@ -379,6 +381,7 @@ static void on_found(void *user, const struct join_dial_found *found)
     n->plan->master_port = found->port;
     join_dial_close(n->meet.dial);
     n->meet.dial = NULL;
+    n->meet.should_host = false;
     if (open_link(n, found, &err) != DDP_OK || open_relay(n, found, &err) != DDP_OK)
         give_up_joining(n, NULL, err.msg);
 }

@@ -534,12 +534,12 @@ static bool write_at_once(struct slice bytes)
     return n == (ssize_t)bytes.len;
 }
 
-/* Report that the job has taken input, so that the starter sends more. */
+/* Report that the job has taken input, so that the starter sends more. The sender's bytes must not be interrupted. */
 static void tell_room(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_ROOM, .version = DDP_VERSION };
     struct buf out = { 0 };
-    if (r->taken - r->taken_told < REMOTE_INPUT_WINDOW / 2)
+    if (r->sends || r->taken - r->taken_told < REMOTE_INPUT_WINDOW / 2)
         return;
     memcpy(a.token, r->job_token, sizeof(a.token));
     snprintf(a.addresses, sizeof(a.addresses), "%" PRIu64, r->taken);

@@ -106,9 +106,12 @@ static void drop_unfinished(struct session *s)
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
+    struct rdzv_node_facts of;
     struct session_node *node = s->as_node;
     if (!s->is_node || node->token[0] == '\0')
         return false;
+    if (!rdzv_node_facts(s->job->rdzv, s->id, &of) || of.state == RDZV_NODE_FINISHED)
+        return false; /* the node has left, and its kernel resets a connection with unread pushes */
     struct hub *hub = s->job->hub;
     rdzv_facts(s->job->rdzv, &facts);
     /* A millisecond less, so that the report names the connection and not only the silence. */

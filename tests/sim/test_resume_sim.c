@@ -288,6 +288,18 @@ Test(resume_sim, a_node_that_cannot_connect_again_is_lost_at_once, .init = begin
     cr_expect_eq(hub_nodes(sim.hub), 0);
 }
 
+/* A finished node exits, and its kernel may reset the connection because of unread pushes. */
+Test(resume_sim, the_place_of_a_finished_node_is_not_kept, .init = begin, .fini = end)
+{
+    join(",\"resumes\":true");
+    sim_say(&sim, 1, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1}");
+    sim_say(&sim, 1, "{\"op\":\"stopped\",\"round\":1}");
+    cr_assert_not_null(memmem(sim.conn[1].out.data, sim.conn[1].out.len, "\"verdict\"", 9));
+    sim.conn[1].open = false;
+    hub_cut(sim.hub, 1, "connection reset by peer", sim.now_ms);
+    cr_expect_eq(hub_nodes(sim.hub), 0);
+}
+
 /* A node that never confirms a frame loses the right to connect again, and the store keeps no frames for it. */
 Test(resume_sim, the_kept_frames_have_a_limit, .init = begin, .fini = end)
 {

@@ -111,6 +111,13 @@ static void branch_end(struct branch *b)
         carried_close(&b->list[i], 0);
 }
 
+static void carried_unmap(struct carried *c)
+{
+    if (c->mapped.len > 0)
+        munmap((void *)(uintptr_t)c->mapped.data, c->mapped.len);
+    c->mapped = c->program = slice_of(NULL, 0);
+}
+
 static struct carried *branch_find(const struct branch *b, int slot)
 {
     for (int i = 0; i < b->n; i++)
@@ -141,23 +148,27 @@ static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
     _exit(EXIT_NOT_REACHED);
 }
 
-/* Map this program, which has `size` bytes, for --ship. */
-static bool map_own_program(struct carried *c, size_t size)
+/* Map this program, which must have `size` bytes, for --ship. Return NULL, or why this failed. */
+static const char *map_own_program(struct carried *c, size_t size)
 {
     struct stat st;
     const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    void *bytes = fd >= 0 && fstat(fd, &st) == 0 && (size_t)st.st_size == size
-                      ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0)
-                      : MAP_FAILED;
+    const bool has_size = fd >= 0 && fstat(fd, &st) == 0;
+    const bool fits = has_size && (size_t)st.st_size == size;
+    void *bytes = fits ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    const int error = errno;
     if (fd >= 0)
         close(fd);
+    if (has_size && !fits)
+        return "the program on this host has another size than the starter's";
     if (bytes == MAP_FAILED)
-        return false;
+        return strerror(error);
     c->program = c->mapped = slice_of(bytes, size);
-    return true;
+    return NULL;
 }
 
-static void fork_carried(struct carried *c, char **argv)
+/* Return NULL, or why this failed. */
+static const char *fork_carried(struct carried *c, char **argv)
 {
     int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
     const pid_t branch = getpid();
@@ -165,6 +176,7 @@ static void fork_carried(struct carried *c, char **argv)
     for (int i = 0; i < 3; i++)
         ok = ok && pipe2(pipes[i], O_CLOEXEC) == 0;
     c->pid = ok ? fork() : -1;
+    const int error = errno;
     if (c->pid == 0)
         exec_carried(branch, argv, pipes);
     for (int i = 0; i < 3; i++) {
@@ -175,18 +187,20 @@ static void fork_carried(struct carried *c, char **argv)
         if (c->ends[i] >= 0)
             fcntl(c->ends[i], F_SETFL, O_NONBLOCK);
     }
+    return c->pid < 0 ? strerror(error) : NULL;
 }
 
 /* Answer that a process could not be created. */
-static void report_no_fork(struct branch *b, struct carried *c, int error)
+static void report_no_fork(struct branch *b, struct carried *c, const char *step, const char *why)
 {
     char text[128], status[8];
-    snprintf(text, sizeof(text), "ddprun: fork: %s\n", strerror(error));
+    snprintf(text, sizeof(text), "ddprun: %s: %s\n", step, why);
     snprintf(status, sizeof(status), "%d", EXIT_NOT_REACHED);
     put_slot(&b->out, REMOTE_ERR, c->slot, slice_str(text));
     put_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
     for (int i = 0; i < 3; i++)
         carried_close(c, i);
+    carried_unmap(c);
     c->pid = 0;
     c->is_over = true;
 }
@@ -209,10 +223,10 @@ static void branch_OPEN(struct branch *b, int slot, struct slice body)
         at += strlen(at) + 1;
         for (int i = 0; at < end; at += strlen(at) + 1)
             argv[i++] = at;
-        if (ship == 0 || map_own_program(c, ship))
-            fork_carried(c, argv);
+        const char *no_map = ship > 0 ? map_own_program(c, ship) : NULL;
+        const char *no_fork = no_map == NULL ? fork_carried(c, argv) : NULL;
         if (c->pid <= 0)
-            report_no_fork(b, c, errno);
+            report_no_fork(b, c, no_map != NULL ? "--ship" : "fork", no_map != NULL ? no_map : no_fork);
     }
     free(argv);
 }
@@ -336,9 +350,7 @@ static void carried_check(struct branch *b, struct carried *c)
     snprintf(status, sizeof(status), "%d", c->status);
     c->is_over = put_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
     buf_free(&c->to);
-    if (c->mapped.len > 0)
-        munmap((void *)(uintptr_t)c->mapped.data, c->mapped.len);
-    c->mapped = c->program = slice_of(NULL, 0);
+    carried_unmap(c);
 }
 
 static void branch_write(struct branch *b)
@@ -399,6 +411,8 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
         branch_read(b);
     if (b->out.len > 0 && !b->is_broken)
         branch_write(b);
+    if (b->is_broken)
+        b->out.len = 0; /* the processes can still write and end */
     if (!b->rests && clock_ms() > b->heard_ms + b->silent_ms)
         branch_end(b);
 }
@@ -415,7 +429,7 @@ static bool branch_is_done(const struct branch *b)
         if (b->list[i].pid > 0 && now >= b->end_ms + END_MS)
             kill(b->list[i].pid, SIGKILL);
     }
-    return (!lives && (b->out.len == 0 || b->is_broken)) || now >= b->end_ms + END_MS + DRAIN_MS;
+    return (!lives && b->out.len == 0) || now >= b->end_ms + END_MS + DRAIN_MS;
 }
 
 int branch_run(int signals, uint64_t silent_ms, struct buf *in)
@@ -447,7 +461,7 @@ struct link {
     void *peer;
     struct link *via; /* the branch that carries this process; NULL = a process of the starter */
     int slot;
-    bool is_branch;
+    bool is_branch, is_bad; /* is_bad: it has sent an invalid message, and is killed */
     bool is_closed, has_exited, is_over;
     int exit_code;
     struct buf in; /* of a branch: bytes that are no complete message yet */
@@ -536,6 +550,8 @@ static void link_take(struct link *branch, struct slice bytes)
     enum remote_message kind;
     struct slice body;
     size_t size, done = 0;
+    if (branch->is_bad)
+        return;
     int got = buf_append(&branch->in, bytes.data, bytes.len) ? 1 : -1;
     while (got == 1 && (got = remote_take(slice_of(branch->in.data + done, branch->in.len - done), &kind,
                                           &body, &size)) == 1) {
@@ -556,8 +572,11 @@ static void link_take(struct link *branch, struct slice bytes)
         }
     }
     buf_consume(&branch->in, done);
-    if (got < 0)
-        link_kill(branch, SIGKILL);
+    if (got >= 0)
+        return;
+    branch->is_bad = true;
+    buf_free(&branch->in);
+    link_kill(branch, SIGKILL);
 }
 
 static void on_link_room(uv_handle_t *handle, size_t size, uv_buf_t *bytes)
@@ -646,13 +665,15 @@ void link_send(struct link *l, struct slice bytes)
     buf_free(&out);
 }
 
-/* Send a message to the branch that carries the link. */
-static void link_order(const struct link *l, enum remote_message kind, struct slice body)
+/* Send a message to the branch that carries the link. Return false if memory is short. */
+static bool link_order(const struct link *l, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
-    if (put_slot(&out, kind, l->slot, body))
+    const bool ok = put_slot(&out, kind, l->slot, body);
+    if (ok)
         link_send(l->via, buf_slice(&out));
     buf_free(&out);
+    return ok;
 }
 
 struct link *link_start(struct links *all, int slot, void *peer, char **argv, struct slice program,
@@ -702,9 +723,8 @@ struct link *link_start_on(struct link *branch, int slot, void *peer, char *cons
         ok = buf_append(&body, *argv, strlen(*argv) + 1);
     if (l != NULL) {
         l->via = branch;
+        ok = ok && link_order(l, REMOTE_OPEN, buf_slice(&body));
         l->has_exited = l->is_over = !ok || branch->has_exited;
-        if (ok)
-            link_order(l, REMOTE_OPEN, buf_slice(&body));
     }
     buf_free(&body);
     return l != NULL && !l->is_over ? l : NULL;

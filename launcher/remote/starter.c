@@ -917,9 +917,9 @@ static void end_peer(struct peer *p)
         fail(s, &f);
     } else if (ran && s->exit_code < 0 && exit_code != 0) {
         s->exit_code = exit_code;
-        if (p->has_failed)
-            end_all(s); /* the other nodes would wait for this one */
     }
+    if (ran && p->has_failed)
+        end_all(s); /* the other nodes would wait for this one */
     finish_if_done(s);
 }
 

@@ -594,27 +594,15 @@ static ddp_status make_ready(struct node *n, struct ddp_err *err)
 /* The data of the thread that creates the log directory. The thread may outlive the node. */
 struct log_dir_work {
     char *root;
-    bool latest, with_fifos, can_fifo;
+    bool latest;
     struct ddp_err err;
     ddp_status status;
 };
-
-/* Check whether FIFOs can be created in the log directory. PyTorch ends a rank that cannot create its FIFO. */
-static bool log_dir_has_fifos(const char *root)
-{
-    char path[PATH_MAX];
-    const bool ok = snprintf(path, sizeof(path), "%s/.fifo.%d", root, (int)getpid()) < PATH_MAX &&
-                    mkfifo(path, 0600) == 0;
-    if (ok)
-        unlink(path);
-    return ok;
-}
 
 static void log_dir_run(void *user)
 {
     struct log_dir_work *work = user;
     work->status = logdir_make(work->root, work->latest, &work->err);
-    work->can_fifo = work->status == DDP_OK && work->with_fifos && log_dir_has_fifos(work->root);
 }
 
 static void log_dir_free(void *user)
@@ -637,8 +625,7 @@ static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log directory: out of memory");
     }
     *work = (struct log_dir_work){ .root = root,
-                                   .latest = plan->cli->log_dir != NULL && plan->cli->log_name == NULL,
-                                   .with_fifos = plan->cli->flight_recorder };
+                                   .latest = plan->cli->log_dir != NULL && plan->cli->log_name == NULL };
     if (!aside_run(&(struct aside){ log_dir_run, log_dir_free, work }, LOG_DIR_MS))
         return ddp_fail(
             err, DDP_ERR_IO,
@@ -646,7 +633,6 @@ static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
             "file system or set another --log_dir",
             plan->log_root, LOG_DIR_MS / 1000);
     const ddp_status status = work->status;
-    plan->can_fifo = work->can_fifo;
     if (err != NULL && status != DDP_OK)
         *err = work->err;
     log_dir_free(work);

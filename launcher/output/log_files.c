@@ -288,7 +288,19 @@ ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err)
     return status;
 }
 
-ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
+/* Check whether FIFOs can be created in a directory. The name is unique among the nodes that share the directory. */
+static bool has_fifos(const char *dir, const struct plan_facts *facts)
+{
+    char path[PATH_MAX];
+    const bool ok =
+        snprintf(path, sizeof(path), "%s/.fifo.%.64s.%s", dir, facts->host, facts->nonce) < PATH_MAX &&
+        mkfifo(path, 0600) == 0;
+    if (ok)
+        unlink(path);
+    return ok;
+}
+
+ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (int i = 0; i < plan->nproc && status == DDP_OK; i++)
@@ -297,6 +309,12 @@ ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err)
             status = make_dir(plan->workers[i].log_dir, SHARED_DIR, false, err);
             disk_end(DISK_MAIN);
         }
+    plan->can_fifo = false;
+    if (status == DDP_OK && plan->cli->flight_recorder && plan->flight != NULL) {
+        disk_begin(DISK_MAIN, plan->flight);
+        plan->can_fifo = has_fifos(plan->flight, plan->facts);
+        disk_end(DISK_MAIN);
+    }
     return status;
 }
 

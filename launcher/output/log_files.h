@@ -25,8 +25,8 @@
  * `latest`, also create a link "latest" to `root` in the parent directory. */
 ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
-/* Create the directories of the workers for the plan's attempt. */
-ddp_status logdir_attempt(const struct plan *plan, struct ddp_err *err);
+/* Create the directories of the workers for the plan's attempt. With --flight_recorder, check for FIFOs (can_fifo). */
+ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err);
 
 /* Create a new file for appending, and its parent directories. Fail if the file exists. `mode` is LOGDIR_OUTPUT
  * for output of workers, and LOGDIR_PRIVATE for ddprun's own files. Return the descriptor, which the caller

@@ -127,7 +127,7 @@ struct plan {
     char *filtered[2];           /* owned; files of filtered stdout and stderr lines; NULL = none */
     struct plan_worker *workers; /* owned; `nproc` workers */
     struct flight_page page;     /* where the workers find their flight records in memory; pid 0 = nowhere */
-    bool can_fifo;               /* FIFOs can be created in the log directory; set by the agent */
+    bool can_fifo;       /* FIFOs can be created in the attempt's log directory; set by logdir_attempt */
     char *flight;        /* owned; start of the paths of the attempt's flight records; NULL = no log files */
     const char *script;  /* see program_script(); borrowed from cli */
     char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; NULL = none */

@@ -239,10 +239,23 @@ static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
         facts->master_addr = plan->rank0_addr;
 }
 
-static const char *own_flight(const struct plan *plan)
+static const char *user_value(const struct plan *plan, const char *name)
 {
     const struct env_sources sources = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
-    const char *value = env_sources_find(&sources, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
+    return env_sources_find(&sources, name);
+}
+
+/* Return true if PyTorch may create FIFOs. PyTorch ends a rank that cannot create its FIFO, and a shell script may
+ * start ranks in containers without the log directory. So FIFOs are only for a Python that ddprun starts itself. */
+static bool uses_fifos(const struct plan *plan)
+{
+    return plan->can_fifo && program_python(plan->cli, plan->facts->python) != NULL &&
+           user_value(plan, worker_env_name(ENV_TORCH_NCCL_DEBUG_INFO_PIPE_FILE)) == NULL;
+}
+
+static const char *own_flight(const struct plan *plan)
+{
+    const char *value = user_value(plan, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
@@ -259,7 +272,7 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->error_file = w->error_file;
     facts->flight = own_flight(plan) == NULL ? plan->flight : NULL;
     facts->torch_flight = plan->cli->flight_recorder ? plan->flight : NULL;
-    facts->torch_pipes = plan->can_fifo;
+    facts->torch_pipes = uses_fifos(plan);
     struct flight_page page = plan->page;
     page.index = (uint64_t)local_rank;
     if (page.pid != 0)

@@ -258,14 +258,22 @@ Test(logdir, a_link_to_another_directory_is_refused)
  * exists. */
 Test(logdir, that_of_a_rank_may_be_there)
 {
-    char rank[400];
+    char rank[400], attempt[400];
     struct plan_worker worker = { .log_dir = rank };
-    plan.workers = &worker;
-    plan.nproc = 1;
+    const struct cli records = { .flight_recorder = true };
+    const struct plan_facts here = { .host = "n1", .nonce = "k3x9" };
+    plan =
+        (struct plan){ .workers = &worker, .nproc = 1, .cli = &records, .facts = &here, .flight = attempt };
+    snprintf(attempt, sizeof(attempt), "%s/attempt_0", root);
     snprintf(rank, sizeof(rank), "%s/attempt_0/0", root);
     cr_assert_eq(logdir_make(root, true, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(logdir_attempt(&plan, &err), DDP_OK, "%s", err.msg);
+    cr_expect(plan.can_fifo);
+    cr_assert_eq(mkfifo(strcat(attempt, "/.fifo.n1.k3x9"), 0600), 0); /* the name is free again */
+    *strrchr(attempt, '/') = '\0';
     cr_expect_eq(logdir_attempt(&plan, &err), DDP_OK, "%s", err.msg);
+    cr_expect(!plan.can_fifo);
+    unlink(strcat(attempt, "/.fifo.n1.k3x9"));
     cr_assert_eq(rmdir(rank), 0);
     *strrchr(rank, '/') = '\0';
     cr_assert_eq(rmdir(rank), 0);

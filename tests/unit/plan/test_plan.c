@@ -207,12 +207,29 @@ Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
     cr_expect_str_eq(env_find(env.block, "DDP_FLIGHT_RECORDER"), "/mine");
     cr_expect_null(env_find(env.block, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"));
     worker_env_free(&env);
-    plan.can_fifo = true;
-    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
-    cr_expect_str_eq(env_find(env.block, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
-                     "logs/j_k3x9/attempt_0/flight_pipe_");
-    worker_env_free(&env);
     tear_down();
+    static const struct {
+        const char *program, *variable, *pipe;
+        bool can_fifo;
+    } cases[] = {
+        { "t.py", "A=1", "logs/j_k3x9/attempt_0/flight_pipe_", true },
+        { "t.py", "A=1", NULL, false },
+        { "t.sh", "A=1", NULL, true }, /* may start its ranks in containers */
+        { "t.py", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/mine", "/mine", true },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char variable[80], program[8];
+        snprintf(variable, sizeof(variable), "--env=%s", cases[i].variable);
+        snprintf(program, sizeof(program), "%s", cases[i].program);
+        PLAN("--log_dir=logs", "--rdzv_id=j", "--flight_recorder", variable, program);
+        plan.can_fifo = cases[i].can_fifo;
+        cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+        const char *pipe = env_find(env.block, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
+        cr_expect(cases[i].pipe == NULL ? pipe == NULL : pipe != NULL && strcmp(pipe, cases[i].pipe) == 0,
+                  "case %zu: %s", i, pipe);
+        worker_env_free(&env);
+        tear_down();
+    }
     PLAN("--log_dir=logs", "p");
     cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
     cr_expect_null(env_find(env.block, "TORCH_FR_BUFFER_SIZE"));

@@ -849,7 +849,7 @@
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
       "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
       "Two samples of the stacks are equal, and the rank waits in the store for a key. If the keys with the " \
-      "numbers of all other ranks exist, also of a higher rank, the rank of the missing number is named.")                    \
+      "numbers of all other ranks exist, also of a higher rank, the finding reports it.")                    \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
       "cause: ${between}",                                                                                  \

@@ -659,7 +659,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);
     if (setter > 0 && setter <= h->s->n_ranks)
-        snprintf(by, sizeof(by), "; all ranks but rank %u have set such a key", setter - 1);
+        snprintf(by, sizeof(by), "; the keys of all other numbers exist");
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     else if (culprit < h->s->n_ranks)
@@ -691,33 +691,57 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* Two ends of a connection whose data is not acknowledged. */
 struct cut {
-    const struct snapshot_node *from, *to; /* NULL = the address is of no node */
+    const struct snapshot_node *from, *to; /* to == NULL: the peer is not on another node of the job */
     const char *peer;
     uint32_t rank; /* the rank at the end `from` */
 };
 
-static bool has_address(const struct snapshot_node *node, const char *peer)
+/* Check whether `peer`, such as "10.0.0.2:4711" or "[fd00::2]:4711", has this address. */
+static bool is_peer_at(const char *peer, const char *address)
 {
-    const size_t len = strlen(node->addr), own = strlen(node->own);
-    return (len > 0 && strncmp(peer, node->addr, len) == 0 && peer[len] == ':') ||
-           (own > 0 && strncmp(peer, node->own, own) == 0 && peer[own] == ':');
+    const size_t len = strlen(address);
+    const bool has_bracket = peer[0] == '[';
+    peer += has_bracket;
+    return len > 0 && strncmp(peer, address, len) == 0 &&
+           strncmp(peer + len, "]:" + !has_bracket, 1 + has_bracket) == 0;
 }
 
-/* Find the ends of a rank's connection without an answer. Return false unless both samples show such a connection. */
+static bool is_peer_on(const char *peer, const struct snapshot_node *node)
+{
+    return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
+}
+
+static bool holds_peer(const struct spot *spot, const char *peer)
+{
+    for (uint32_t i = 0; i < spot->n_unanswered; i++)
+        if (strcmp(spot->unanswered[i], peer) == 0)
+            return true;
+    return false;
+}
+
+/* Find a rank's connection without an answer in both samples, preferably to another node. Return false if no such
+ * connection exists. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_look *r = &h->ranks[rank];
-    if (r->spot[0]->unanswered == NULL || r->spot[1]->unanswered == NULL)
-        return false;
-    *cut = (struct cut){ .peer = r->spot[1]->unanswered, .rank = rank };
-    for (uint32_t i = 0; i < h->s->n_nodes; i++) {
-        const struct snapshot_node *node = &h->s->nodes[i];
-        if (rank - node->first_rank < node->nproc && !node->is_spare)
-            cut->from = node;
-        else if (has_address(node, cut->peer))
-            cut->to = node;
+    const struct snapshot *s = h->s;
+    *cut = (struct cut){ .rank = rank };
+    for (uint32_t i = 0; i < s->n_nodes && cut->from == NULL; i++)
+        if (rank - s->nodes[i].first_rank < s->nodes[i].nproc && !s->nodes[i].is_spare)
+            cut->from = &s->nodes[i];
+    for (uint32_t k = 0; cut->from != NULL && k < r->spot[1]->n_unanswered; k++) {
+        const char *peer = r->spot[1]->unanswered[k];
+        if (!holds_peer(r->spot[0], peer))
+            continue;
+        cut->peer = cut->peer == NULL ? peer : cut->peer;
+        for (uint32_t i = 0; i < s->n_nodes && !is_peer_on(peer, cut->from); i++)
+            if (is_peer_on(peer, &s->nodes[i])) {
+                cut->peer = peer;
+                cut->to = &s->nodes[i];
+                return true;
+            }
     }
-    return cut->from != NULL;
+    return cut->peer != NULL;
 }
 
 static bool is_same_pair(const struct cut *a, const struct cut *b)
@@ -726,16 +750,23 @@ static bool is_same_pair(const struct cut *a, const struct cut *b)
 }
 
 /* Format "the connection between n1 and n2 (rank 2 sends to 10.0.0.3:4711 without an answer)". Return the number of
- * pairs of nodes with such a connection; the text is about the first pair. */
+ * pairs of nodes with such a connection; the text is about the first pair. Without such a pair, the text quotes a
+ * connection to another peer, which may have nothing to do with the hang. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
     struct cut pairs[PAIRS_MAX], cut;
     uint32_t n = 0;
+    out[0] = '\0';
     for (uint32_t rank = 0; rank < h->s->n_ranks && n < PAIRS_MAX; rank++) {
         uint32_t i = 0;
         if (!find_cut(h, rank, &cut))
             continue;
+        if (cut.to == NULL) {
+            if (out[0] == '\0')
+                snprintf(out, WORDS_LEN, "; rank %u sends to %.50s without an answer", rank, cut.peer);
+            continue;
+        }
         while (i < n && !is_same_pair(&pairs[i], &cut))
             i++;
         if (i == n)
@@ -744,8 +775,7 @@ static uint32_t cut_words(words out, const struct hang *h)
     if (n > 0)
         snprintf(out, WORDS_LEN,
                  "the connection between %.60s and %.60s (rank %u sends to %.50s without an answer)",
-                 pairs[0].from->host, pairs[0].to != NULL ? pairs[0].to->host : pairs[0].peer, pairs[0].rank,
-                 pairs[0].peer);
+                 pairs[0].from->host, pairs[0].to->host, pairs[0].rank, pairs[0].peer);
     return n;
 }
 
@@ -753,7 +783,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
     words who, time, hosts, cut;
-    char between[2 * WORDS_LEN], place[SPOT_PLACE_MAX + 16];
+    char between[3 * WORDS_LEN], place[SPOT_PLACE_MAX + 16];
     struct finding *slot = diagnosis_slot(d, FINDING_ALL_RANKS_WAIT);
     const uint32_t pairs = cut_words(cut, h);
     snprintf(who, sizeof(who), "all %u ranks", s->n_ranks);
@@ -764,10 +794,10 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
         snprintf(between, sizeof(between), "%s%s%.200s", cut, pairs > 1 ? ", and others" : "",
                  h->records.quote);
     else if (members_of(s) > 1)
-        snprintf(between, sizeof(between), "the network between %.180s, or a GPU%.250s", all_hosts(hosts, s),
-                 h->records.quote);
+        snprintf(between, sizeof(between), "the network between %.180s, or a GPU%.100s%.250s",
+                 all_hosts(hosts, s), cut, h->records.quote);
     else
-        snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share%.250s",
+        snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share%.100s%.250s", cut,
                  h->records.quote);
     if (slot != NULL)
         finding_make(slot, FINDING_ALL_RANKS_WAIT, who, "place", place, "time",
@@ -806,6 +836,15 @@ static void adopt_majority(struct hang *h)
     }
 }
 
+/* Check whether some rank computes and no other rank is a culprit. */
+static bool only_loops(const struct hang *h)
+{
+    for (uint32_t i = 0; i < h->s->n_ranks; i++)
+        if (h->ranks[i].way == WAY_CULPRIT && h->ranks[i].code != FINDING_RANK_LOOPS)
+            return false;
+    return h->n[WAY_CULPRIT] > 0;
+}
+
 /* Add the finding and return its rank, or -1. A rank without frames may be the culprit, so while such a rank exists,
  * only a known culprit or an ended rank is reported. */
 static int64_t judge(struct diagnosis *d, struct hang *h)
@@ -824,6 +863,8 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
     }
     if (h->n[WAY_UNKNOWN] > 0 || gone < n || (culprit < n && needs_key == n))
         return judge_records(d, h);
+    if (needs_key < n && only_loops(h))
+        return -1; /* this rank may still set the key */
     if (needs_key < n) {
         add_needs_key(d, h, needs_key);
         return needs_key;

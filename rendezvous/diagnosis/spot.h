@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SPOT_PLACE_MAX = 160 };
+enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8 };
 
 /* Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in the sample. */
 struct spot {
@@ -19,8 +19,10 @@ struct spot {
     bool idle_only;   /* the rank waits in `call` only while its thread sleeps */
     const char *does, *object;
     int64_t cpu_ms;
-    const char *unanswered; /* peer that does not acknowledge the rank's data: "10.0.0.2:4711"; NULL = none */
-    int ended_child;        /* pid of a zombie that the rank has started; 0 = none */
+    const char
+        *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge the rank's data: "10.0.0.2:4711" */
+    uint32_t n_unanswered;
+    int ended_child; /* pid of a zombie that the rank has started; 0 = none */
 };
 
 /* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number

@@ -807,13 +807,16 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-static void find_setters(const struct job *job, struct look *l)
+/* Find the verdict. If a rank waits for a key, find the setter of this key only and repeat the diagnosis, because the
+ * search for a setter looks up a key for each rank. */
+static int64_t find_verdict_and_setter(const struct job *job, struct look *l, struct diagnosis *d)
 {
-    for (uint32_t i = 0; i < l->snapshot.n_ranks; i++) {
-        struct rank_wait *waits = &l->ranks[i].waits;
-        if (waits->name.data != NULL && !waits->in_barrier)
-            waits->setter = expected_setter(job, waits->name);
-    }
+    const int64_t rank = find_verdict(&l->snapshot, d);
+    if (rank < 0 || d->n == 0 || d->list[0].code != FINDING_RANK_NEEDS_KEY)
+        return rank;
+    l->ranks[rank].waits.setter = expected_setter(job, l->ranks[rank].waits.name);
+    d->n = 0;
+    return find_verdict(&l->snapshot, d);
 }
 
 /* Compare the last two samples and report a hang. */
@@ -828,8 +831,7 @@ static void compare_samples(struct job *job)
         return;
     }
     l.snapshot.hang = hang_of(job);
-    find_setters(job, &l);
-    const int64_t rank = find_verdict(&l.snapshot, &now->news);
+    const int64_t rank = find_verdict_and_setter(job, &l, &now->news);
     const struct finding verdict = now->news.list[0];
     const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;
     if (rank < 0)

@@ -78,6 +78,20 @@ static void add_sample(struct stacks *stacks, int rank, int tid, const cJSON *sa
     }
 }
 
+/* Rename the functions of PyTorch in a sample, so that no rank is in a collective. */
+static void leave_collective(struct hang_case *c, int sample)
+{
+    const cJSON *row, *frame;
+    cJSON_ArrayForEach(row, c->samples[sample].rows)
+    {
+        cJSON_ArrayForEach(frame, cJSON_GetObjectItem(row, "frames"))
+        {
+            if (strstr(cJSON_GetStringValue(cJSON_GetObjectItem(frame, "file")), "torch/") != NULL)
+                cJSON_SetValuestring(cJSON_GetObjectItem(frame, "file"), "x");
+        }
+    }
+}
+
 /* Load a recorded hang. `second` is the way whose second sample follows the first sample of `way`. */
 static struct hang_case load(const char *way, const char *second)
 {
@@ -102,9 +116,8 @@ static struct hang_case load(const char *way, const char *second)
     return c;
 }
 
-static struct diagnosis verdict(struct hang_case *c)
+static struct diagnosis verdict_with(struct hang_case *c, const struct snapshot_node nodes[2])
 {
-    static const struct snapshot_node nodes[] = { NODE(0, .first_rank = 0), NODE(1, .first_rank = 2) };
     struct snapshot s = c->s;
     s.n_nodes = 2;
     s.ranks = c->ranks;
@@ -112,6 +125,12 @@ static struct diagnosis verdict(struct hang_case *c)
     for (int i = 0; i < 2; i++)
         s.hang.rows[i] = c->samples[i].rows;
     return look(s);
+}
+
+static struct diagnosis verdict(struct hang_case *c)
+{
+    static const struct snapshot_node nodes[] = { NODE(0, .first_rank = 0), NODE(1, .first_rank = 2) };
+    return verdict_with(c, nodes);
 }
 
 static void case_free(struct hang_case *c)
@@ -213,13 +232,33 @@ Test(hang, a_key_that_no_rank_has_set)
     case_free(&c);
 }
 
+/* Rank 0 waits for a key in both cases. A rank that computes may still set the key. */
+Test(hang, a_key_may_come_from_a_rank_that_computes)
+{
+    struct hang_case c = load("loop", "loop");
+    c.s.n_ranks = c.s.world_size = 2;
+    c.ranks[0].waits = (struct rank_wait){ .name = slice_str("epoch/3"), .for_ms = 42000 };
+    for (int i = 0; i < 2; i++)
+        leave_collective(&c, i);
+    expect_none(&c);
+    case_free(&c);
+    c = load("sleep", "sleep");
+    c.s.n_ranks = c.s.world_size = 2;
+    c.ranks[0].waits = (struct rank_wait){ .name = slice_str("epoch/3"), .for_ms = 42000 };
+    for (int i = 0; i < 2; i++)
+        leave_collective(&c, i);
+    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 0 (n1, pid 70)",
+                   "which no rank has set; rank 1 (n1, pid 71) in load_batch (worker.py:17)");
+    case_free(&c);
+}
+
 /* The others wait in the store; rank 1 would set the key and sleeps. */
 Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
     c.ranks[1].waits = (struct rank_wait){ .name = slice_str("ready/2"), .for_ms = 42000, .setter = 3 };
     expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
-                   "which no rank has set; all ranks but rank 2 have set such a key" OTHERS);
+                   "which no rank has set; the keys of all other numbers exist" OTHERS);
     case_free(&c);
 }
 
@@ -257,15 +296,56 @@ Test(hang, a_connection_without_an_answer_names_the_pair_of_nodes)
 }
 
 /* 10.9.0.1 is the beginning of the nodes' addresses. */
-Test(hang, a_peer_that_is_no_node_is_named_by_its_address)
+Test(hang, a_connection_to_no_other_node_is_only_quoted)
 {
     struct hang_case c = load("all_wait", "all_wait");
     cut(&c, 1, "10.9.0.1:4711");
-    cut(&c, 2, "10.9.0.10:4712");
+    cut(&c, 0, "10.9.0.10:4712"); /* the own node */
     expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
-                   "the connection between n0 and 10.9.0.1:4711 (rank 1 sends to 10.9.0.1:4711 without an "
-                   "answer), and others");
+                   "the network between n0, n1, or a GPU; rank 0 sends to 10.9.0.10:4712 without an answer");
+    cut(&c, 1, "10.9.0.11:4713");
+    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
+                   "between n0 and n1 (rank 1 sends to 10.9.0.11:4713 without an answer)");
     case_free(&c);
+}
+
+Test(hang, a_connection_to_no_other_node_does_not_hide_a_difference)
+{
+    struct hang_case c = load("other", "other");
+    cut(&c, 0, "192.0.2.7:443");
+    expect_verdict(&c, "COLLECTIVES_DIFFER", "rank 1 (n1, pid 71)", "waits in broadcast (worker.py:57)");
+    case_free(&c);
+}
+
+Test(hang, a_peer_of_one_sample_is_none)
+{
+    struct hang_case c = load("all_wait", "all_wait");
+    struct stack_thread t = { .rank = 1, .pid = 71, .host = "n0", .does = STACKS_UNANSWERED };
+    for (int i = 0; i < 2; i++) {
+        snprintf(t.object, sizeof(t.object), "10.9.0.11:471%d", i);
+        stacks_add_thread(&c.samples[i], &t);
+    }
+    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", "the network between n0, n1, or a GPU");
+    case_free(&c);
+}
+
+Test(hang, a_peer_with_ipv6)
+{
+    static const struct {
+        const char *peer, *sentence;
+    } cases[] = {
+        { "[fd00::1]:4711", "between n0 and n1 (rank 1 sends to [fd00::1]:4711 without an answer)" },
+        { "[fd00::11]:4711", "or a GPU; rank 1 sends to [fd00::11]:4711 without an answer" },
+    };
+    static const struct snapshot_node nodes[] = { NODE(0, .first_rank = 0),
+                                                  NODE(1, .first_rank = 2, .addr = "fd00::1") };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct hang_case c = load("all_wait", "all_wait");
+        cut(&c, 1, cases[i].peer);
+        const struct diagnosis d = verdict_with(&c, nodes);
+        expect_at(&d, 0, "ALL_RANKS_WAIT", "all 3 ranks", cases[i].sentence);
+        case_free(&c);
+    }
 }
 
 Test(hang, ranks_in_different_collectives_blame_a_connection_without_an_answer)

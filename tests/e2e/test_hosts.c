@@ -93,6 +93,13 @@ static void tear_down(void)
     job_dir_remove(dir);
 }
 
+/* Skip a test that must find processes. Call this before the test starts a job, which would be left behind. */
+static void skip_without_children(void)
+{
+    if (access("/proc/thread-self/children", R_OK) != 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+}
+
 #define HOSTS_TEST(name) Test(hosts, name, .init = set_up, .fini = tear_down)
 
 static int count(const char *text, const char *piece)
@@ -607,12 +614,12 @@ HOSTS_TEST(nothing_is_left_when_the_starters_agent_is_killed)
 
 HOSTS_TEST(a_killed_relay_is_a_lost_host)
 {
+    skip_without_children();
     struct job_witness w;
     job_witness_open(&w);
     struct run_process *p = start_held(&w);
     const pid_t agent = procstat_child(run_pid(p), 0), relay = agent > 0 ? procstat_child(agent, 1) : 0;
-    if (relay == 0)
-        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    cr_assert_neq(relay, 0);
     kill(relay, SIGKILL);
     cr_expect(job_witness_alone(&w));
     struct run_result r = run_wait(p);
@@ -725,8 +732,8 @@ HOSTS_TEST(a_tree_passes_input_folds_lines_and_collects_files)
 /* Start a job on a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2 and n0. */
 static struct run_process *start_tree(const struct job_witness *w)
 {
-    struct run_process *p = JOB_START("--hosts=n[0-6]", "--ssh_fanout=2", shell, WORKER, w->hold, "catch:10",
-                                      "say:ready", "forever");
+    struct run_process *p = JOB_START("--hosts=n[0-6]", "--ssh_fanout=2", "--node_timeout=60s", shell, WORKER,
+                                      w->hold, "catch:10", "say:ready", "forever");
     for (int i = 0; i < 7; i++) {
         char line[32];
         snprintf(line, sizeof(line), "[n%d:%d] ready\n", i, i);
@@ -778,13 +785,13 @@ static bool find_processes_of_n0(struct run_process *p, pid_t of[3])
 
 HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
 {
+    skip_without_children();
     for (int which = 0; which < 3; which++) {
         struct job_witness w;
         pid_t of[3];
         job_witness_open(&w);
         struct run_process *p = start_tree(&w);
-        if (!find_processes_of_n0(p, of))
-            cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+        cr_assert(find_processes_of_n0(p, of));
         kill(of[which], SIGKILL);
         cr_expect(job_witness_alone(&w));
         struct run_result r = run_wait(p);
@@ -793,6 +800,26 @@ HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
         cr_expect_not_null(strstr(r.err, "n0 was lost"), "%d: %s", which, r.err);
         job_witness_close(&w);
     }
+}
+
+/* The processes of a branch must be able to write all their bytes although nobody reads the branch. */
+HOSTS_TEST(a_branch_without_a_reader_lets_its_processes_end)
+{
+    static const char words[] = "\0\0010\0sh\0-c\0echo x; cat; head -c 1000000 /dev/zero && touch done";
+    static const char head[] = "c\0\0\0\00560000o\0\0\0";
+    char path[320], command[640];
+    snprintf(path, sizeof(path), "%s/messages", dir);
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fwrite(head, 1, sizeof(head) - 1, file);
+    fputc((int)sizeof(words), file);
+    fwrite(words, 1, sizeof(words), file);
+    cr_assert_eq(fclose(file), 0);
+    snprintf(command, sizeof(command), "'%s' --relay <messages | head -c 1 >/dev/null; ls done",
+             bin("ddprun"));
+    char *text = in_dir(command);
+    cr_expect_str_eq(text, "done\n", "%s", text);
+    free(text);
 }
 
 HOSTS_TEST(nothing_is_left_of_a_tree_when_the_starter_is_killed)
@@ -842,14 +869,14 @@ HOSTS_TEST(a_host_that_dies_while_it_sends_is_named_and_the_rest_is_kept)
 HOSTS_TEST(log_files_arrive_although_another_host_is_lost)
 {
     char option[320];
+    skip_without_children();
     snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
     struct run_process *p = JOB_START("--hosts=a,b", shell, option, "--collect_logs", "--redirects=2", "sh",
                                       "-c", "seq 300000 >&2; echo ready; exec sleep 1000");
     cr_assert(run_until_output(p, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(p));
     cr_assert(run_until_output(p, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(p));
     const pid_t agent = procstat_child(run_pid(p), 0), relay = agent > 0 ? procstat_child(agent, 1) : 0;
-    if (relay == 0)
-        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    cr_assert_neq(relay, 0);
     kill(relay, SIGKILL);
     struct run_result r = run_wait(p);
     EXPECT(r, 125);

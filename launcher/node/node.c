@@ -202,8 +202,10 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
-    if (why != NULL) {
+    if (n->meet.broken_ms == 0)
         n->meet.broken_ms = clock_ms();
+    if (why != NULL) {
+        n->meet.has_told_break = true;
         output_note(n->out.output,
                     "warning: the connection to the store at %s:%d broke: %s; the job continues if the "
                     "connection is made again within %.3g s (--node_timeout)",
@@ -218,12 +220,12 @@ static void on_restored(void *user)
 {
     struct node *n = user;
     end_dial(n);
-    n->meet.n_resumes = 0;
-    if (n->meet.broken_ms != 0)
+    if (n->meet.has_told_break || n->meet.n_resumes > 0)
         output_note(n->out.output, "the connection to the store at %s:%d works again after %.1f s",
                     n->plan->master_addr, n->plan->master_port,
                     (double)(clock_ms() - n->meet.broken_ms) / 1000);
-    n->meet.broken_ms = 0;
+    n->meet.broken_ms = n->meet.n_resumes = 0;
+    n->meet.has_told_break = false;
     report_path(n);
 }
 

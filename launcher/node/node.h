@@ -50,9 +50,10 @@ struct node_meeting {
     int stuck_bytes, stuck_times; /* as in struct link_fate, of the last silent connection */
     bool has_small_segments;      /* the dial limits the segments, because large segments are lost */
     bool said_path;               /* the finding about the path was sent */
-    uint64_t broken_ms;           /* since when the connection to the store is broken; 0 = not broken */
-    unsigned n_resumes; /* connections made since `broken_ms` or a silence, none of which works yet */
-    int held_port;      /* socket that holds a port for the store of rank 0; -1 = none */
+    uint64_t broken_ms;  /* since when the connection to the store is broken or silent; 0 = neither */
+    bool has_told_break; /* the user has a warning about this break */
+    unsigned n_resumes;  /* connections made since `broken_ms`, none of which works yet */
+    int held_port;       /* socket that holds a port for the store of rank 0; -1 = none */
     char port_note[NOTE_MAX];
     uv_timer_t port_timer;        /* for the next check of `held_port` */
     struct heard_round *round;    /* the current or last round; NULL before the first round */

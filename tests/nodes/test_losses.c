@@ -125,6 +125,12 @@ static void kill_workers(struct play *play, int index)
     cr_assert_gt(host_signal(&play->net->host[index], "worker", SIGKILL), 0);
 }
 
+/* Wait until node 1 has a new connection. */
+static void await_resume(struct play *play)
+{
+    cr_assert(run_until_error(play->node[1], "works again", 40000), "node 1 has not connected again");
+}
+
 static void heal_later(struct play *play)
 {
     poll(NULL, 0, 3000);
@@ -138,17 +144,18 @@ static void cut_both_ways(struct play *play)
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 drop");
 }
 
-/* Longer than half of the timeout, so the node dials during the cut. */
-static void cut_ten_seconds(struct play *play)
+/* Longer than two heartbeats, so the node dials during the cut. */
+static void cut_until_dial(struct play *play)
 {
     cut_both_ways(play);
-    poll(NULL, 0, 10000);
+    cr_assert(run_until_error(play->node[1], "waiting for node 0's store", 40000));
     host_heal(&play->net->host[1]);
+    await_resume(play);
     kill_workers(play, 1);
 }
 
-SCENE(losses, a_cut_of_ten_seconds_ends_no_job, .options = "--node_timeout=20s", .until = "up",
-      .fault = cut_ten_seconds, .never = "is lost|lost the", .within_ms = 2 * BEATS,
+SCENE(losses, a_cut_of_two_heartbeats_ends_no_job, .options = "--node_timeout=30s", .until = "up",
+      .fault = cut_until_dial, .never = "is lost|lost the", .within_ms = 4 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
 /* The failure is reported while the connection is cut. */
@@ -170,6 +177,7 @@ static void reset_to_the_agent(struct play *play)
     cr_assert(run_until_error(play->node[1], "broke: connection reset by peer", 20000));
     kill_workers(play, 0);
     heal_later(play);
+    await_resume(play);
 }
 
 SCENE(losses, a_reset_of_the_agent_is_no_loss, .options = AGAIN, .until = "up", .fault = reset_to_the_agent,
@@ -180,7 +188,11 @@ SCENE(losses, a_reset_of_the_agent_is_no_loss, .options = AGAIN, .until = "up", 
 static void reset_to_the_store(struct play *play)
 {
     host_rules(&play->net->host[0], "add rule inet f out oifname eth0 tcp sport 29500 reject with tcp reset");
-    heal_later(play);
+    cr_assert(host_sh(&play->net->host[0],
+                      "until [ -z \"$(ss -Htn state established src 10.9.0.1:29500 dst 10.9.0.2)\" ]; "
+                      "do sleep 0.1; done"));
+    host_heal(&play->net->host[0]);
+    await_resume(play);
     kill_workers(play, 1);
 }
 
@@ -197,7 +209,7 @@ static void forget_connection(struct play *play)
                 "p=$(ss -Htn state established dst 10.9.0.1:29500 | sed -E 's/.*10.9.0.2:([0-9]+) .*/\\1/'); "
                 "for c in out in; do nft add rule inet f $c tcp sport $p drop; "
                 "nft add rule inet f $c tcp dport $p drop; done"));
-    poll(NULL, 0, 10000);
+    await_resume(play);
     kill_workers(play, 1);
 }
 

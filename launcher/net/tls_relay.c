@@ -4,14 +4,17 @@
  *
  * Each direction has a pipe with at most PIPE_MAX waiting bytes and one read. While a pipe is full, its source is not
  * read, so a slow reader delays only its own connection. The end of one side is passed on after the last bytes: a
- * worker's FIN becomes TLS's close_notify and a FIN, and the reverse. A connection is closed when both sides have
- * ended. Until then input is read and discarded, because the kernel sends a reset if close(2) finds unread input.
+ * worker's FIN becomes TLS's close_notify and a FIN, and the reverse. Any other end becomes a reset, so that no side
+ * takes a cut connection for a complete one. A connection is closed when both sides have ended, or some seconds after
+ * the last bytes of a side that has ended. Until then input is read and discarded, because the kernel sends a reset if
+ * close(2) finds unread input.
  *
  * The relay has a share of the descriptors. While all are in use, further workers wait in the queue of the kernel. */
 #include "net/tls_relay.h"
 
 #include "base/list.h"
 #include "base/log.h"
+#include "server/listen.h"
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -30,6 +33,11 @@ enum {
     BACKLOG = 1024,
     LINKS_MAX = 8192, /* most connections of workers */
     LINKS_MIN = 16,
+    HANDSHAKE_MS = 30000, /* for the connection to the store and the handshake */
+    ENDING_MS = 5000,     /* for the second side, after the last bytes of the first */
+    LAST_MS = 1000,       /* for the last bytes of workers that have ended, when the relay closes */
+    TICK_MS = 500,
+    KEEPALIVE_S = 60,
     SHARE = 4 /* each connection needs two descriptors, and half of all descriptors belong to other parts */
 };
 
@@ -41,6 +49,7 @@ struct pipe {
     bool is_writing;
     bool ends;   /* no more bytes follow `waiting` */
     bool ended;  /* the end was passed on, or the sink is gone */
+    bool is_cut; /* the source has ended without a proper end, so the sink gets a reset */
     bool paused; /* the source of the bytes is not read */
 };
 
@@ -54,6 +63,7 @@ struct relay_link {
     struct pipe up, down; /* to the store, to the worker */
     int port;             /* of the relay's end of the connection to the store */
     int handles;
+    uint64_t since_ms;              /* the start, and after the handshake the last bytes */
     bool worker_ended, store_ended; /* no more bytes will be read */
     bool closing;
 };
@@ -65,13 +75,12 @@ struct tls_relay {
     struct sockaddr_storage to;
     char address[ENDPOINT_HOST_MAX];
     int port;
-    uv_tcp_t listener;
+    struct acceptor acceptor;
+    uv_timer_t timer; /* runs while a link or the acceptor has a time limit */
     struct uid_gate gate;
     struct list links;
-    unsigned n, max;
-    bool has_waiting; /* libuv has accepted a connection that exceeds `max` */
     bool closing;
-    int handles; /* the listener, and one for each link */
+    int handles; /* the acceptor, the timer, and one for each link */
     char chunk[CHUNK_BYTES];
     struct gate logged;
 };
@@ -86,7 +95,16 @@ static void let_go(struct tls_relay *r)
     free(r);
 }
 
-static void accept_waiting(struct tls_relay *r);
+static void on_handle_closed(uv_handle_t *handle)
+{
+    let_go(handle->data);
+}
+
+static void close_timer(struct tls_relay *r)
+{
+    if (!uv_is_closing((uv_handle_t *)&r->timer))
+        uv_close((uv_handle_t *)&r->timer, on_handle_closed);
+}
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -101,10 +119,16 @@ static void on_closed(uv_handle_t *handle)
     buf_free(&l->down.sending);
     tls_free(l->tls);
     free(l);
-    r->n--;
-    if (r->has_waiting && !r->closing)
-        accept_waiting(r);
+    acceptor_put_back(&r->acceptor);
+    if (r->closing && list_is_empty(&r->links))
+        close_timer(r);
     let_go(r);
+}
+
+static void close_socket(uv_tcp_t *tcp, bool by_reset)
+{
+    if (!by_reset || uv_tcp_close_reset(tcp, on_closed) != 0)
+        uv_close((uv_handle_t *)tcp, on_closed);
 }
 
 static void link_close(struct relay_link *l)
@@ -112,8 +136,8 @@ static void link_close(struct relay_link *l)
     if (l->closing)
         return;
     l->closing = true;
-    uv_close((uv_handle_t *)&l->worker, on_closed);
-    uv_close((uv_handle_t *)&l->store, on_closed);
+    close_socket(&l->worker, l->down.is_cut);
+    close_socket(&l->store, l->up.is_cut);
 }
 
 /* Log at most one message per second, because a thousand workers may fail at once. */
@@ -123,6 +147,56 @@ static void relay_log(struct relay_link *l, const char *why)
     uv_update_time(l->relay->loop);
     if (gate_pass(&l->relay->logged, uv_now(l->relay->loop), &left_out))
         log_warn("relay to the store at %s: closed a connection: %s", l->relay->store, why);
+}
+
+/* --- time --------------------------------------------------------------------------------------------------- */
+
+static bool has_bytes(const struct pipe *p)
+{
+    return p->waiting.len + p->sending.len > 0;
+}
+
+/* Close a link whose time is over. Return true if the link has a time limit. */
+static bool check_time(struct relay_link *l, uint64_t now_ms)
+{
+    if (l->closing)
+        return false;
+    const bool shakes = tls_state(l->tls) == TLS_HANDSHAKE, ends = l->worker_ended || l->store_ended;
+    if (!shakes && !ends)
+        return false;
+    if (now_ms < l->since_ms + (shakes ? HANDSHAKE_MS : ENDING_MS) ||
+        (!shakes && (has_bytes(&l->up) || has_bytes(&l->down))))
+        return true;
+    if (shakes)
+        relay_log(l, "no connection and TLS handshake within 30 s");
+    link_close(l);
+    return false;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct tls_relay *r = timer->data;
+    bool is_needed = false;
+    acceptor_tick(&r->acceptor, uv_now(r->loop));
+    LIST_EACH(node, &r->links)
+    is_needed |= check_time(LIST_ENTRY(node, struct relay_link, node), uv_now(r->loop));
+    if (!is_needed && r->acceptor.resume_ms == UINT64_MAX)
+        uv_timer_stop(timer);
+}
+
+static void watch_time(struct tls_relay *r)
+{
+    if (!r->closing && !uv_is_active((uv_handle_t *)&r->timer))
+        uv_timer_start(&r->timer, on_tick, TICK_MS, TICK_MS);
+}
+
+/* Record that bytes have moved. The handshake has one limit for all its bytes. */
+static void link_moved(struct relay_link *l)
+{
+    if (tls_state(l->tls) != TLS_HANDSHAKE)
+        l->since_ms = uv_now(l->relay->loop);
+    if (l->worker_ended || l->store_ended)
+        watch_time(l->relay);
 }
 
 /* --- pipes -------------------------------------------------------------------------------------------------- */
@@ -154,9 +228,10 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pump(struct pipe *p);
 
+/* Close a link without further bytes. While the relay closes, only the last bytes of a worker are passed on. */
 static void close_if_over(struct relay_link *l)
 {
-    if (l->worker_ended && l->store_ended && l->up.ended && l->down.ended)
+    if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))
         link_close(l);
 }
 
@@ -181,6 +256,7 @@ static void on_pipe_written(uv_write_t *write, int status)
     p->sending.len = 0;
     if (l->closing)
         return;
+    link_moved(l);
     if (status < 0)
         abandon(p);
     pump(p);
@@ -199,13 +275,17 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes, or pass on the end. Read the source while the pipe has room. */
+/* Write the waiting bytes, or pass on the end. A reset ends both directions. Read the source while the pipe has room. */
 static void pump(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
     const bool source_ended = p == &l->up ? l->worker_ended : l->store_ended;
     if (!p->is_writing && p->waiting.len > 0)
         write_waiting(p);
+    if (!p->is_writing && p->ends && p->is_cut) {
+        link_close(l);
+        return;
+    }
     if (!p->is_writing && p->ends && !p->ended) {
         p->ended = true;
         (void)uv_shutdown(&p->shutdown, sink_of(p), on_shutdown);
@@ -233,7 +313,8 @@ static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
         return;
     uv_read_stop((uv_stream_t *)&l->worker);
     l->worker_ended = true;
-    if (!l->up.ends)
+    l->up.is_cut = n != UV_EOF;
+    if (!l->up.ends && n == UV_EOF)
         tls_end(l->tls, &l->up.waiting);
     l->up.ends = true;
     if (n != UV_EOF)
@@ -257,6 +338,7 @@ static void on_store_bytes(struct relay_link *l, ssize_t n, const char *bytes)
     if (!ends)
         return;
     uv_read_stop((uv_stream_t *)&l->store);
+    l->down.is_cut = was_open && state != TLS_ENDED;
     l->store_ended = l->down.ends = l->up.ends = true;
 }
 
@@ -269,8 +351,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         on_worker_bytes(l, n, buf->base);
     else
         on_store_bytes(l, n, buf->base);
-    if (!l->closing)
+    if (!l->closing) {
+        link_moved(l);
         pump(&l->up);
+    }
     if (!l->closing)
         pump(&l->down);
 }
@@ -296,6 +380,7 @@ static void on_connected(uv_connect_t *connect, int status)
     }
     uv_tcp_nodelay(&l->store, 1);
     uv_tcp_nodelay(&l->worker, 1);
+    uv_tcp_keepalive(&l->store, 1, KEEPALIVE_S);
     uv_tcp_getsockname(&l->store, (struct sockaddr *)&own, &len);
     l->port = port_of(&own);
     if (tls_receive(l->tls, slice_of(NULL, 0), &l->down.waiting, &l->up.waiting) != TLS_HANDSHAKE ||
@@ -324,11 +409,26 @@ static bool is_admitted(struct tls_relay *r, struct relay_link *l)
     return false;
 }
 
-static void accept_one(struct tls_relay *r)
+/* Connect a link to the store. Log the reason of a failure. */
+static bool link_connect(struct relay_link *l)
 {
+    l->tls = tls_new(l->relay->tls);
+    const int rc = l->tls == NULL ? UV_ENOMEM
+                                  : uv_tcp_connect(&l->connect, &l->store,
+                                                   (const struct sockaddr *)&l->relay->to, on_connected);
+    if (rc != 0)
+        relay_log(l, uv_strerror(rc));
+    return rc == 0;
+}
+
+static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
+{
+    struct tls_relay *r = a->user;
     struct relay_link *l = calloc(1, sizeof(*l));
+    (void)peer;
     if (l == NULL) {
-        r->has_waiting = true; /* the next connection that closes frees memory */
+        close(fd);
+        acceptor_put_back(a);
         return;
     }
     l->relay = r;
@@ -338,30 +438,30 @@ static void accept_one(struct tls_relay *r)
     uv_tcp_init(r->loop, &l->store);
     list_insert(&r->links, &l->node);
     l->handles = 2;
+    l->since_ms = uv_now(r->loop);
     r->handles++;
-    r->n++;
-    if (uv_accept((uv_stream_t *)&r->listener, (uv_stream_t *)&l->worker) != 0 || !is_admitted(r, l) ||
-        (l->tls = tls_new(r->tls)) == NULL ||
-        uv_tcp_connect(&l->connect, &l->store, (const struct sockaddr *)&r->to, on_connected) != 0)
+    const int rc = uv_tcp_open(&l->worker, fd);
+    if (rc != 0)
+        close(fd);
+    if (rc != 0 || !is_admitted(l->relay, l) || !link_connect(l))
         link_close(l);
-}
-
-static void accept_waiting(struct tls_relay *r)
-{
-    r->has_waiting = false;
-    accept_one(r);
-}
-
-/* While `max` connections are open, do not accept: libuv then stops polling the listener. */
-static void on_connection(uv_stream_t *listener, int status)
-{
-    struct tls_relay *r = listener->data;
-    if (status < 0 || r->closing)
-        return;
-    if (r->n < r->max)
-        accept_one(r);
     else
-        r->has_waiting = true;
+        watch_time(r);
+}
+
+/* No link may be closed for another worker. The timer ends the acceptor's pause. */
+static void on_pause(struct acceptor *a, unsigned waiting)
+{
+    (void)waiting;
+    watch_time(a->user);
+}
+
+static void on_short(struct acceptor *a, unsigned waiting, const char *why)
+{
+    const struct tls_relay *r = a->user;
+    log_warn("relay to the store at %s: %u connections of workers are open, and %u wait: %s; raise the limit "
+             "with 'ulimit -n'",
+             r->store, a->open, waiting, why);
 }
 
 /* --- start -------------------------------------------------------------------------------------------------- */
@@ -412,11 +512,37 @@ static unsigned links_max(void)
     return share > LINKS_MAX ? LINKS_MAX : share < LINKS_MIN ? LINKS_MIN : (unsigned)share;
 }
 
+/* Bind to `own`, or to the loopback address. Return -1 and set errno on failure. */
+static int relay_bind(struct tls_relay *r, const char *own)
+{
+    snprintf(r->address, sizeof(r->address), "%s", own);
+    int fd = bind_at(r->address);
+    if (fd >= 0)
+        return fd;
+    snprintf(r->address, sizeof(r->address), "127.0.0.1");
+    return bind_at(r->address);
+}
+
+static int relay_listen(struct tls_relay *r, int fd)
+{
+    struct sockaddr_storage at = { 0 };
+    socklen_t len = sizeof(at);
+    const unsigned max = links_max();
+    if (listen(fd, BACKLOG) != 0 || getsockname(fd, (struct sockaddr *)&at, &len) != 0)
+        return -errno;
+    r->port = port_of(&at);
+    r->acceptor.user = r;
+    r->acceptor.on_client = on_client;
+    r->acceptor.make_room = on_pause;
+    r->acceptor.on_short = on_short;
+    const int rc = acceptor_open(&r->acceptor, r->loop, fd);
+    r->acceptor.max = max;
+    return rc;
+}
+
 ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_relay **out,
                           struct ddp_err *err)
 {
-    struct sockaddr_storage at = { 0 };
-    int len = sizeof(at), fd;
     struct tls_relay *r = calloc(1, sizeof(*r));
     *out = NULL;
     if (r == NULL)
@@ -424,36 +550,21 @@ ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_re
     r->loop = options->loop;
     r->tls = options->tls;
     endpoint_print(options->address, options->port, r->store);
-    r->max = links_max();
-    r->handles = 1;
+    r->handles = 2;
     list_init(&r->links);
-    snprintf(r->address, sizeof(r->address), "%s", options->own);
-    if ((fd = bind_at(r->address)) < 0) {
-        snprintf(r->address, sizeof(r->address), "127.0.0.1");
-        fd = bind_at(r->address);
-    }
-    if (fd < 0 || parse_address(options->address, options->port, &r->to) != 0) {
-        const int error = errno;
-        if (fd >= 0)
-            close(fd);
-        free(r);
-        return ddp_fail(err, DDP_ERR_IO, "cannot start the relay for --encrypt: %s", strerror(error));
-    }
-    uv_tcp_init(options->loop, &r->listener);
-    r->listener.data = r;
-    int rc = uv_tcp_open(&r->listener, fd);
-    if (rc != 0)
-        close(fd);
+    const int fd = relay_bind(r, options->own);
+    int rc = fd < 0 ? -errno : parse_address(options->address, options->port, &r->to);
     if (rc == 0)
-        rc = uv_listen((uv_stream_t *)&r->listener, BACKLOG, on_connection);
-    if (rc == 0)
-        rc = uv_tcp_getsockname(&r->listener, (struct sockaddr *)&at, &len);
-    r->port = port_of(&at);
+        rc = relay_listen(r, fd);
     if (rc == 0) {
+        uv_timer_init(r->loop, &r->timer);
+        r->timer.data = r;
         *out = r;
         return DDP_OK;
     }
-    tls_relay_close(r);
+    if (fd >= 0)
+        close(fd);
+    free(r);
     return ddp_fail(err, DDP_ERR_IO, "cannot start the relay for --encrypt: %s", uv_strerror(rc));
 }
 
@@ -468,40 +579,60 @@ int tls_relay_port(const struct tls_relay *r)
 }
 
 /* Compare only the port, because a router may have translated the address. */
-bool tls_relay_find(const struct tls_relay *r, const char *peer, char worker[static ENDPOINT_TEXT_MAX],
-                    char here[static ENDPOINT_TEXT_MAX])
+enum tls_relay_found tls_relay_find(const struct tls_relay *r, const char *peer,
+                                    char worker[static ENDPOINT_TEXT_MAX],
+                                    char here[static ENDPOINT_TEXT_MAX])
 {
     struct endpoint end;
+    enum tls_relay_found found = TLS_RELAY_NONE;
     if (r == NULL || endpoint_parse(peer, 0, &end, NULL) != DDP_OK)
-        return false;
+        return TLS_RELAY_NONE;
     LIST_EACH(node, &r->links)
     {
         const struct relay_link *l = LIST_ENTRY(node, struct relay_link, node);
         struct sockaddr_storage a = { 0 }, b = { 0 };
         int a_len = sizeof(a), b_len = sizeof(b);
-        if (l->port != end.port || l->closing)
+        if (l->port != end.port)
             continue;
-        if (uv_tcp_getpeername(&l->worker, (struct sockaddr *)&a, &a_len) != 0 ||
+        found = TLS_RELAY_GONE;
+        if (l->closing || uv_tcp_getpeername(&l->worker, (struct sockaddr *)&a, &a_len) != 0 ||
             uv_tcp_getsockname(&l->worker, (struct sockaddr *)&b, &b_len) != 0)
-            return false;
+            continue;
         endpoint_of_sockaddr((struct sockaddr *)&a, worker);
         endpoint_of_sockaddr((struct sockaddr *)&b, here);
-        return true;
+        return TLS_RELAY_WORKER;
     }
-    return false;
+    return found;
 }
 
-static void on_listener_closed(uv_handle_t *handle)
+static void on_acceptor_closed(uv_handle_t *handle)
 {
-    let_go(handle->data);
+    const struct acceptor *a = handle->data;
+    let_go(a->user);
 }
 
+static void on_last(uv_timer_t *timer)
+{
+    struct tls_relay *r = timer->data;
+    LIST_EACH(node, &r->links)
+    link_close(LIST_ENTRY(node, struct relay_link, node));
+}
+
+/* Close all links, but give the last bytes of workers that have ended LAST_MS. */
 void tls_relay_close(struct tls_relay *r)
 {
     if (r == NULL || r->closing)
         return;
     r->closing = true;
     LIST_EACH(node, &r->links)
-    link_close(LIST_ENTRY(node, struct relay_link, node));
-    uv_close((uv_handle_t *)&r->listener, on_listener_closed);
+    {
+        struct relay_link *l = LIST_ENTRY(node, struct relay_link, node);
+        if (!l->worker_ended || l->up.ended)
+            link_close(l);
+    }
+    acceptor_close(&r->acceptor, on_acceptor_closed);
+    if (list_is_empty(&r->links))
+        close_timer(r);
+    else
+        uv_timer_start(&r->timer, on_last, LAST_MS, 0);
 }

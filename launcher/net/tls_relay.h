@@ -32,13 +32,20 @@ ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_re
 const char *tls_relay_address(const struct tls_relay *relay);
 int tls_relay_port(const struct tls_relay *relay);
 
-/* Find the worker's connection that the relay carries over its own connection from `peer` ("ADDRESS:PORT", as the store
- * sees it). Write both ends of the worker's connection. Return false if `peer` is no connection of the relay. NULL is
- * allowed. */
-bool tls_relay_find(const struct tls_relay *relay, const char *peer, char worker[static ENDPOINT_TEXT_MAX],
-                    char here[static ENDPOINT_TEXT_MAX]);
+enum tls_relay_found {
+    TLS_RELAY_NONE,   /* the connection is not the relay's */
+    TLS_RELAY_WORKER, /* a worker uses the connection */
+    TLS_RELAY_GONE    /* the connection is the relay's, but its worker is gone */
+};
 
-/* Close all connections. The loop's last close callback frees the memory. NULL is allowed. */
+/* Find the worker's connection that the relay carries over its own connection from `peer` ("ADDRESS:PORT", as the store
+ * sees it). Write both ends of the worker's connection for TLS_RELAY_WORKER. NULL is allowed. */
+enum tls_relay_found tls_relay_find(const struct tls_relay *relay, const char *peer,
+                                    char worker[static ENDPOINT_TEXT_MAX],
+                                    char here[static ENDPOINT_TEXT_MAX]);
+
+/* Close all connections, those with last bytes of ended workers within a second. The loop's last close callback frees
+ * the memory. NULL is allowed. */
 void tls_relay_close(struct tls_relay *relay);
 
 #endif

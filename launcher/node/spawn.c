@@ -372,14 +372,21 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
 enum {
     FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
     FDS_PER_WORKER = 9, /* three pipes during the start, two files, a pidfd */
+    FDS_PER_RELAYED =
+        32, /* with --encrypt: 8 connections, because the relay may open a quarter of all descriptors */
 };
+
+static rlim_t fds_needed(const struct plan *plan)
+{
+    return FDS_OF_OURS + (FDS_PER_WORKER + (plan->encrypt ? FDS_PER_RELAYED : 0)) * (rlim_t)plan->nproc;
+}
 
 /* Raise the limit up to the hard limit. If this is not enough, the start of a worker reports the error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
     struct rlimit more = s->nofile;
-    rlim_t need = FDS_OF_OURS + FDS_PER_WORKER * (rlim_t)s->plan->nproc;
+    const rlim_t need = fds_needed(s->plan);
     if (more.rlim_cur == RLIM_INFINITY || more.rlim_cur >= need)
         return;
     more.rlim_cur = need < more.rlim_max ? need : more.rlim_max;
@@ -390,7 +397,7 @@ static void raise_fd_limit(struct spawner *s)
  * may take 10 ms. */
 static void reserve_descriptors(const struct plan *plan)
 {
-    const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FDS_OF_OURS + FDS_PER_WORKER * plan->nproc - 1);
+    const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, (int)fds_needed(plan) - 1);
     if (fd >= 0)
         close(fd);
 }

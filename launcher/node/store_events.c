@@ -182,7 +182,10 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     struct vouch_process found;
     struct socket_owner owner;
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
-    if (tls_relay_find(n->meet.relay, peer, worker, relay)) {
+    const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
+    if (carried == TLS_RELAY_GONE)
+        return; /* a confirmation would name the agent, which owns the relay's socket */
+    if (carried == TLS_RELAY_WORKER) {
         peer = worker;
         store = relay;
     }

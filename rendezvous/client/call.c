@@ -194,10 +194,13 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
 }
 
 /* Check that no bytes have arrived before a request is sent. Return DDP_ERR_CORRUPT for unexpected bytes, because the
- * client would read them as the next reply. Return DDP_ERR_CLOSED if the peer has closed the connection. */
-static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_err *err)
+ * client would read them as the next reply. Return DDP_ERR_CLOSED if the peer has closed the connection. TLS's last
+ * message is not a reply: the FIN follows it. */
+static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t deadline_ms,
+                                            struct ddp_err *err)
 {
-    if (s->at == s->len && s->plain.len == 0) {
+    int state;
+    while (s->at == s->len && s->plain.len == 0) {
         ssize_t n = recv(s->fd, s->in, sizeof(s->in), MSG_DONTWAIT);
         if (try_again(n))
             return DDP_OK;
@@ -205,8 +208,10 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_
             return broken(n == 0 ? 0 : errno, err);
         s->at = 0;
         s->len = (size_t)n;
+        if (s->tls != NULL && stream_decrypt(s, s->tls, deadline_ms, &state, err) != DDP_OK)
+            return err->code;
     }
-    return ddp_fail(err, DDP_ERR_CORRUPT, "%zu unexpected bytes arrived", s->len - s->at);
+    return ddp_fail(err, DDP_ERR_CORRUPT, "%zu unexpected bytes arrived", s->len - s->at + s->plain.len);
 }
 
 /* Initialize a condition that uses the monotonic clock. With the wall clock, setting the time back would extend every
@@ -385,7 +390,7 @@ void client_send_more(struct client_call *c)
  * next reply. The check costs one recv. The check also detects a lost peer before a SET, which has no reply. */
 void client_send(struct client_call *c)
 {
-    if (client_ok(c) && client_stream_check_quiet(&c->store->stream, &c->err) != DDP_OK)
+    if (client_ok(c) && client_stream_check_quiet(&c->store->stream, c->deadline_ms, &c->err) != DDP_OK)
         c->store->broken = true;
     client_send_more(c);
 }

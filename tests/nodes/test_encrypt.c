@@ -127,6 +127,17 @@ SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt
       .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
+/* A FIN proves nothing: the store waits for the agent's new connection. The kernel sends a FIN for a killed agent. */
+static void kill_agent(struct play *play)
+{
+    cr_assert_gt(host_signal(&play->net->host[1], "ddprun", SIGKILL), 0);
+}
+
+SCENE(encrypt, a_killed_agent_is_lost_after_the_timeout, .options = "--encrypt", .until = "up",
+      .fault = kill_agent,
+      .node = { { .exit = 125, .says = "broke (closed by the peer), and was not made again for" },
+                { .exit = ENDED } })
+
 /* --- both sides must encrypt --------------------------------------------------------------------------------- */
 
 SCENE(encrypt, a_plain_agent_is_told_that_the_store_encrypts, .options = "--timeout=13",

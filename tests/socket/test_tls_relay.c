@@ -7,6 +7,8 @@
 #include "tests/unit/hub/vectors.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,22 +41,16 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* `files`: the limit of descriptors at the start of the relay; 0 = unchanged. */
-static void begin_with(const struct secret *k, rlim_t files)
+/* Start the relay to the store on `port`. `files`: the limit of descriptors at the start; 0 = unchanged. */
+static void start_relay(const struct secret *k, int port, rlim_t files)
 {
     struct rlimit before = { 0 };
     struct ddp_err err;
-    struct store_server_options options = { .host = "127.0.0.1",
-                                            .encrypt = true,
-                                            .limits = HUB_LIMITS_DEFAULT };
-    options.limits.secret = &secret;
-    options.limits.guarded = true;
-    serve_with(&options);
     cr_assert_eq(tls_context_open(TLS_CLIENT, k, "job", &at.tls, &err), DDP_OK, "%s", err.msg);
     uv_loop_init(&at.loop);
     uv_async_init(&at.loop, &at.stop, on_stop);
     const struct tls_relay_options o = {
-        .loop = &at.loop, .tls = at.tls, .address = "127.0.0.1", .port = served_port(), .own = "127.0.0.1"
+        .loop = &at.loop, .tls = at.tls, .address = "127.0.0.1", .port = port, .own = "127.0.0.1"
     };
     getrlimit(RLIMIT_NOFILE, &before);
     if (files > 0)
@@ -64,17 +60,33 @@ static void begin_with(const struct secret *k, rlim_t files)
     cr_assert_eq(pthread_create(&at.thread, NULL, run, NULL), 0);
 }
 
+static void begin_with(const struct secret *k, rlim_t files)
+{
+    struct store_server_options options = { .host = "127.0.0.1",
+                                            .encrypt = true,
+                                            .limits = HUB_LIMITS_DEFAULT };
+    options.limits.secret = &secret;
+    options.limits.guarded = true;
+    serve_with(&options);
+    start_relay(k, served_port(), files);
+}
+
 static void begin(void)
 {
     begin_with(&secret, 0);
 }
 
-static void end(void)
+static void stop_relay(void)
 {
     uv_async_send(&at.stop);
     pthread_join(at.thread, NULL);
     cr_expect_eq(uv_loop_close(&at.loop), 0);
     tls_context_close(at.tls);
+}
+
+static void end(void)
+{
+    stop_relay();
     serve_end();
 }
 
@@ -183,9 +195,9 @@ Test(tls_relay, a_slow_reader_delays_only_itself)
 Test(tls_relay, names_the_worker_behind_a_connection)
 {
     char worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
-    cr_expect_not(tls_relay_find(at.relay, "127.0.0.1:1", worker, here));
-    cr_expect_not(tls_relay_find(at.relay, "nonsense", worker, here));
-    cr_expect_not(tls_relay_find(NULL, "127.0.0.1:1", worker, here));
+    cr_expect_eq(tls_relay_find(at.relay, "127.0.0.1:1", worker, here), TLS_RELAY_NONE);
+    cr_expect_eq(tls_relay_find(at.relay, "nonsense", worker, here), TLS_RELAY_NONE);
+    cr_expect_eq(tls_relay_find(NULL, "127.0.0.1:1", worker, here), TLS_RELAY_NONE);
 }
 
 /* --- limits --------------------------------------------------------------------------------------------------- */
@@ -214,6 +226,145 @@ Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
     peer_expect(fd[MOST], "01000000");
     for (int i = 1; i <= MOST; i++)
         close(fd[i]);
+}
+
+/* A worker that finds no descriptor waits in the kernel's queue. */
+Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
+{
+    struct rlimit before = { 0 };
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    char byte;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), next = dup(fd);
+    to.sin_port = htons((uint16_t)tls_relay_port(at.relay));
+    getrlimit(RLIMIT_NOFILE, &before);
+    close(next);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)next, before.rlim_max });
+    cr_assert_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    peer_send_hex(fd, "00 cef7853c 0d 01000000");
+    usleep(300000);
+    cr_expect_eq(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
+    cr_expect_eq(errno, EAGAIN, "%s", strerror(errno));
+    setrlimit(RLIMIT_NOFILE, &before);
+    peer_expect(fd, "01000000");
+    close(fd);
+}
+
+/* --- ends ------------------------------------------------------------------------------------------------------- */
+
+/* A store that the test plays itself, to end a connection in other ways than the real store does. */
+static struct {
+    int listener, fd, worker;
+    struct tls_context *context;
+    struct tls *tls;
+    struct buf plain, cipher;
+} fake;
+
+static void begin_fake(void)
+{
+    struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(own);
+    struct ddp_err err;
+    fake.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(bind(fake.listener, (struct sockaddr *)&own, len) == 0 && listen(fake.listener, 8) == 0 &&
+              getsockname(fake.listener, (struct sockaddr *)&own, &len) == 0);
+    cr_assert_eq(tls_context_open(TLS_SERVER, &secret, "", &fake.context, &err), DDP_OK, "%s", err.msg);
+    start_relay(&secret, ntohs(own.sin_port), 0);
+}
+
+static void end_fake(void)
+{
+    stop_relay();
+    tls_free(fake.tls);
+    tls_context_close(fake.context);
+    buf_free(&fake.plain);
+    buf_free(&fake.cipher);
+    close(fake.listener);
+}
+
+TestSuite(tls_relay_ends, .init = begin_fake, .fini = end_fake, .timeout = 120);
+
+/* Receive bytes of the relay. Return false at the end, or at a reset. */
+static bool fake_receive(void)
+{
+    uint8_t bytes[4096];
+    const ssize_t n = recv(fake.fd, bytes, sizeof(bytes), 0);
+    if (n <= 0)
+        return false;
+    cr_assert_neq(tls_receive(fake.tls, slice_of(bytes, (size_t)n), &fake.plain, &fake.cipher), TLS_FAILED,
+                  "%s", tls_why(fake.tls));
+    cr_assert(peer_send(fake.fd, buf_slice(&fake.cipher)));
+    fake.cipher.len = 0;
+    return true;
+}
+
+/* Connect a worker, and receive `question` from it. */
+static void fake_meet(void)
+{
+    fake.worker = connect_worker();
+    fake.fd = accept(fake.listener, NULL, NULL);
+    fake.tls = tls_new(fake.context);
+    cr_assert(fake.fd >= 0 && fake.tls != NULL && peer_send(fake.worker, slice_str("question")));
+    while (fake.plain.len < 8)
+        cr_assert(fake_receive());
+}
+
+static void fake_answer(bool ends)
+{
+    cr_assert(tls_send(fake.tls, slice_str("answer"), &fake.cipher));
+    if (ends)
+        tls_end(fake.tls, &fake.cipher);
+    cr_assert(peer_send(fake.fd, buf_slice(&fake.cipher)));
+    close(fake.fd);
+}
+
+static void expect_answer(ssize_t then, int error)
+{
+    char bytes[16];
+    cr_assert_eq(recv(fake.worker, bytes, 6, MSG_WAITALL), 6);
+    cr_expect_arr_eq(bytes, "answer", 6);
+    errno = 0;
+    cr_expect_eq(recv(fake.worker, bytes, 1, 0), then);
+    cr_expect_eq(errno, error, "%s", strerror(errno));
+    close(fake.worker);
+}
+
+Test(tls_relay_ends, the_end_of_the_store_is_an_end)
+{
+    fake_meet();
+    fake_answer(true);
+    expect_answer(0, 0);
+}
+
+/* Anyone on the path can forge a FIN. The worker must not take a cut answer for a complete one. */
+Test(tls_relay_ends, a_store_that_is_cut_off_is_a_reset)
+{
+    fake_meet();
+    fake_answer(false);
+    expect_answer(-1, ECONNRESET);
+}
+
+Test(tls_relay_ends, the_end_of_a_worker_is_an_end)
+{
+    fake_meet();
+    close(fake.worker);
+    while (fake_receive())
+        continue;
+    cr_expect_eq(tls_state(fake.tls), TLS_ENDED);
+    close(fake.fd);
+}
+
+Test(tls_relay_ends, the_reset_of_a_worker_is_a_reset)
+{
+    const struct linger at_once = { .l_onoff = 1 };
+    fake_meet();
+    setsockopt(fake.worker, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(fake.worker);
+    errno = 0;
+    while (fake_receive())
+        continue;
+    cr_expect_eq(errno, ECONNRESET, "%s", strerror(errno));
+    cr_expect_eq(tls_state(fake.tls), TLS_OPEN);
+    close(fake.fd);
 }
 
 /* --- another secret --------------------------------------------------------------------------------------------- */

@@ -368,7 +368,7 @@ static void take_credential(struct store_link *link, struct slice answer)
         link->call = secret_unseal_begin(credential.data, credential.len);
         uv_timer_start(&link->patience, on_unsealing, UNSEALING_MS, UNSEALING_MS);
     } else if (result == AUTH_NO_SECRET) {
-        link->must_be_refused = !link->options.plan->cli->torchrun;
+        link->is_open = true;
         end_auth(link);
     } else {
         lose_without_secret(link, auth_result_text(result));
@@ -853,6 +853,12 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
     link_lose(link, why);
 }
 
+/* Returns true if this node may receive a rejection from the store, but may not join. */
+static bool must_be_refused(const struct store_link *link)
+{
+    return link->is_open && !link->options.plan->cli->torchrun;
+}
+
 /* Loses the link to a store without a secret, which has neither rejected this node nor may start its workers. */
 static void lose_open_store(struct store_link *link)
 {
@@ -875,7 +881,7 @@ static void take_join(struct store_link *link, const cJSON *json)
         link->options.calls.refused(link->options.user, refusal.code, answer.error, refusal.advice);
         return;
     }
-    if (link->must_be_refused) {
+    if (must_be_refused(link)) {
         lose_open_store(link);
         return;
     }
@@ -1035,7 +1041,7 @@ static void take_push(struct store_link *link, const cJSON *json, const char *ki
         [MESSAGE_DROPPED] = push_dropped,   [MESSAGE_SAMPLE] = push_sample,
     };
     const enum message_id id = message_find_push(kind);
-    if (link->must_be_refused)
+    if (must_be_refused(link))
         lose_open_store(link);
     else if (take[id] != NULL)
         take[id](link, json);

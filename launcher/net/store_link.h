@@ -191,8 +191,7 @@ struct store_link {
     bool welcome, closing;
     bool suspect; /* the store is silent, and the owner dials */
     bool urgent;  /* `out` has a message that must not wait */
-    bool
-        must_be_refused; /* the store has no secret, so this node may receive a rejection, but may not join */
+    bool is_open; /* the store has answered that it has no secret */
     int open_handles;
 };
 

@@ -250,10 +250,25 @@ static void on_link_lost(void *user, const char *why)
     dial_again(n, n->meet.join_until_ms - now_ms, n->plan->meeting.join_knob, on_found);
 }
 
+/* Warn if this node has joined a store without a secret, which is possible under the name torchrun. The node that hosts
+ * the store warns about its own store. */
+static void report_open_store(struct node *n)
+{
+    char store[FINDING_SUBJECT_MAX];
+    struct finding f;
+    if (n->meet.link == NULL || !n->meet.link->is_open || n->meet.store != NULL || n->meet.round != NULL)
+        return;
+    snprintf(store, sizeof(store), "the store at %.64s:%d", n->meet.link->options.address,
+             n->meet.link->options.port);
+    finding_make(&f, FINDING_STORE_IS_OPEN, store, "why", "", NULL);
+    output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
+}
+
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     node_store_calls.joined(user, spare, instance, store_ms);
     report_path(user);
+    report_open_store(user);
 }
 
 /* Open the link. A node sends three heartbeats within the node timeout, so one late heartbeat does no harm. */

@@ -1,7 +1,7 @@
 /* hang_watch.c -- see hang_watch.h. */
 #include "hub/hang_watch.h"
 
-enum { SAMPLES = 3, DOUBLINGS_MAX = 8 };
+enum { SAMPLES = 3, SAMPLES_MAX = 4, DOUBLINGS_MAX = 8 };
 
 static uint64_t limit_of(const struct hang_watch *w)
 {
@@ -79,7 +79,8 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2;
 }
 
-/* Count a sample. No sample is counted after a report. */
+/* Count a sample. No sample is counted after a report. A verdict that changes in the third sample gets one more sample,
+ * because flight records, which are requested with a sample, can be compared from the third sample on. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)
@@ -87,7 +88,7 @@ bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
     const bool is_same = verdict != 0 && verdict == w->verdict;
     w->samples++;
     w->verdict = verdict;
-    if (w->samples < SAMPLES && (w->samples == 1 || verdict != 0))
+    if (w->samples == 1 || (verdict != 0 && (w->samples < SAMPLES || (!is_same && w->samples < SAMPLES_MAX))))
         return false;
     if (!is_same) {
         hang_watch_skip(w, now_ms);

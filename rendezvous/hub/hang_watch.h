@@ -1,6 +1,6 @@
 /* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. Pure.
  *
- *     no sign of progress for the limit -> three samples of the stacks, with pauses -> the same verdict twice -> report
+ *     no sign of progress for the limit -> 3 or 4 samples of the stacks, with pauses -> the same verdict twice -> report
  *
  * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
  * and at least HANG_LEAST_MS. Each sign of progress ends the suspicion. A wrong suspicion costs only a few ms on each

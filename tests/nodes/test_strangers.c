@@ -211,7 +211,7 @@ static void flood(struct play *play)
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "half", "10000", NULL };
     const long before_kb = resident_kb(&play->net->host[0]);
     struct run_process *attacker =
-        host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 120000 });
+        host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 300000 });
     cr_expect(run_until_output(attacker, "half done", 60000), "the flood does not begin");
     scene_start(play, 1, NULL);
     cr_expect(run_until_output(play->node[1], "up", 60000), "node 1 has not joined during the flood");

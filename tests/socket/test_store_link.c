@@ -721,6 +721,7 @@ Test(store_link_munge, under_the_name_torchrun_it_does, .init = begin_munge, .fi
     open_link(store_server_port(server));
     until(&joined);
     cr_expect_eq(lost, 0, "%s", why_lost);
+    cr_expect(link_->is_open);
 }
 
 /* The round arrives before the answer to `join`. */

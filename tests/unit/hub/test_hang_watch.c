@@ -61,9 +61,20 @@ Test(hang_watch, a_verdict_that_changes_is_none_and_is_tried_again_later)
     const uint64_t first = T + 90 * S;
     cr_expect(hang_watch_due(&w, first) && !hang_watch_sampled(&w, 0, first));
     cr_expect(hang_watch_due(&w, first + HANG_APART_MS) && !hang_watch_sampled(&w, 1, first + HANG_APART_MS));
-    cr_expect(hang_watch_due(&w, first + 2 * HANG_APART_MS) &&
-              !hang_watch_sampled(&w, 2, first + 2 * HANG_APART_MS));
-    cr_expect_eq(hang_watch_deadline(&w), first + 2 * HANG_APART_MS + HANG_LEAST_MS);
+    for (int i = 2; i <= 3; i++)
+        cr_expect(hang_watch_due(&w, first + i * HANG_APART_MS) &&
+                  !hang_watch_sampled(&w, (uint64_t)i, first + i * HANG_APART_MS));
+    cr_expect_eq(hang_watch_deadline(&w), first + 3 * HANG_APART_MS + HANG_LEAST_MS);
+}
+
+/* Flight records decide from the third sample on. */
+Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample)
+{
+    move(T, T + 60 * S, S);
+    const uint64_t first = T + 90 * S;
+    for (int i = 0; i <= 3; i++)
+        cr_expect(hang_watch_due(&w, first + i * HANG_APART_MS) &&
+                  hang_watch_sampled(&w, i < 2 ? (uint64_t)i : 2, first + i * HANG_APART_MS) == (i == 3));
 }
 
 Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_minutes)

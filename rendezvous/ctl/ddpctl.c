@@ -270,7 +270,7 @@ static struct operator
 {
     struct secret *secret; /* owned; NULL = not known */
     bool asks;             /* the store has not been asked yet */
-    bool is_refused;       /* MUNGE has not unsealed the credential */
+    const char *unproven;  /* why the store has no credential, as the store answered; NULL = not answered */
     const char *job;
     struct auth auth;
     struct tls_context *context; /* owned; NULL = no --encrypt */
@@ -297,6 +297,8 @@ static bool operator_unseal(struct operator* o, struct slice answer, struct buf 
 {
     struct slice credential;
     const enum auth_result result = auth_take(answer, &credential);
+    if (result == AUTH_NO_SECRET || result == AUTH_NO_CREDENTIAL)
+        o->unproven = auth_result_text(result);
     if (result != AUTH_OK) {
         ddp_fail(err, DDP_ERR_MISMATCH, "%s", auth_result_text(result));
         return false;
@@ -304,8 +306,7 @@ static bool operator_unseal(struct operator* o, struct slice answer, struct buf 
     struct secret_call *call = secret_unseal_begin(credential.data, credential.len);
     while (!secret_unseal_is_over(call))
         usleep(1000);
-    o->is_refused = secret_unseal_end(call, &o->secret, err) != DDP_OK;
-    return !o->is_refused && operator_greet(o, out);
+    return secret_unseal_end(call, &o->secret, err) == DDP_OK && operator_greet(o, out);
 }
 
 static bool operator_prove(void *user, struct slice answer, struct buf *out, struct ddp_err *err)
@@ -395,8 +396,8 @@ static int print_text(struct buf *text, bool complete)
 }
 
 /* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends no
- * other request to such a store. If a store gives no credential, connect again without a secret, because the store may
- * serve every host. */
+ * other request to such a store. If a store answers that it has no secret or no credential, warn and connect again
+ * without a secret, as a reader. After any other failure the store may be an attacker's. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -408,8 +409,10 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     if (operator.asks) {
         const ddp_status status =
             client_open(o->addr.host, o->addr.port, &options, &operator_auth, store, err);
-        if (status == DDP_OK || status == DDP_ERR_TIMEOUT || operator.secret != NULL || operator.is_refused)
+        if (status == DDP_OK || operator.unproven == NULL)
             return status;
+        log_warn("store %s:%d: %s, so nothing proves its answers; pass the job's --secret_file", o->addr.host,
+                 o->addr.port, operator.unproven);
         operator.asks = false;
     }
     return client_open(o->addr.host, o->addr.port, &options, operator.secret != NULL ? &operator_auth : NULL,

@@ -179,8 +179,9 @@ size_t sockets_unanswered(pid_t pid, struct buf *out)
         struct buf text = { 0 };
         struct unanswered u;
         snprintf(path, sizeof(path), "/proc/%d/net/%s", (int)pid, files[i]);
-        const char *line = procfs_read(path, &text) ? strchr((const char *)text.data, '\n') : NULL;
-        for (; line != NULL; line = strchr(line + 1, '\n'))
+        (void)procfs_read(path, &text); /* of a longer file, use the beginning */
+        const char *line = buf_append(&text, "", 1) ? strchr((const char *)text.data, '\n') : NULL, *next;
+        for (; line != NULL && (next = strchr(line + 1, '\n')) != NULL; line = next)
             if (proc_tcp_parse(line + 1, &u))
                 n += buf_append(out, &u, sizeof(u));
         buf_free(&text);
@@ -188,17 +189,28 @@ size_t sockets_unanswered(pid_t pid, struct buf *out)
     return n;
 }
 
-bool process_has_socket(pid_t pid, uint64_t inode)
+/* Return the inode in "socket:[1234]", or 0 if the text is no such link. */
+static uint64_t socket_inode(const char *link)
 {
-    char path[80], wanted[40], target[40];
-    bool found = false;
-    snprintf(wanted, sizeof(wanted), "socket:[%llu]", (unsigned long long)inode);
+    static const char prefix[] = "socket:[";
+    return strncmp(link, prefix, sizeof(prefix) - 1) == 0 ? strtoull(link + sizeof(prefix) - 1, NULL, 10) : 0;
+}
+
+uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n)
+{
+    enum { LINKS_MAX = 2048 };
+    char path[64], link[40];
+    uint64_t found = 0;
+    int links = 0;
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
-    DIR *fds = opendir(path);
-    for (struct dirent *e; fds != NULL && !found && (e = readdir(fds)) != NULL;) {
-        const ssize_t len = readlinkat(dirfd(fds), e->d_name, target, sizeof(target) - 1);
-        target[len > 0 ? len : 0] = '\0';
-        found = strcmp(target, wanted) == 0;
+    DIR *fds = n > 0 ? opendir(path) : NULL;
+    for (struct dirent *e; fds != NULL && links++ < LINKS_MAX && (e = readdir(fds)) != NULL;) {
+        const ssize_t len = readlinkat(dirfd(fds), e->d_name, link, sizeof(link) - 1);
+        link[len > 0 ? len : 0] = '\0';
+        const uint64_t inode = socket_inode(link);
+        for (size_t i = 0; i < n && i < 64 && inode != 0; i++)
+            if (of[i].inode == inode)
+                found |= UINT64_C(1) << i;
     }
     if (fds != NULL)
         closedir(fds);

@@ -8,7 +8,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
+
+struct unanswered;
 
 /* Append at most `max` threads of the process `like->pid` to `out`, an array of struct stack_thread, the main thread
  * first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has ended. */
@@ -18,8 +21,9 @@ size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out
  * their number. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
-/* Return true if the process has this socket open. */
-bool process_has_socket(pid_t pid, uint64_t inode);
+/* Find the connections that a process has open among the first 64 of `of`, and return a set of their indexes as bits.
+ * Look only at the first descriptors, because the caller is the loop of the agent. */
+uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
  * libpython. The thorough check takes up to a few milliseconds. */

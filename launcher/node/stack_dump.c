@@ -496,12 +496,26 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     return helper_count(d, h) ? NULL : NOT_STARTED;
 }
 
-/* Start the helper that reads flight records. Without this helper, the sample has no calls. */
+/* Return true if a killed reader has not ended yet, because its file server does not answer. */
+static bool has_stuck_reader(const struct node *n)
+{
+    LIST_EACH(at, &n->run.dumps)
+    {
+        const struct stack_dump *d = LIST_ENTRY(at, struct stack_dump, in_node);
+        for (int i = 0; i < HELPERS_MAX; i++)
+            if (d->helpers[i].pid != 0 && d->helpers[i].reads_records && d->helpers[i].killed)
+                return true;
+    }
+    return false;
+}
+
+/* Start the helper that reads flight records. Without this helper, the sample has no calls. A reader that hangs keeps
+ * its dump in memory, so no other reader starts, and later dumps still have stacks. */
 static void start_reader(struct stack_dump *d)
 {
     struct flight_helper words;
     struct helper *h = &d->helpers[0];
-    if (!flight_helper_words(d->node, d->request.still_ms, &words))
+    if (has_stuck_reader(d->node) || !flight_helper_words(d->node, d->request.still_ms, &words))
         return;
     h->reads_records = true;
     if (helper_open(d, h))
@@ -683,9 +697,10 @@ static void add_unanswered(struct stack_dump *d)
     const struct target *targets = (const struct target *)(const void *)d->targets.data;
     const size_t n = d->targets.len > 0 ? sockets_unanswered(targets[0].pid, &found) : 0;
     const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
-    for (size_t i = 0; i < n && i < UNANSWERED_MAX; i++)
-        for (size_t k = 0; k < d->targets.len / sizeof(*targets); k++) {
-            if (targets[k].is_child || !process_has_socket(targets[k].pid, each[i].inode))
+    for (size_t k = 0; k < d->targets.len / sizeof(*targets); k++) {
+        const uint64_t open = targets[k].is_child ? 0 : process_sockets(targets[k].pid, each, n);
+        for (size_t i = 0; i < n && i < UNANSWERED_MAX; i++) {
+            if ((open >> i & 1) == 0)
                 continue;
             struct stack_thread t = like(d, &targets[k]);
             t.pid = contain_shown_pid(d->node->run.contain, t.pid);
@@ -693,6 +708,7 @@ static void add_unanswered(struct stack_dump *d)
             snprintf(t.object, sizeof(t.object), "%s", each[i].peer);
             stacks_add_thread(&d->stacks, &t);
         }
+    }
     buf_free(&found);
 }
 

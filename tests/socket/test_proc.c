@@ -541,3 +541,20 @@ Test(proc, a_python_is_known_by_its_program)
     cr_expect(found);
     end_child(pid);
 }
+
+Test(proc, connections_of_a_process_are_found_in_one_pass)
+{
+    struct unanswered of[3] = { { .inode = 1 } };
+    struct stat st;
+    int fds[2];
+    for (int i = 0; i < 2; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        cr_assert(fds[i] >= 0 && fstat(fds[i], &st) == 0);
+        of[i + 1].inode = st.st_ino;
+    }
+    cr_expect_eq(process_sockets(getpid(), of, 3), 6);
+    cr_expect_eq(process_sockets(getpid(), of, 2), 2);
+    close(fds[0]);
+    cr_expect_eq(process_sockets(getpid(), of, 3), 4);
+    close(fds[1]);
+}

@@ -703,7 +703,7 @@ static bool is_peer_at(const char *peer, const char *address)
     const bool has_bracket = peer[0] == '[';
     peer += has_bracket;
     return len > 0 && strncmp(peer, address, len) == 0 &&
-           strncmp(peer + len, "]:" + !has_bracket, 1 + has_bracket) == 0;
+           (has_bracket ? strncmp(peer + len, "]:", 2) == 0 : peer[len] == ':');
 }
 
 static bool is_peer_on(const char *peer, const struct snapshot_node *node)

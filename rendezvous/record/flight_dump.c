@@ -146,7 +146,8 @@ static int by_call_and_order(const void *a, const void *b)
 void flight_dump_sort(struct flight_dump *d)
 {
     size_t kept = 0;
-    qsort(d->calls, d->n, sizeof(*d->calls), by_call_and_order);
+    if (d->n > 0)
+        qsort(d->calls, d->n, sizeof(*d->calls), by_call_and_order);
     for (size_t i = 0; i < d->n; i++)
         if (kept == 0 || by_call(&d->calls[kept - 1], &d->calls[i]) != 0)
             d->calls[kept++] = d->calls[i];

@@ -22,10 +22,17 @@ started() {
     done
 }
 
-# refused COMMAND... -- without --per_task each would start all workers.
+# refused COMMAND... -- without --per_task each would start all workers. Hydra has passed on no output at all of two processes that
+# end at once, so without any output the command runs again.
 refused() {
-    env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 2 "$ddprun" true 2>&1 |
-        tee "$tmp/out"
+    local try
+    for try in 1 2 3 4 5; do
+        env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 2 "$ddprun" true 2>&1 |
+            tee "$tmp/out"
+        [ ! -s "$tmp/out" ] || break
+        echo "try $try: no output"
+        sleep 1
+    done
     grep -q WRONG_TASK_LAYOUT "$tmp/out" && [ "$(grep -c 'has started 2 ddprun' "$tmp/out")" -eq 1 ]
 }
 

@@ -249,7 +249,7 @@ PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.
 # A test that calls no OpenBLAS must not load it, because Criterion starts a process for each test.
 PRODUCT_LDLIBS := -Wl,--as-needed -luv -lsodium -lcjson -lopenblas -lz -lm -ldl
 # Criterion needs libgit2 to print the difference of two strings, which no test asks for. Loading libgit2 and its 17 libraries takes
-# longer than most tests, so a test that is linked with this stub does not.
+# longer than most tests. A test linked with this stub loads none of them.
 GIT2      := $(shell objdump -p "$$($(CC) -print-file-name=libcriterion.so)" 2>/dev/null | sed -n 's/.*NEEDED *\(libgit2\.so.*\)/\1/p')
 GIT2_STUB := $(addprefix $(BUILD)/tests/lib/,$(GIT2))
 $(GIT2_STUB):

@@ -28,7 +28,7 @@ enum tls_state {
     TLS_FAILED /* the connection must be closed; tls_why has the reason */
 };
 
-/* What all connections of a client or a server share. */
+/* The state that all connections of a client or a server share. */
 struct tls_context;
 struct tls;
 

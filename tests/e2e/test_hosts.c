@@ -805,7 +805,7 @@ HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
     }
 }
 
-/* The processes of a branch must be able to write all their bytes although nobody reads the branch. */
+/* The processes of a branch must be able to write all their bytes although no process reads the branch. */
 HOSTS_TEST(a_branch_without_a_reader_lets_its_processes_end)
 {
     static const char words[] = "\0\0010\0sh\0-c\0echo x; cat; head -c 1000000 /dev/zero && touch done";

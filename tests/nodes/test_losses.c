@@ -199,7 +199,7 @@ SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .
       .fault = reset_to_the_store, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* A router has forgotten the connection, so its packets are dropped for ever. New connections work. */
+/* A router has forgotten the connection, so its packets are dropped. New connections work. */
 static void forget_connection(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in counter"); /* adds the table */

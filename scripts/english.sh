@@ -3,6 +3,9 @@
 #
 # Counts phrases that a reader has to read twice, per 1,000 words of each kind of text, and fails above 0.5. --list prints each as
 # file:line: phrase. A phrase is a reason to write another sentence, not to avoid the pattern.
+#
+# The comment of a function must begin with an imperative. A comment that ends with a colon, or is followed by an empty line, is the
+# heading of a group and is not checked.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -25,7 +28,10 @@ my $bad = join "|", (
     q{\bof (?:ours|theirs|its own|their own|his own)\b}, q{\b[Tt]here (?:is|are|was) none\b},
     q{\bbehind (?:it|them|that|the|each|a|which|this)\b}, q{\b(?:of|for|with|by|in|from|to|and|that) what (?:is|was|has|it|they|we|the)\b},
 );
-my (%words, %hits);
+# First words that are no imperative: names, plurals and verbs with -s, articles and similar words.
+my $no_verb = qr/[a-z]|[A-Z]{2}|[A-Z][a-z]*(?:\x27|[a-rtv-z]s\b)|(?:Called|An?|The|This|That|These|It|If|When|Where|With|Without|In|At|For|No|Each|All|How|Like|Only|Rank)\b/;
+my $function = qr/\G\n[A-Za-z_][\w \t*]*[ *]\w+\([^;{}]*\)[^;{}]*[;{]/;
+my (%words, %hits, $failed);
 
 sub look {
     my ($kind, $place, $text) = @_;
@@ -51,19 +57,29 @@ while (my $path = <STDIN>) {
         next;
     }
     while ($text =~ m{(/\*.*?\*/|//[^\n]*)|"((?:[^"\\\n]|\\.)*)"|\x27(?:[^\x27\\\n]|\\.)*\x27}gs) {
-        my ($comment, $string) = ($1, $2);
+        my ($comment, $string, $start) = ($1, $2, $-[0]);
         next if !defined $comment && !defined $string;
-        my $place = $path . ":" . (1 + (substr($text, 0, $-[0]) =~ tr/\n//));
-        if (defined $comment) { $comment =~ s/\n\s*\*?/ /g; $comment =~ s{^/[*/] ?|\*/$}{}g; look("comments", $place, $comment) }
+        my $place = $path . ":" . (1 + (substr($text, 0, $start) =~ tr/\n//));
+        if (defined $comment) {
+            my $end = pos $text;
+            $comment =~ s/\n\s*\*?/ /g;
+            $comment =~ s{^/[*/] ?|\*/$}{}g;
+            look("comments", $place, $comment);
+            my ($word) = $comment =~ /^($no_verb\S*)/;
+            if (defined $word && $comment !~ /: ?$/ && $comment !~ /^[\w.]+ -- / && substr($text, $start - 1, 1) eq "\n" && $text =~ /$function/g) {
+                print "$place: a comment of a function begins with a verb, not with \"$word\"\n";
+                $failed = 1;
+            }
+            pos $text = $end;
+        }
         elsif ($string !~ m{^[\w./-]+\.[hc]$}) { $string =~ s/\\./ /g; look("strings", $place, $string) }
     }
 }
-my $failed = 0;
 for my $kind (sort keys %words) {
     my $rate = 1000 * ($hits{$kind} // 0) / $words{$kind};
     printf "english: %s: %.2f phrases per 1,000 words (%d in %d words)\n", $kind, $rate, $hits{$kind} // 0, $words{$kind};
     $failed = 1 if $rate > 0.5;
 }
-print "english: above 0.5; scripts/english.sh --list shows the places, CONTRIBUTING.md the rules\n" if $failed;
-exit $failed;
+print "english: failed; scripts/english.sh --list shows the phrases, CONTRIBUTING.md the rules\n" if $failed;
+exit($failed // 0);
 '

@@ -71,7 +71,7 @@ typedef struct ddp_ckpt_point {
 
 typedef struct ddp_ckpts ddp_ckpts;
 
-/* Called with a warning, possibly on the writing thread. `words` is a sentence, borrowed for the call. */
+/* Receive a warning, possibly on the writing thread. `words` is a sentence, borrowed for the call. */
 typedef void ddp_ckpt_warn(void *user, const char *words);
 
 typedef struct ddp_ckpts_options {

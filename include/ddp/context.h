@@ -97,9 +97,9 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  *
  * Each call sets the mode of its thread (x86: FTZ and DAZ, Arm: FZ) and restores it, so results do not depend on the
  * caller's mode. A communication hook and a loader's `fill` run in this mode, too. Processors without such a mode
- * compute with subnormals. On a GPU, NCCL and the program decide.
- *
- * ddp_flush_subnormals sets the mode for the rest of this thread, and for threads that this thread creates later. If
+ * compute with subnormals. On a GPU, NCCL and the program decide. */
+
+/* Set the mode for the rest of this thread, and for threads that this thread creates later. If
  * your program computes on the CPU, call ddp_flush_subnormals first in main. PyTorch's name is
  * torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
@@ -127,8 +127,9 @@ DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
  *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
  *     ddp_broadcast(ddp_world(ctx), &nodes, 1, DDP_I32, 0, NULL, NULL);
  *     if (nodes > 0) ddp_grow_agree(ctx);
- *
- * ddp_grow_waiting sets *nodes to the number of nodes that could join now, with one short call to the store. Without
+ */
+
+/* Set *nodes to the number of nodes that could join now, with one short call to the store. Without
  * ddprun, both functions return DDP_ERR_UNSUPPORTED, and *nodes is 0. */
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);

@@ -88,6 +88,7 @@ DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 DDP_API ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream);
 
 /* Counts are numbers of elements. `in` and `out` may be the same buffer if both have the same size. */
+
 DDP_API ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype,
                                   ddp_op op, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* root only */, size_t n,

@@ -134,7 +134,7 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* Ends a runner and closes its socket, unless the owner has the socket. Polling stops before the close, because the
+/* End a runner and close its socket, unless the owner has the socket. Polling stops before the close, because the
  * number of the descriptor may be reused. The close callback frees the struct. */
 static void end_runner(struct join_dial *j, int index)
 {
@@ -162,7 +162,7 @@ void join_dial_close(struct join_dial *j)
 
 /* --- hello ---------------------------------------------------------------------------------------------- */
 
-/* Ends and frees a runner that has failed. */
+/* End and free a runner that has failed. */
 static void runner_fail(struct runner *r, bool on_the_spot, int error)
 {
     struct join_dial *j = r->dial;
@@ -171,7 +171,7 @@ static void runner_fail(struct runner *r, bool on_the_spot, int error)
     end_runner(j, index);
 }
 
-/* Writes the numeric address of one end of the connection, or "?" if the kernel reports no address. */
+/* Write the numeric address of one end of the connection, or "?" if the kernel reports no address. */
 static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
 {
     struct sockaddr_storage addr = { 0 };
@@ -181,7 +181,7 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
         snprintf(text, size, "?");
 }
 
-/* Passes the socket of a runner to the owner. The owner later closes the dial. */
+/* Pass the socket of a runner to the owner. The owner later closes the dial. */
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
@@ -196,7 +196,7 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Returns the error for a closed connection. Only a PyTorch store sends the echo before closing, so this case has a
+/* Return the error for a closed connection. Only a PyTorch store sends the echo before closing, so this case has a
  * separate error. */
 static int closed_kind(const struct runner *r)
 {
@@ -207,7 +207,7 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Checks whether the answer is complete. The first four bytes show whether the service is a store. For another
+/* Check whether the answer is complete. The first four bytes show whether the service is a store. For another
  * service, the rest of the line is needed, because the line may name the service. */
 static void check_answer(struct runner *r)
 {
@@ -273,7 +273,7 @@ static bool decrypt(struct runner *r, struct slice bytes)
     return ok;
 }
 
-/* Reads the answer. A reset is handled like a close, because the kernel sends a reset when a service closes without
+/* Read the answer. A reset is handled like a close, because the kernel sends a reset when a service closes without
  * reading all bytes. */
 static void read_answer(struct runner *r)
 {
@@ -341,7 +341,7 @@ static void connected(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Checks the result of connect(). libuv reports an error as readiness, so the error is read from the socket. */
+/* Check the result of connect(). libuv reports an error as readiness, so the error is read from the socket. */
 static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
@@ -363,7 +363,7 @@ static void runner_on_event(uv_poll_t *poll, int status, int events)
     pump(j);
 }
 
-/* Returns a new runner, which owns `fd`, or NULL if memory is short. */
+/* Return a new runner, which owns `fd`, or NULL if memory is short. */
 static struct runner *runner_new(struct join_dial *j, int index, int fd)
 {
     struct runner *r = calloc(1, sizeof(*r));
@@ -415,7 +415,7 @@ static void on_looked_up(void *user, const struct name_found *found)
     pump(j);
 }
 
-/* Looks up the host. A literal address is parsed without a thread. */
+/* Look up the host. A literal address is parsed without a thread. */
 static void look_up(struct join_dial *j)
 {
     struct name_found found;
@@ -444,7 +444,7 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* Ends the dial without a store. If the owner has set `code`, `note` replaces the report. `failed` may close the
+/* End the dial without a store. If the owner has set `code`, `note` replaces the report. `failed` may close the
  * dial, so the dial is kept until `failed` returns. */
 static void join_dial_give_up(struct join_dial *j)
 {
@@ -459,7 +459,7 @@ static void join_dial_give_up(struct join_dial *j)
     buf_free(&report);
 }
 
-/* Carries out a step other than WAIT and GIVE_UP. */
+/* Carry out a step other than WAIT and GIVE_UP. */
 static void carry_out(struct join_dial *j, const struct dial_step *step)
 {
     switch (step->what) {
@@ -478,7 +478,7 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* Sets the timer for the next step or the next message, whichever is earlier. Updates libuv's clock first, because
+/* Set the timer for the next step or the next message, whichever is earlier. Update libuv's clock first, because
  * this clock stands still during one turn of the loop. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
@@ -488,7 +488,7 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Runs all due steps and messages. `failed` and `say` may close the dial, so `j` is not used afterwards. */
+/* Run all due steps and messages. `failed` and `say` may close the dial, so `j` is not used afterwards. */
 static void pump(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -509,14 +509,14 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Returns a nonce whose third byte is not 0. With a 0, an old PyTorch store would take the nonce for the length of a
+/* Return a nonce whose third byte is not 0. With a 0, an old PyTorch store would take the nonce for the length of a
  * text and would wait for more bytes. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Starts a dial. Texts are copied, because they may be on the owner's stack. The random bytes are only for jitter, so
+/* Start a dial. Texts are copied, because they may be on the owner's stack. The random bytes are only for jitter, so
  * the read never blocks. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)

@@ -16,7 +16,7 @@
  * delay the exit of ddprun. */
 struct loop_lookup;
 
-/* Begins a lookup, which calls `done` once, on the loop. Returns NULL if no memory, descriptor or thread is
+/* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is
  * available. The caller must call loop_lookup_end, which is also allowed before and inside `done`. After
  * loop_lookup_end, `done` is not called. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
@@ -69,11 +69,11 @@ struct join_dial_options {
     void *user;
 };
 
-/* Begins a dial. After DDP_OK the caller owns *out. */
+/* Begin a dial. After DDP_OK the caller owns *out. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err);
 
-/* Ends the dial at once, without a callback. The loop's last close callback frees the memory. NULL is allowed. */
+/* End the dial at once, without a callback. The loop's last close callback frees the memory. NULL is allowed. */
 void join_dial_close(struct join_dial *dial);
 
 #endif

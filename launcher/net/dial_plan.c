@@ -39,7 +39,7 @@ static enum finding_code dial_finding_of(const struct dial_met *met)
     return FINDING_NONE;
 }
 
-/* Returns the earlier of two times; UINT64_MAX = never. */
+/* Return the earlier of two times; UINT64_MAX = never. */
 static uint64_t dial_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -51,7 +51,7 @@ static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
     d->since_ms = now_ms;
 }
 
-/* Returns a random number (xorshift) for jitter, because all nodes of a job begin to dial at the same time. */
+/* Return a random number (xorshift) for jitter, because all nodes of a job begin to dial at the same time. */
 static uint32_t next_random(struct dial *d)
 {
     d->random ^= d->random << 13;
@@ -62,7 +62,7 @@ static uint32_t next_random(struct dial *d)
 
 /* --- results -------------------------------------------------------------------------------------------- */
 
-/* Maps errors with the same remedy to one error. A packet filter on this machine returns EPERM, or EACCES for IPv6.
+/* Map errors with the same remedy to one error. A packet filter on this machine returns EPERM, or EACCES for IPv6.
  * A name server returns EAI_NODATA for a record of the wrong kind, and EAI_NONAME for an unknown name. */
 static int plain_error(int error)
 {
@@ -80,7 +80,7 @@ static int plain_error(int error)
     }
 }
 
-/* Copies the first line of an answer, and replaces control characters. */
+/* Copy the first line of an answer, and replace control characters. */
 static void put_printable(char out[DIAL_BYTES_MAX], struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -95,7 +95,7 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* Returns the kind of a foreign answer. A TLS record begins with 22 (handshake) or 21 (alert) and major version 3. A
+/* Return the kind of a foreign answer. A TLS record begins with 22 (handshake) or 21 (alert) and major version 3. A
  * TLS server sends an alert to a client without TLS. */
 int dial_answer_kind(struct slice bytes)
 {
@@ -113,7 +113,7 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keeps the failure at the latest stage of this round. Of two failures at the same stage the first is kept, because
+/* Keep the failure at the latest stage of this round. Of two failures at the same stage the first is kept, because
  * the resolver returns the best address first. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
@@ -123,7 +123,7 @@ static void meet(struct dial *d, const struct dial_met *met)
     d->round_met = true;
 }
 
-/* Adds a finding to the history. A repeated finding only extends the last row. If the history is full, the second row
+/* Add a finding to the history. A repeated finding only extends the last row. If the history is full, the second row
  * is dropped. */
 static void remember(struct dial *d, uint64_t now_ms)
 {
@@ -142,7 +142,7 @@ static void remember(struct dial *d, uint64_t now_ms)
     d->history[d->n_past++] = (struct dial_past){ d->finding, at_ms, at_ms, 1 };
 }
 
-/* Records the finding of a round. `finding_since_ms` changes only when the finding changes. */
+/* Record the finding of a round. `finding_since_ms` changes only when the finding changes. */
 static void dial_count_met(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     const enum finding_code finding = dial_finding_of(met);
@@ -162,7 +162,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
-/* Begins a lookup. Old addresses are dropped, because the store may have moved. */
+/* Begin a lookup. Old addresses are dropped, because the store may have moved. */
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
@@ -171,7 +171,7 @@ static void begin_look_up(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* Ends a round. If the name resolves to this machine by mistake, this mistake is the finding of the round, because
+/* End a round. If the name resolves to this machine by mistake, this mistake is the finding of the round, because
  * the mistake causes all later failures. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
@@ -185,7 +185,7 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* Returns true if the name resolves to this machine by mistake. "localhost" always resolves to this machine on
+/* Return true if the name resolves to this machine by mistake. "localhost" always resolves to this machine on
  * purpose. */
 static bool means_us(const struct dial *d)
 {
@@ -196,7 +196,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* Begins a dial. The seed must not be 0, because xorshift would return only 0. */
+/* Begin a dial. The seed must not be 0, because xorshift would return only 0. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -204,7 +204,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_look_up(d, now_ms);
 }
 
-/* Processes the addresses of the name. An answer that arrives after the limit of the lookup is dropped. */
+/* Process the addresses of the name. An answer that arrives after the limit of the lookup is dropped. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -231,7 +231,7 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* Records that a runner has connected. The earlier stages count as successful in the report. The service may still be
+/* Record that a runner has connected. The earlier stages count as successful in the report. The service may still be
  * no store. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
@@ -244,7 +244,7 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* Records a failed attempt. If this machine itself refuses the connection although the store is elsewhere, the error
+/* Record a failed attempt. If this machine itself refuses the connection although the store is elsewhere, the error
  * is DIAL_REFUSED_HERE, because waiting does not help. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
@@ -260,7 +260,7 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* Returns the stage of a failure. An immediate failure of connect() usually means that the kernel has no route.
+/* Return the stage of a failure. An immediate failure of connect() usually means that the kernel has no route.
  * Exceptions: a refusal by this machine, and a lack of descriptors. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
@@ -269,7 +269,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* Processes the failure of a runner. A runner that the plan has dropped after a timeout is ignored. */
+/* Process the failure of a runner. A runner that the plan has dropped after a timeout is ignored. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -282,7 +282,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     dial_count_failure(d, r, &met, now_ms);
 }
 
-/* Handles the answer of a store. The caller cancels the other attempts. */
+/* Handle the answer of a store. The caller cancels the other attempts. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;
@@ -297,7 +297,7 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Returns LOOK_UP once for each lookup. If the lookup exceeds its limit, records a finding, but lets the lookup
+/* Return LOOK_UP once for each lookup. If the lookup exceeds its limit, record a finding, but let the lookup
  * continue. */
 static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
@@ -313,7 +313,7 @@ static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Returns one step of the race, and records the result of the race for the report. */
+/* Return one step of the race, and record the result of the race for the report. */
 static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
@@ -338,7 +338,7 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* Returns the step after a pause. A name is looked up again if the last lookup is LOOK_UP_MS old, because the address
+/* Return the step after a pause. A name is looked up again if the last lookup is LOOK_UP_MS old, because the address
  * may have changed. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
@@ -367,7 +367,7 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Returns the next step. If next_in_phase returns WAIT with the present time, the phase has changed, so
+/* Return the next step. If next_in_phase returns WAIT with the present time, the phase has changed, so
  * next_in_phase is called again. The timeout is checked first, because no round may begin after the timeout. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
@@ -406,7 +406,7 @@ const char *dial_code(enum finding_code finding)
     return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
-/* Returns true if waiting rarely resolves the finding, as when the name resolves to this machine. Such a finding is
+/* Return true if waiting rarely resolves the finding, as when the name resolves to this machine. Such a finding is
  * printed in full at once, any other finding after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
@@ -416,7 +416,7 @@ static bool is_sure(enum finding_code finding)
     return i < ROWS && rows[i].sure;
 }
 
-/* Appends "host:port", with brackets around an IPv6 address, so that a user can copy the text into
+/* Append "host:port", with brackets around an IPv6 address, so that a user can copy the text into
  * --rdzv_endpoint. */
 static bool put_endpoint(struct buf *out, const char *host, int port)
 {
@@ -424,7 +424,7 @@ static bool put_endpoint(struct buf *out, const char *host, int port)
     return buf_printf(out, "%s", endpoint_print(host, port, text));
 }
 
-/* Appends all addresses: "10.0.0.1, 10.1.0.1". */
+/* Append all addresses: "10.0.0.1, 10.1.0.1". */
 static bool put_addresses(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -438,7 +438,7 @@ static bool is_name(struct slice name, const char *wanted)
     return slice_equal(name, slice_str(wanted));
 }
 
-/* Appends the value of a placeholder in a finding's sentence. Returns false for an unknown placeholder. */
+/* Append the value of a placeholder in a finding's sentence. Return false for an unknown placeholder. */
 static bool put_value(void *user, struct slice name, struct buf *out)
 {
     const struct dial *d = user;
@@ -468,7 +468,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, put_value, (void *)d);
 }
 
-/* Returns what the dial is doing before the first round has ended. */
+/* Return what the dial is doing before the first round has ended. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
@@ -478,7 +478,7 @@ static const char *meanwhile(const struct dial *d)
                                        : "waiting for an answer to a connection";
 }
 
-/* Appends the sentence of the finding, or what the dial is doing if no finding exists yet. */
+/* Append the sentence of the finding, or what the dial is doing if no finding exists yet. */
 static bool put_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
@@ -491,7 +491,7 @@ static bool put_local_only(struct buf *out, const struct dial *d)
     return words == NULL || words[0] == '\0' || buf_printf(out, "; %s", words);
 }
 
-/* Appends "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)". */
+/* Append "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)". */
 static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     const uint64_t spent_ms = now_ms - d->begun_ms;
@@ -503,7 +503,7 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
            buf_printf(out, " (%s)", d->options.knob);
 }
 
-/* Appends the advice, then the code for `ddprun explain`. */
+/* Append the advice, then the code for `ddprun explain`. */
 static bool put_advice(struct buf *out, const struct dial *d)
 {
     const char *note = d->options.note;
@@ -512,13 +512,13 @@ static bool put_advice(struct buf *out, const struct dial *d)
            buf_printf(out, "\n  finding  %s", dial_code(d->finding));
 }
 
-/* Appends the short sentence and its advice. */
+/* Append the short sentence and its advice. */
 static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     return put_short(out, d, now_ms) && put_advice(out, d);
 }
 
-/* Returns true if the finding must be printed in full now. Each finding is printed in full once. */
+/* Return true if the finding must be printed in full now. Each finding is printed in full once. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_said = d->said.in_full && d->said.finding == d->finding;
@@ -526,7 +526,7 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Returns true if a line is due. A change of the finding causes a line, but at most every CHANGE_MS. */
+/* Return true if a line is due. A change of the finding causes a line, but at most every CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_said *said = &d->said;
@@ -548,7 +548,7 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
 }
 
-/* Returns when the next message is due. The conditions are those of full_is_due() and short_is_due(). */
+/* Return when the next message is due. The conditions are those of full_is_due() and short_is_due(). */
 uint64_t dial_say_at(const struct dial *d)
 {
     const struct dial_said *said = &d->said;
@@ -561,7 +561,7 @@ uint64_t dial_say_at(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Appends the line of a stage, also of a stage without failure. "4 of 4 worked" excludes the name server as the
+/* Append the line of a stage, also of a stage without failure. "4 of 4 worked" excludes the name server as the
  * cause. */
 static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
@@ -588,7 +588,7 @@ static bool put_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Appends the history. The first row is always kept. A line marks a gap after the first row. */
+/* Append the history. The first row is always kept. A line marks a gap after the first row. */
 static bool put_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -600,7 +600,7 @@ static bool put_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* Appends finding and remedy, which are enough for most users, then stages and history. */
+/* Append finding and remedy, which are enough for most users, then stages and history. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&

@@ -166,37 +166,37 @@ struct dial_step {
 
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
 
-/* Returns the next step. The shell calls this until the step is WAIT or GIVE_UP. */
+/* Return the next step. The shell calls this until the step is WAIT or GIVE_UP. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
-/* Processes the numeric addresses of the name. At most RACE_ADDRESSES_MAX addresses are used. `hosts_line` is the
+/* Process the numeric addresses of the name. At most RACE_ADDRESSES_MAX addresses are used. `hosts_line` is the
  * line of /etc/hosts with the name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 
-/* Records that a runner has connected from the local address `source` and now sends its greeting. */
+/* Record that a runner has connected from the local address `source` and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
-/* Records that a runner has failed in its current stage. `on_the_spot`: connect() has failed at once. `answer` has
+/* Record that a runner has failed in its current stage. `on_the_spot`: connect() has failed at once. `answer` has
  * the first received bytes, if any. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Returns the kind of service that has sent these first bytes. */
+/* Return the kind of service that has sent these first bytes. */
 int dial_answer_kind(struct slice bytes);
 
-/* Returns the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
+/* Return the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
 const char *dial_code(enum finding_code finding);
 
-/* Appends the messages that are due now and marks them as printed. Returns false if no message is due. */
+/* Append the messages that are due now and mark them as printed. Return false if no message is due. */
 bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
 
-/* Returns when to call dial_say again if no event occurs. */
+/* Return when to call dial_say again if no event occurs. */
 uint64_t dial_say_at(const struct dial *d);
 
-/* Appends the full report: finding, advice, stages with their times, and history. */
+/* Append the full report: finding, advice, stages with their times, and history. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 
 #endif

@@ -36,7 +36,7 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* Lists the addresses of interfaces that are up, and returns their number. Without addresses, hosting.c treats every
+/* List the addresses of interfaces that are up, and return their number. Without addresses, hosting.c treats every
  * address as one of another machine. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
@@ -56,7 +56,7 @@ int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
-/* Rejects --local_addr with a list of all local addresses, so that the user can copy an address. */
+/* Reject --local_addr with a list of all local addresses, so that the user can copy an address. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -68,7 +68,7 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
                     address, list);
 }
 
-/* Checks --local_addr. All addresses of 127/8 are local, although only 127.0.0.1 is listed. */
+/* Check --local_addr. All addresses of 127/8 are local, although only 127.0.0.1 is listed. */
 ddp_status own_address_check(const char *address, struct ddp_err *err)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -101,7 +101,7 @@ static bool bind_any(int fd, int family, int port)
            bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0;
 }
 
-/* Reads the port of a socket. The port is at the same offset in sockaddr_in and sockaddr_in6. */
+/* Read the port of a socket. The port is at the same offset in sockaddr_in and sockaddr_in6. */
 static bool port_of(int fd, int *port)
 {
     struct sockaddr_in6 at;
@@ -141,7 +141,7 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* Returns true if the store serves other hosts without a secret. The user must request such a store with --insecure.
+/* Return true if the store serves other hosts without a secret. The user must request such a store with --insecure.
  * A job script for torchrun gets only a warning, because the script has no such option. */
 static bool is_open(const struct plan *plan)
 {
@@ -157,7 +157,7 @@ static void drop_secret(struct plan *plan)
     plan->credential = NULL;
 }
 
-/* Makes a secret for a store at this address if MUNGE can deliver the secret to the other nodes. If MUNGE fails,
+/* Make a secret for a store at this address if MUNGE can deliver the secret to the other nodes. If MUNGE fails,
  * writes the reason to `why` for the finding. */
 static bool make_secret(struct plan *plan, const char *address, char why[static sizeof(struct ddp_err)])
 {
@@ -174,7 +174,7 @@ static bool make_secret(struct plan *plan, const char *address, char why[static 
     return false;
 }
 
-/* Starts the store and writes its port to the plan. Port 0 means any free port, but the workers need the real
+/* Start the store and write its port to the plan. Port 0 means any free port, but the workers need the real
  * number. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
@@ -199,7 +199,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* Writes a note that a free port replaces the default port. */
+/* Write a note that a free port replaces the default port. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -229,14 +229,14 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- decisions ------------------------------------------------------------------------------------------ */
 
-/* Reports a failure. The owner may end the node inside the callback, so the caller must return at once. */
+/* Report a failure. The owner may end the node inside the callback, so the caller must return at once. */
 static void store_host_fail(const struct store_host_options *o, const char *code, const char *words,
                             const char *at)
 {
     o->failed(o->user, &(struct host_failure){ .code = code, .words = words, .at = at });
 }
 
-/* Returns the code of a failure to listen: the port is in use, or the address is not local. */
+/* Return the code of a failure to listen: the port is in use, or the address is not local. */
 static const char *listen_code(int port)
 {
     struct port_holder holder;
@@ -244,7 +244,7 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-/* Returns the finding about a store that other hosts can reach without a secret. The finding is a warning if the user
+/* Return the finding about a store that other hosts can reach without a secret. The finding is a warning if the user
  * has requested an open store, and otherwise an error. `why` is the text of make_secret. */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
@@ -265,14 +265,14 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Returns the address on which a refusing store may listen, or NULL. A store on every address fails if the port of
+/* Return the address on which a refusing store may listen, or NULL. A store on every address fails if the port of
  * one address is in use. In this case the address that other nodes dial may still be free. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
-/* Hosts the store. If the port is in use, a node that must host the store fails. A node that may host the store joins
+/* Host the store. If the port is in use, a node that must host the store fails. A node that may host the store joins
  * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
@@ -314,7 +314,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Joins a store on another machine. A note with a code is printed now. Any other note is printed only in the report
+/* Join a store on another machine. A note with a code is printed now. Any other note is printed only in the report
  * of a failed dial. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
@@ -327,7 +327,7 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Returns true if this node joins the store of node 0 and the job has --master_addr. Without a secret, node 0 refuses
+/* Return true if this node joins the store of node 0 and the job has --master_addr. Without a secret, node 0 refuses
  * to open its store, so this node fails at once, too. A job with an endpoint may use a ddp-rendezvous, which has no
  * secret. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
@@ -337,7 +337,7 @@ static bool follows_node_0(const struct store_host_options *o, const struct host
            cli->host_store == HOST_STORE_AUTO;
 }
 
-/* Collects the facts, calls hosting_decide, and hosts the store, joins a store, or fails, as decided. */
+/* Collect the facts, call hosting_decide, and host the store, join a store, or fail, as decided. */
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -367,7 +367,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
-/* Hosts the store of a single node. If the default port is in use, a free port replaces the default port. */
+/* Host the store of a single node. If the default port is in use, a free port replaces the default port. */
 static void find_alone(const struct store_host_options *o)
 {
     struct ddp_err err;
@@ -406,7 +406,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
-/* Handles the result of a lookup. Once the name is known, the decision follows and the timer is stopped. */
+/* Handle the result of a lookup. Once the name is known, the decision follows and the timer is stopped. */
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -439,7 +439,7 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* Runs the steps that are due. A dial plan decides about the pauses and messages of the lookup, as in dial.c. */
+/* Run the steps that are due. A dial plan decides about the pauses and messages of the lookup, as in dial.c. */
 static void pump(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -477,7 +477,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* Returns true if this node only joins. For such a node dial.c looks up the name. */
+/* Return true if this node only joins. For such a node dial.c looks up the name. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||
@@ -515,14 +515,14 @@ struct refusing_store {
     char code[64], sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
 };
 
-/* Called on the thread of the server. */
+/* Count a refused host. The server calls this on its thread. */
 static void on_refused(void *user)
 {
     struct refusing_store *r = user;
     atomic_fetch_add(&r->refused, 1);
 }
 
-/* Splits the text of a failure. The first line is the error. The advice is the line that begins with " try". */
+/* Split the text of a failure. The first line is the error. The advice is the line that begins with " try". */
 static void split_words(struct refusing_store *r, const struct host_failure *failure)
 {
     static const char mark[] = "\n  try      ";
@@ -533,7 +533,7 @@ static void split_words(struct refusing_store *r, const struct host_failure *fai
     snprintf(r->advice, sizeof(r->advice), "%.*s", (int)strcspn(advice, "\n"), advice);
 }
 
-/* Starts a refusing store. Without a secret every host gets the failure. The failure contains no secret. */
+/* Start a refusing store. Without a secret every host gets the failure. The failure contains no secret. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {

@@ -37,7 +37,7 @@ static void link_take_answer(struct store_link *link, struct slice text);
 
 enum { LENGTH_BYTES = 8 };
 
-/* Queues PyTorch's greeting, which every store expects first, for dialect C. An empty queue always has space for
+/* Queue PyTorch's greeting, which every store expects first, for dialect C. An empty queue always has space for
  * these bytes. */
 static void link_queue_validate(struct link_queue *q)
 {
@@ -47,7 +47,7 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Returns true if the queue has space. After one refused request, the queue refuses all later requests, because a gap
+/* Return true if the queue has space. After one refused request, the queue refuses all later requests, because a gap
  * in the requests would go unnoticed. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
@@ -56,7 +56,7 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
-/* Appends a request. Space for the whole request is reserved first, because half a request would corrupt the
+/* Append a request. Space for the whole request is reserved first, because half a request would corrupt the
  * connection. Without `auth` the request has no tag. */
 static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
 {
@@ -67,7 +67,7 @@ static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice b
     return auth != NULL ? auth_put_frame(auth, code, bytes, &q->bytes) : put_blob(&q->bytes, bytes);
 }
 
-/* Appends a request that consists of `json`, and frees `json` in any case. */
+/* Append a request that consists of `json`, and free `json` in any case. */
 static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, struct auth *auth)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
@@ -78,8 +78,8 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parses the first answer of `in`. If `status` is not NULL, a status byte precedes the answer. Returns 1 for a
- * complete answer: *text is its JSON (borrowed from `in`) and *used its length. Returns 0 for an incomplete answer,
+/* Parse the first answer of `in`. If `status` is not NULL, a status byte precedes the answer. Return 1 for a
+ * complete answer: *text is its JSON (borrowed from `in`) and *used its length. Return 0 for an incomplete answer,
  * and -1 for an invalid length. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
@@ -104,7 +104,7 @@ enum { PATIENCE_MS = 3, UNSEALING_MS = 1, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 
 
 static void on_written(uv_write_t *write, int status);
 
-/* Returns true if bytes wait and no write is in progress. */
+/* Return true if bytes wait and no write is in progress. */
 static bool can_flush(const struct store_link *link)
 {
     const struct link_wire *wire = link->wire;
@@ -155,7 +155,7 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* Loses the link because the queue is full. The store does not read and has probably stopped. */
+/* Lose the link because the queue is full. The store does not read and has probably stopped. */
 static void lose_because_full(struct store_link *link)
 {
     char why[128];
@@ -170,7 +170,7 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* Sends all messages that were queued in this turn of the loop. Messages that are not urgent wait up to PATIENCE_MS,
+/* Send all messages that were queued in this turn of the loop. Messages that are not urgent wait up to PATIENCE_MS,
  * so that the ends of many workers need only one packet. uv_prepare runs this function before the loop waits. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
@@ -216,7 +216,7 @@ static void ask(struct store_link *link, cJSON *json)
     link->asked += fits;
 }
 
-/* Queues a request. After the loss of the link, the request is only freed. */
+/* Queue a request. After the loss of the link, the request is only freed. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
@@ -225,7 +225,7 @@ static void request(struct store_link *link, cJSON *json)
         ask(link, json);
 }
 
-/* Queues a message with the number of the round, so that the store detects outdated messages. Takes ownership of
+/* Queue a message with the number of the round, so that the store detects outdated messages. Take ownership of
  * `json`, even without a link. */
 void store_link_mention(struct store_link *link, cJSON *json)
 {
@@ -244,7 +244,7 @@ void store_link_tell(struct store_link *link, cJSON *json)
     store_link_mention(link, json);
 }
 
-/* Sends `join` and records the number of the request, to recognize the answer. */
+/* Send `join` and record the number of the request, to recognize the answer. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -280,7 +280,7 @@ static void identify(struct store_link *link)
         store_link_join(link);
 }
 
-/* Queues the first message of AUTH. Returns 0, or a code of libuv if the system provides no random numbers. */
+/* Queue the first message of AUTH. Return 0, or a code of libuv if the system provides no random numbers. */
 static int greet(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
@@ -292,9 +292,9 @@ static int greet(struct store_link *link)
     return 0;
 }
 
-/* Queues the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
+/* Queue the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
  * node sends any data about the job. If MUNGE delivers the secret, this node first asks for the store's credential,
- * except on a later connection. Returns 0, or a code of libuv. */
+ * except on a later connection. Return 0, or a code of libuv. */
 static int introduce(struct store_link *link)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -316,7 +316,7 @@ static int introduce(struct store_link *link)
     return 0;
 }
 
-/* Identifies this node. Requests that were queued during AUTH follow in their order. */
+/* Identify this node. Requests that were queued during AUTH follow in their order. */
 static void end_auth(struct store_link *link)
 {
     cJSON *early = link->early;
@@ -327,7 +327,7 @@ static void end_auth(struct store_link *link)
     cJSON_Delete(early);
 }
 
-/* Loses the link because MUNGE has not delivered the secret. */
+/* Lose the link because MUNGE has not delivered the secret. */
 static void lose_without_secret(struct store_link *link, const char *reason)
 {
     char why[sizeof(struct ddp_err) + 160];
@@ -337,7 +337,7 @@ static void lose_without_secret(struct store_link *link, const char *reason)
     link_lose(link, why);
 }
 
-/* Begins AUTH once the credential is unsealed. The timer repeats, because a thread unseals the credential. */
+/* Begin AUTH once the credential is unsealed. The timer repeats, because a thread unseals the credential. */
 static void on_unsealing(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -356,7 +356,7 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "no random numbers for AUTH");
 }
 
-/* Handles the answer to the request for the credential. A store without any secret may still have the reason why it
+/* Handle the answer to the request for the credential. A store without any secret may still have the reason why it
  * rejects its nodes. This node does not join such a store, except under the name torchrun. */
 static void take_credential(struct store_link *link, struct slice answer)
 {
@@ -375,7 +375,7 @@ static void take_credential(struct store_link *link, struct slice answer)
     }
 }
 
-/* Handles the store's proof of the secret. */
+/* Handle the store's proof of the secret. */
 static void take_proof(struct store_link *link, struct slice answer)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
@@ -390,7 +390,7 @@ static void take_proof(struct store_link *link, struct slice answer)
     end_auth(link);
 }
 
-/* Requests the status. Returns false before the first answer of the store. */
+/* Request the status. Return false before the first answer of the store. */
 bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
@@ -401,7 +401,7 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
-/* Detects by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. Such
+/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. Such
  * a pause must not count as a silence of the store, so the length of the pause is added to `heard_ms`. Only this
  * length is added, because on a busy machine every heartbeat may be late. Both the timer and the reader call this
  * function, because either may run first after a pause. */
@@ -487,7 +487,7 @@ static void confirm_heard(struct store_link *link)
                            .moved_ms = MESSAGE_NONE, .heard = (int64_t)link->heard, .round = MESSAGE_NONE }));
 }
 
-/* Sends a heartbeat, or loses the link if the store is silent. A heartbeat also reports changes of the workers'
+/* Send a heartbeat, or lose the link if the store is silent. A heartbeat also reports changes of the workers'
  * processes. Without a connection these changes wait for the first heartbeat after the break. */
 static void on_heartbeat(uv_timer_t *timer)
 {
@@ -512,7 +512,7 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Handles the first complete answer in `in` and removes it. Returns false if no answer is complete, or after the loss
+/* Handle the first complete answer in `in` and remove it. Return false if no answer is complete, or after the loss
  * of the link. */
 static bool take_one(struct store_link *link)
 {
@@ -595,7 +595,7 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* Sets the kernel's timeouts for a host that has disappeared. The connection ends if sent bytes, or probes of an idle
+/* Set the kernel's timeouts for a host that has disappeared. The connection ends if sent bytes, or probes of an idle
  * connection, are not acknowledged within this time. */
 static void watch_host(struct store_link *link)
 {
@@ -770,14 +770,14 @@ static void take_resumed(struct store_link *link, const cJSON *json)
     link->options.calls.restored(link->options.user);
 }
 
-/* Parses a numeric address. No name arrives here, because the dial has found the numeric address. */
+/* Parse a numeric address. No name arrives here, because the dial has found the numeric address. */
 static int resolve(const char *address, int port, struct sockaddr_storage *out)
 {
     int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Connects, or uses the connected socket of the options, on which join_dial has sent the greeting. The link owns this
+/* Connect, or use the connected socket of the options, on which join_dial has sent the greeting. The link owns this
  * socket, even after a failure. */
 static int start(struct store_link *link)
 {
@@ -841,7 +841,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
  * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
  * identified itself meanwhile. */
 
-/* Handles the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
+/* Handle the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
 static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
 {
     char why[512];
@@ -853,13 +853,13 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
     link_lose(link, why);
 }
 
-/* Returns true if this node may receive a rejection from the store, but may not join. */
+/* Return true if this node may receive a rejection from the store, but may not join. */
 static bool must_be_refused(const struct store_link *link)
 {
     return link->is_open && !link->options.plan->cli->torchrun;
 }
 
-/* Loses the link to a store without a secret, which has neither rejected this node nor may start its workers. */
+/* Lose the link to a store without a secret, which has neither rejected this node nor may start its workers. */
 static void lose_open_store(struct store_link *link)
 {
     link_lose(link,
@@ -867,7 +867,7 @@ static void lose_open_store(struct store_link *link)
               "nodes with the same --secret_file, or pass --insecure to all nodes");
 }
 
-/* Handles the answer to `join`. `instance` identifies this start of the job in the store. The next `join` sends
+/* Handle the answer to `join`. `instance` identifies this start of the job in the store. The next `join` sends
  * `instance`, so that a restarted store recognizes a node of the previous store. */
 static void take_join(struct store_link *link, const cJSON *json)
 {
@@ -894,7 +894,7 @@ static void take_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handles a rejection. Except for three harmless codes, a rejection loses the link, because store and agent disagree
+/* Handle a rejection. Except for three harmless codes, a rejection loses the link, because store and agent disagree
  * about the job. */
 static void take_no(struct store_link *link, const char *code, const char *error)
 {
@@ -906,7 +906,7 @@ static void take_no(struct store_link *link, const char *code, const char *error
     link_lose(link, why);
 }
 
-/* Handles an answer. Only a rejection and the answer to a status request matter. */
+/* Handle an answer. Only a rejection and the answer to a status request matter. */
 static void take_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -929,7 +929,7 @@ static void take_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Returns true if a pushed round is valid: this node has joined, the round has a higher number than the last round,
+/* Return true if a pushed round is valid: this node has joined, the round has a higher number than the last round,
  * and the rank from --node_rank is unchanged. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
@@ -952,7 +952,7 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Reports how many nodes wait. A missing number is 0. */
+/* Report how many nodes wait. A missing number is 0. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -960,7 +960,7 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Reports a stop to the owner. A stop of another round is ignored, because this node has already ended that round. */
+/* Report a stop to the owner. A stop of another round is ignored, because this node has already ended that round. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct failure cause;
@@ -970,7 +970,7 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Reports a verdict to the owner. A node in no round accepts a verdict about any later round. */
+/* Report a verdict to the owner. A node in no round accepts a verdict about any later round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
@@ -982,7 +982,7 @@ static void push_verdict(struct store_link *link, const cJSON *push)
         link_lose(link, "the store sent an invalid verdict");
 }
 
-/* Passes findings to the owner. The findings are valid only during the call. */
+/* Pass findings to the owner. The findings are valid only during the call. */
 static void push_findings(struct store_link *link, const cJSON *push)
 {
     link->options.calls.findings(link->options.user, push);
@@ -1005,7 +1005,7 @@ static void push_sample(struct store_link *link, const cJSON *push)
                                    sample.still_ms);
 }
 
-/* Passes an event of the store to the owner, for the event log of this node. */
+/* Pass an event of the store to the owner, for the event log of this node. */
 static void push_event(struct store_link *link, const cJSON *push)
 {
     struct message_event m;
@@ -1014,7 +1014,7 @@ static void push_event(struct store_link *link, const cJSON *push)
         link->options.calls.event(link->options.user, m.event);
 }
 
-/* Handles the store's last message to this node. */
+/* Handle the store's last message to this node. */
 static void push_dropped(struct store_link *link, const cJSON *push)
 {
     struct message_dropped m;
@@ -1023,13 +1023,13 @@ static void push_dropped(struct store_link *link, const cJSON *push)
     link_lose(link, "the store gave up this node");
 }
 
-/* Passes on the push about a rank that left while other ranks waited. */
+/* Pass on the push about a rank that left while other ranks waited. */
 static void push_left_waiting(struct store_link *link, const cJSON *push)
 {
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Calls the receiver of a push. Unknown kinds are ignored, because an unknown kind comes from a newer store. No push
+/* Call the receiver of a push. Unknown kinds are ignored, because an unknown kind comes from a newer store. No push
  * is accepted from a store that this node may not join, because a round would start workers. */
 static void take_push(struct store_link *link, const cJSON *json, const char *kind)
 {
@@ -1072,7 +1072,7 @@ static void link_take_answer(struct store_link *link, struct slice text)
 /* How a link ends: the link may be lost, the owner closes the link, and the last closed handle frees the link. The
  * owner may close the link within any callback. */
 
-/* Returns true if a pause of this process may have caused the loss: the pause was long and ended recently. */
+/* Return true if a pause of this process may have caused the loss: the pause was long and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)
 {
     const uint64_t limit_ms = link->options.silent_ms;
@@ -1084,7 +1084,7 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* Loses the link. No callback follows `lost`, because `lost` is cleared before the call. The heartbeat timer is
+/* Lose the link. No callback follows `lost`, because `lost` is cleared before the call. The heartbeat timer is
  * stopped. The link stays allocated until its owner closes the link. */
 static void link_lose(struct store_link *link, const char *why)
 {
@@ -1115,7 +1115,7 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* Sends the queued bytes. If a write is in progress, libuv accepts no bytes and the queued bytes are lost. */
+/* Send the queued bytes. If a write is in progress, libuv accepts no bytes and the queued bytes are lost. */
 static void send_last(struct store_link *link)
 {
     struct link_wire *wire = link->wire;
@@ -1131,7 +1131,7 @@ static void send_last(struct store_link *link)
         uv_try_write((uv_stream_t *)&wire->tcp, &bytes, 1);
 }
 
-/* Closes the link. The last message is sent if the kernel has space for the message. */
+/* Close the link. The last message is sent if the kernel has space for the message. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)

@@ -390,7 +390,7 @@ static void on_connected(uv_connect_t *connect, int status)
         pump(&l->up);
 }
 
-/* Return true if a user whom the relay may serve owns the accepted connection: this user or root. */
+/* Return true if this user or root owns the accepted connection. The relay serves no other user. */
 static bool is_admitted(struct tls_relay *r, struct relay_link *l)
 {
     struct sockaddr_storage peer = { 0 };
@@ -449,7 +449,7 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
         watch_time(r);
 }
 
-/* No link may be closed for another worker. The timer ends the acceptor's pause. */
+/* Keep all links, because none may be closed for another worker. The timer ends the acceptor's pause. */
 static void on_pause(struct acceptor *a, unsigned waiting)
 {
     (void)waiting;

@@ -173,7 +173,7 @@ static void report_path(struct node *n)
     store_link_tell(n->meet.link, encode_notice(&f));
 }
 
-/* Dial the numeric address of the store again, because a name server may be behind the same fault. */
+/* Dial the numeric address of the store again, because the same fault may affect a name server. */
 static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                        void (*found)(void *user, const struct join_dial_found *found))
 {

@@ -175,7 +175,7 @@ static void put_off(struct node *n, const struct vouch_question *question)
 }
 
 /* Handle a request for an owner. `peer` is the client's address as seen by the store, which is the local address on
- * this node. The relay's connections belong to the workers behind the relay. */
+ * this node. A connection of the relay belongs to the worker that uses it. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;

@@ -313,7 +313,7 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
-/* The thread is started with the first bytes, because many jobs write no output. */
+/* Create a writer. Its thread starts with the first bytes, because many jobs write no output. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     pthread_condattr_t monotonic;

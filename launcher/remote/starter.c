@@ -853,8 +853,8 @@ static void explain_start(struct peer *p, int exit_code, const char *error, stru
     start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
 }
 
-/* If the tree is the default and another host has failed to start this one, let the starter start it. All hosts that have
- * not begun follow, because their hosts would fail likewise. Return true if the host starts again. */
+/* Let the starter start a host that another host of the tree has failed to start, if the tree is the default. All hosts
+ * that have not begun follow, because their hosts would fail, too. Return true if the host starts again. */
 static bool start_flat(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -960,8 +960,8 @@ static void on_link_output(void *peer, struct link *link, bool is_err, struct sl
     take_bytes(p, is_err, bytes);
 }
 
-/* A branch that ends by itself returns 0, and the starter still reads its messages. Any other end is a loss, although the
- * branch may still pass on how the job ends on its hosts. */
+/* End a branch whose link has failed. A branch that ends by itself returns 0, and the starter still reads its messages.
+ * Any other end is a loss, although the branch may still pass on how the job ends on its hosts. */
 static void on_link_exited(void *peer, struct link *link)
 {
     struct peer *p = peer;

@@ -143,8 +143,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 /* Return true if these lines say that a peer of a PyTorch process group (Gloo, NCCL) is gone. */
 bool hint_is_of_lost_rank(struct slice last_lines);
 
-/* If Python ended with an import or syntax error, return a hash of the error's line, which is never 0. Otherwise
- * return 0. */
+/* Return a hash of the error's line if Python ended with an import or syntax error, else 0. The hash is never 0. */
 uint64_t hint_import_error(struct slice last_lines);
 
 #endif

@@ -431,7 +431,7 @@ static void put_left(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
-/* Append the rows about attempts, hangs and processes that cannot be killed, if there are any. */
+/* Append the rows about attempts, hangs and processes that cannot be killed. */
 static void report_attempts(const struct report *r, struct rows *rows)
 {
     struct failure room;

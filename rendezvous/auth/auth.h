@@ -12,7 +12,7 @@
  * reflected, sent with another role or sent to another store. After the proofs, each frame ends with a tag. The tag
  * covers the frame and the number of the frame.
  *
- * A client that knows no secret may ask for the secret first. A store with MUNGE answers with its credential
+ * A client without a secret may ask for the secret first. A store with MUNGE answers with its credential
  * (secret.h), which only the user of the store can decrypt.
  *
  *     version 3                        ---->
@@ -101,7 +101,7 @@ bool auth_is_ask(struct slice message);
  * bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
-/* Find the credential in the store's answer. Each result except OK is the reason why there is none. */
+/* Find the credential in the store's answer. Each result except OK is the reason why no credential was found. */
 enum auth_result auth_take(struct slice answer, struct slice *credential);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */

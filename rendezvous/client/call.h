@@ -170,7 +170,7 @@ bool client_cancel_wait(struct client_call *c);
 /* Set the call's failure, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* ddp_store_connect for a caller that has a secret. `auth` NULL = the caller has no secret. */
+/* Connect like ddp_store_connect, with a secret. `auth` NULL = the caller has no secret. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,
                        const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
 

@@ -141,8 +141,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a foreign client. The sidecar's address is checked before the protocol, because the client behind a sidecar
- * is unknown. PyTorch's protocol is only suspicious from an address without a node. */
+/* Report a foreign client. The sidecar's address is checked before the protocol, because a sidecar hides
+ * its client. PyTorch's protocol is only suspicious from an address without a node. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";

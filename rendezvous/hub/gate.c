@@ -81,7 +81,7 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Rejects the oldest stranger if too many wait: of this address, or in all. */
+/* Reject the oldest stranger if too many wait: of this address, or in all. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -240,7 +240,7 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
     return false;
 }
 
-/* Answers the first message of AUTH. A refused message is also answered, so that the agent can print the reason. */
+/* Answer the first message of AUTH. A refused message is also answered, so that the agent can print the reason. */
 static bool greet(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], answer[AUTH_ANSWER_BYTES];
@@ -262,7 +262,7 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Answers a client that has no secret with the sealed secret. The answer is public. */
+/* Answer a client that has no secret with the sealed secret. The answer is public. */
 static bool give_credential(struct hub *hub, struct session *s)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
@@ -271,7 +271,7 @@ static bool give_credential(struct hub *hub, struct session *s)
                     slice_of(answer, auth_give(hub->limits.secret, hub->limits.credential, answer)));
 }
 
-/* Handles AUTH. The second message (the proof) gets no answer: if the store serves the next request, the proof was
+/* Handle AUTH. The second message (the proof) gets no answer: if the store serves the next request, the proof was
  * accepted. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message)
 {

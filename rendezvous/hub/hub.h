@@ -126,7 +126,7 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
  * barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Like hub_disconnect, for a connection that broke without a FIN: a reset, a timeout. The network may be at fault, so
+/* Remove a connection that broke without a FIN: a reset, a timeout. The network may be at fault, so
  * a node keeps its place until its timeout, and may connect again. */
 void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 

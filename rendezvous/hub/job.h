@@ -146,9 +146,9 @@ void job_touch(struct job *job);
 
 /* In a hub of many jobs each job belongs to a source: the uid of a process on this host, or the address of another
  * host (for IPv6 its /64 network). All sources have equal shares of the store's quota. A source exists as long as it
- * has a job.
- *
- * Sets the source of the job, so that the job's quota is a part of that source's share. NULL = a part of the whole
+ * has a job. */
+
+/* Set the source of the job, so that the job's quota is a part of that source's share. NULL = a part of the whole
  * store. */
 void job_set_source(struct job *job, struct job_source *source);
 

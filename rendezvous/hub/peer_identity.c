@@ -11,7 +11,7 @@
  * has agents at the client's address.
  *
  * If agent and client run on the store's host, the kernel reports their users, and an agent may vouch only for
- * connections of its own user. On other hosts the agent's answer is the only source. If agents of several jobs share
+ * connections of the agent's user. On other hosts the agent's answer is the only source. If agents of several jobs share
  * an address, a claim becomes valid after CLAIM_MS. If a second job claims the connection within this time, the
  * connection is closed. */
 #include "hub/messages.h"
@@ -85,7 +85,8 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Before the end of the TLS handshake no agent is asked, because its job is not known. */
+/* Return true if an agent is asked for the user. Before the end of the TLS handshake no agent is asked, because the
+ * job is not known. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);

@@ -295,7 +295,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Each call begins with the first rank that had not agreed, so most calls read only one key. */
+/* Find the ranks that agree to grow. Each call begins with the first rank that had not agreed, so most calls read
+ * only one key. */
 void rounds_look_at_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

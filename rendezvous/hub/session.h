@@ -263,7 +263,7 @@ struct rdzv *job_rendezvous(struct job *job);
 /* Begin the next round if all ranks have agreed to a bigger world. */
 void rounds_look_at_grow_keys(struct job *job);
 
-/* Observe PyTorch's keys in the store of the job (torch_observer.c). Called when the first plain client uses a
+/* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
 /* Add the members of a group with too many members to the snapshot. The caller frees *claims. Return false if
@@ -272,7 +272,7 @@ bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapsh
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c). The barrier still has its seats. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* At the end of a round, checks whether the failed rank had lost another rank or had given up a wait, and reports the
+/* Check at the end of a round whether the failed rank had lost another rank or had given up a wait, and report the
  * result. */
 void lost_peer_verdict(struct job *job);
 /* Record at the end of a PyTorch client's connection whether the client has given up the setup of a group. */
@@ -292,9 +292,9 @@ static inline bool session_is_cut(const struct session *s)
 }
 
 /* A node whose connection breaks without a FIN keeps its place until its timeout, because the network may be at fault.
- * `resume` with the node's token moves the place to a new connection.
- *
- * Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms them. */
+ * `resume` with the node's token moves the place to a new connection. */
+
+/* Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms them. */
 void session_may_resume(struct session *s);
 /* Drop the kept frames that the node has received: up to number `heard`. */
 void session_confirms(struct session *s, uint64_t heard);

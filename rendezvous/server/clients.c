@@ -550,7 +550,8 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Without TLS's last message the network may be at fault, because a FIN alone is not authenticated. */
+/* Report the end of a connection to the hub. Without TLS's last message the network may be at fault, because a FIN
+ * alone is not authenticated. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))

@@ -46,7 +46,7 @@ struct flood {
 /* --- processes
  * ------------------------------------------------------------------------------------------------------ */
 
-/* The measured processes must not inherit the reader's priority. */
+/* Start a measured process, which must not inherit the reader's priority. */
 static pid_t start(char *const argv[], int out_fd)
 {
     pid_t pid = fork();
@@ -252,7 +252,8 @@ static void flood_row(const char *who, const struct flood *f, FILE *json)
 /* --- at rest
  * -------------------------------------------------------------------------------------------------------- */
 
-/* The guardian releases pages after it has been idle for a second, so an earlier check would not show it at rest. */
+/* Measure a launcher at rest. The guardian releases pages after it has been idle for a second, so an earlier check would
+ * not show it at rest. */
 static void rest_row(const char *who, char *const argv[], FILE *json)
 {
     long rss = 0, pss = 0;

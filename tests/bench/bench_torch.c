@@ -206,7 +206,7 @@ static void wake_row(int n)
     pair_row(what, "ms", n, &p, "wake");
 }
 
-/* A server of Python and PyTorch is large before it has served any client, so count the increase. */
+/* Measure the increase of memory, because a server of Python and PyTorch is large before it has served any client. */
 static void memory_rows(void)
 {
     static struct crowd crowd[ECHO];
@@ -250,8 +250,8 @@ static void crowds(void)
 
 /* --- launch ------------------------------------------------------------------------------------------------- */
 
-/* Debian's torchrun 1.13 starts nothing with Python 3.11 without an option for stdout; the two options are
- * the defaults of newer ones. */
+/* Return the time of a launch. Debian's torchrun 1.13 starts nothing with Python 3.11 without an option for stdout;
+ * the two options are the defaults of newer ones. */
 static double launch_ms(int who)
 {
     const char *const ours[] = { ddprun, "--standalone", "--nproc_per_node=4", "tests/bench/torch/hello.py",

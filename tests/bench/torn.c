@@ -55,7 +55,7 @@ static void count_lines(struct torn_count *c, FILE *in, const char *prefix)
     free(line);
 }
 
-/* The output goes to a file first, so that the reader cannot affect the lines. */
+/* Count the torn lines of a peer. The output goes to a file first, so that the reader cannot affect the lines. */
 void torn_try(const struct peer *p, const char *writer, struct torn_count *c)
 {
     char lines[16];

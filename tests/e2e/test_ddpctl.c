@@ -191,7 +191,7 @@ Test(ddpctl, help_and_version_stand_on_stdout)
 
 static char uid_option[32], runtime_dir[64], *dir;
 
-/* The programs are copied, because the tree may be in a home that other users cannot enter. */
+/* Copy the programs, because the tree may be in a home that other users cannot enter. */
 static void set_up(void)
 {
     char command[1024];

@@ -345,7 +345,7 @@ Test(loopback_nodes, the_first_failure_is_named_on_every_node)
     says(0, "ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)");
 }
 
-/* The report in the last event has the same form on the failed node and on the other. */
+/* Expect the same form of the report in the last event on the failed node and on the other. */
 static void expect_schema(int i, const char *code, const char *said)
 {
     char why[512] = "";

@@ -130,7 +130,7 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     EXPECT(r, 143);
 }
 
-/* Two users may stop a worker and end the job, and a stop takes a moment: neither order may leave the worker
+/* Stop a worker and end the job, as two users may do. A stop takes a moment, and neither order may leave the worker
  * stopped. */
 static void stop_and_end(int first)
 {

@@ -41,7 +41,7 @@ static void remove_dir(void)
     temp_dir_remove(dir);
 }
 
-/* Start one of `nnodes` nodes with two workers each. The culprit is rank 3, or rank 1 if there is one node. */
+/* Start one of `nnodes` nodes with two workers each. The culprit is rank 3, or rank 1 of one node. */
 static struct run_process *start_node(int nnodes, int node, int port, const char *option)
 {
     char text[6][80];
@@ -133,7 +133,7 @@ Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .in
     }
 }
 
-/* The helper for two ranks of `dir`: the records that are at most `age_ms` old. */
+/* Run the helper for two ranks of `dir`, with the records that are at most `age_ms` old. */
 static struct run_result read_calls(const char *age_ms)
 {
     const char *argv[] = { bin("ddprun"), "--flight_calls", dir, "0", "2", age_ms, NULL };

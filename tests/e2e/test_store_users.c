@@ -246,7 +246,7 @@ static int declare_job(struct in_addr host, int port, const char *job)
     return -1;
 }
 
-/* SET a key; return whether the store answers the PING after it. */
+/* Set a key. Return whether the store answers the PING after it. */
 static bool set_value(int fd, const char *key, size_t size)
 {
     struct buf bytes = { 0 };

@@ -110,7 +110,7 @@ static bool is_called(const char *pattern, const char *name)
     return pattern[len - 1] == '*' ? strncmp(pattern, name, len - 1) == 0 : strcmp(pattern, name) == 0;
 }
 
-/* The random text lies between the job's name and "/attempt". */
+/* Return true if only the random text differs. It lies between the job's name and "/attempt". */
 static bool same_but_random(const char *a, const char *b)
 {
     const char *end_a = strstr(a, "/attempt_"), *end_b = strstr(b, "/attempt_");

@@ -615,7 +615,7 @@ static void read_text(const char *name, char *text, size_t room)
     fclose(f);
 }
 
-/* Yours: cJSON_Delete. */
+/* Read the summary of the run. The caller frees it with cJSON_Delete. */
 static cJSON *resnet_summary(void)
 {
     char text[8192];

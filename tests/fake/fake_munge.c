@@ -38,7 +38,7 @@ static int fail(struct context *c, int error, const char *text)
     return error;
 }
 
-/* Returns OK if munged answers. */
+/* Return OK if munged answers. */
 static int ask(struct context *c)
 {
     while (is("hang"))
@@ -78,7 +78,7 @@ int munge_ctx_set(void *context, int option, ...)
     return OK;
 }
 
-/* A credential without cipher would show the payload to every user. */
+/* Encrypt, because a credential without cipher would show the payload to every user. */
 int munge_encode(char **credential, void *context, const void *payload, int n)
 {
     struct context *c = context;

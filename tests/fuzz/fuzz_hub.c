@@ -72,7 +72,7 @@ static struct secret secret_of_b = { .key = { 2 }, .jobs = "b" };
 static const struct secret secret_of_a = { .key = { 3 }, .jobs = "a", .next = &secret_of_b };
 static const struct secret *secrets; /* secrets of this hub; NULL = the hub has no secret */
 
-/* splitmix64 */
+/* Return a random number below `limit` (splitmix64). */
 static unsigned draw(uint64_t *state, unsigned limit)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15;
@@ -173,7 +173,7 @@ static void note_close(void *user, conn_id conn, const char *why, bool is_news)
     forget(p);
 }
 
-/* The contract of may_reply: a connection that must wait sends nothing more until it is resumed. */
+/* Check the contract of may_reply: a connection that must wait sends nothing more until it is resumed. */
 static bool may_reply(void *user, conn_id conn, uint64_t bytes)
 {
     struct peer *p = find_peer(conn);

@@ -92,7 +92,7 @@ bool procstat_is_sanitized(pid_t pid)
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* Without privileges a process cannot go beyond its hard limit. */
+/* Raise the limit of descriptors. Without privileges a process cannot go beyond its hard limit. */
 uint32_t limits_raise_descriptors(uint32_t most)
 {
     struct rlimit limit = { 0 }, wanted = { most, most };

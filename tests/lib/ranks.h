@@ -139,10 +139,10 @@ void trials_use(const ddp_options *options);
 /* Run one collective and compare its result. */
 void trial_run(const struct trial_room *room, const struct trial *trial);
 
-/* trials_of_all_types tries every kind with every type and operation, few elements and all kinds of memory. Of these
- * trials every `one_in`-th runs, the same on every rank. trials_of_large_counts tries large counts with every root,
- * in place and not in place. Each function opens and closes a room. */
+/* Try every kind with every type and operation, few elements and all kinds of memory. Of these
+ * trials every `one_in`-th runs, the same on every rank. The function opens and closes a room. */
 void trials_of_all_types(struct rank *me, unsigned one_in);
+/* Try large counts with every root, in place and not in place. The function opens and closes a room. */
 void trials_of_large_counts(struct rank *me);
 
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
@@ -177,9 +177,9 @@ void toy_params(ddp_param params[MODEL_PARAMS]);
 /* Return options whose limits divide the model into four buckets. */
 ddp_reducer_options toy_options(void);
 
-/* model_run_on runs `main` as ranks on hosts, with a letter for each rank's host: "aab". In a rank, toy_join joins
- * the other ranks. */
+/* Run `main` as ranks on hosts, with a letter for each rank's host: "aab". */
 void model_run_on(const char *hosts, rank_main main);
+/* Join the other ranks. */
 ddp_ctx *toy_join(struct rank *me);
 ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options);
 

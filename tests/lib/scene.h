@@ -173,6 +173,7 @@ void scene_play(const struct scene *scene);
 void scene_start(struct play *play, int i, const char *more_options);
 
 /* Faults, for scene->victim. */
+
 void fault_kill_launcher(struct play *play); /* SIGKILL to guardian and agent */
 void fault_cable(struct play *play);
 void fault_freeze(struct play *play); /* SIGSTOP to all */
@@ -183,6 +184,7 @@ void fault_ctrl_c(struct play *play); /* SIGINT to ddprun, as from its shell */
 void scene_expect_why(struct play *play, int i, const char *store, const char *texts);
 
 /* Functions for `after`. */
+
 void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
 void after_heal(struct play *play);     /* remove rules, plug in cables, continue all processes */
 

@@ -66,8 +66,8 @@ struct cluster {
 void cluster_init(struct cluster *c, int n, uint32_t max_restarts);
 void cluster_free(struct cluster *c);
 
-/* Faults at `at_ms`: the user stops a node, the launcher of a node is killed, a node is cut off the network, or the
- * store is lost. */
+/* Plan a fault at `at_ms`: the user stops a node, the launcher of a node is killed, a node is cut off the network, or
+ * the store is lost. */
 void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms);
 void cluster_kill(struct cluster *c, int node, uint64_t at_ms);
 void cluster_cut(struct cluster *c, int node, uint64_t at_ms);

@@ -85,7 +85,7 @@ SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .says = "starting attempt 1", .never = "has confirmed within", .within_ms = 60000,
       .node = { { .prints = "met|met|again|again" }, { .prints = "met|met|again|again" } })
 
-/* The agent's new connection is encrypted, too. */
+/* Reset the agent's connection. The new connection is encrypted, too. */
 static void reset_to_the_agent(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
@@ -128,7 +128,7 @@ SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt
       .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* A FIN proves nothing: the store waits for the agent's new connection. The kernel sends a FIN for a killed agent. */
+/* Kill an agent. The kernel sends a FIN, which proves nothing, so the store waits for the agent's new connection. */
 static void kill_agent(struct play *play)
 {
     cr_assert_gt(host_signal(&play->net->host[1], "ddprun", SIGKILL), 0);
@@ -167,7 +167,7 @@ SCENE(encrypt, another_secret_is_rejected, .options = "--encrypt --timeout=13", 
 
 /* --- attackers ----------------------------------------------------------------------------------------------- */
 
-/* A server at the store's address with a certificate in place of the secret. */
+/* Start a server at the store's address with a certificate in place of the secret. */
 static void serve_with_certificate(struct play *play)
 {
     static const char command[] =
@@ -180,7 +180,7 @@ static void serve_with_certificate(struct play *play)
     cr_assert(run_until_output(play->other, "serving", PATIENCE_MS));
 }
 
-/* The agent has sent no request: s_server prints what it decrypts. */
+/* Expect that the agent has sent no request: s_server prints every decrypted byte. */
 static void expect_nothing_sent(struct play *play)
 {
     run_signal(play->other, SIGKILL);
@@ -257,7 +257,7 @@ static void use_relay(const struct host *host, const char *as, const char *bytes
     expect_sh(host, text, command);
 }
 
-/* A process of the job's user may use the relay, and only as a rank of its own node. */
+/* Use the relay as a process of the job's user, which may only be a rank of this node. */
 static void claim(const struct host *host, int rank, const char *text)
 {
     char json[128], hex[320];
@@ -299,7 +299,7 @@ SCENE(encrypt, only_the_jobs_user_may_use_the_relay, .options = "--encrypt --rdz
 
 /* --- OpenSSL ------------------------------------------------------------------------------------------------- */
 
-/* No file may have the names of OpenSSL's library. */
+/* Hide every file with a name of OpenSSL's library. */
 static void hide_openssl(struct play *play)
 {
     cr_assert(
@@ -341,7 +341,7 @@ static void write_torch(struct play *play)
     cr_assert(file != NULL && fputs(torch_program, file) >= 0 && fclose(file) == 0);
 }
 
-/* The store knows the processes behind the relay. */
+/* Expect that the store finds the rank of each client, although the clients use the relay. */
 static void expect_ranks(struct play *play)
 {
     char command[256];

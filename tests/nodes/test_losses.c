@@ -144,7 +144,7 @@ static void cut_both_ways(struct play *play)
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 drop");
 }
 
-/* Longer than two heartbeats, so the node dials during the cut. Afterwards the old or a new connection works. */
+/* Cut the network for more than two heartbeats, so the node dials during the cut. Afterwards the old or a new connection works. */
 static void cut_until_dial(struct play *play)
 {
     cut_both_ways(play);
@@ -157,7 +157,7 @@ SCENE(losses, a_cut_of_two_heartbeats_ends_no_job, .options = "--node_timeout=30
       .fault = cut_until_dial, .never = "is lost|lost the", .within_ms = 4 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* The failure is reported while the connection is cut. */
+/* Kill the workers while the connection is cut. */
 static void fail_during_a_cut(struct play *play)
 {
     cut_both_ways(play);
@@ -169,7 +169,7 @@ SCENE(losses, a_failure_during_a_cut_is_reported_after_it, .options = AGAIN, .un
       .fault = fail_during_a_cut, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* The agent gets the resets. */
+/* Send resets to the agent. */
 static void reset_to_the_agent(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
@@ -183,7 +183,7 @@ SCENE(losses, a_reset_of_the_agent_is_no_loss, .options = AGAIN, .until = "up", 
       .never = "is lost|lost the", .within_ms = 3 * BEATS, .says = "on node0 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "broke: connection reset by peer|works again" } })
 
-/* The store gets the resets, and the agent finds a silent connection. */
+/* Send resets to the store. The agent finds a silent connection. */
 static void reset_to_the_store(struct play *play)
 {
     host_rules(&play->net->host[0], "add rule inet f out oifname eth0 tcp sport 29500 reject with tcp reset");
@@ -199,7 +199,7 @@ SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .
       .fault = reset_to_the_store, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* A router has forgotten the connection, so its packets are dropped. New connections work. */
+/* Drop the packets of the connection, as a router that has forgotten it. New connections work. */
 static void forget_connection(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in counter"); /* adds the table */
@@ -216,7 +216,7 @@ SCENE(losses, a_forgotten_connection_is_made_again, .options = "--node_timeout=9
       .fault = forget_connection, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* The connection stays cut. */
+/* Cut the connection until the end of the job. */
 static void reset_for_ever(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
@@ -230,7 +230,7 @@ SCENE(losses, a_connection_that_stays_broken_is_named, .until = "up", .fault = r
 
 /* --- large packets that are lost ---------------------------------------------------------------------------- */
 
-/* A link on the way has a smaller MTU, and no ICMP message arrives. Without segmentation offload, the length of a
+/* Give a link on the way a smaller MTU, and drop ICMP messages. Without segmentation offload, the length of a
  * packet is its length on the wire. */
 static void shrink_path(struct play *play)
 {
@@ -261,7 +261,7 @@ SCENE(losses, large_messages_of_a_running_job_are_sent_in_small_segments,
       .says = "on node1 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "PATH_LOSES_LARGE" } })
 
-/* Rank 2 ends as PyTorch with Gloo does after a reset, with the recorded line; its peer on node 1 lives. */
+/* Write a script whose rank 2 ends with the line of PyTorch with Gloo after a reset. Its peer on node 1 lives. */
 static void write_reset(struct play *play)
 {
     for (int i = 0; i < 3; i++)

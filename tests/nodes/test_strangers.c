@@ -124,7 +124,7 @@ SCENE(strangers, another_user_of_a_workers_host_gets_no_answer, .until = "up",
 
 /* --- the processes of a worker's host ------------------------------------------------------------------------ */
 
-/* A process of the job's user on node 1 may act as a rank of node 1 only. */
+/* Claim ranks on node 1, where a process of the job's user may only be a rank of node 1. */
 static void claim_ranks(struct play *play)
 {
     static const struct {

@@ -55,7 +55,7 @@ static int keys(ddp_ctx *ctx, int good_attempt)
     return failed(ddp_barrier_named(ctx, "never", 0));
 }
 
-/* A badly behaved daemon: it leaves our process group and ignores SIGTERM. */
+/* Leave a badly behaved daemon, which is in no group of the job and ignores SIGTERM. */
 static void leave_daemon(const char *path)
 {
     int ready[2];
@@ -113,7 +113,7 @@ static bool others_wait(ddp_ctx *ctx)
     return wait;
 }
 
-/* Rank 0 skips the last barrier. */
+/* Enter the last barrier, which rank 0 skips. */
 static int leave(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 0) {

@@ -72,7 +72,7 @@ static int try_once(void)
     return met && byte == '0' ? 0 : FAILED;
 }
 
-/* Rank 0 may start later. */
+/* Connect to the store until it answers, because rank 0 may start later. */
 static int join(void)
 {
     for (int i = 0; i < TRIES; i++) {

@@ -42,7 +42,7 @@ static void sum_into(float *x, size_t n)
     must(ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL));
 }
 
-/* Arguments: [ELEMENTS]. Sum through private and through shared memory, and compare. */
+/* Sum through private and through shared memory, and compare. Arguments: [ELEMENTS]. */
 static void run_allreduce(char **arguments)
 {
     size_t n = (size_t)number(arguments, 100000);
@@ -60,7 +60,7 @@ static void run_allreduce(char **arguments)
     free(own);
 }
 
-/* Arguments: [RANK]. This rank kills itself between two collectives. */
+/* Kill this rank between two collectives. Arguments: [RANK]. */
 static void run_die(char **arguments)
 {
     float x[1000] = { 0 };
@@ -71,7 +71,7 @@ static void run_die(char **arguments)
     printf("rank %d: no rank has died\n", ddp_rank(ctx));
 }
 
-/* Arguments: [RANK]. This rank stops itself, and the other ranks reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). */
+/* Stop this rank, so that the other ranks reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). Arguments: [RANK]. */
 static void run_hang(char **arguments)
 {
     float x = 1;
@@ -81,7 +81,7 @@ static void run_hang(char **arguments)
     printf("rank %d: no rank hangs\n", ddp_rank(ctx));
 }
 
-/* Arguments: [RANK]. This rank aborts at any point. */
+/* Abort this rank at any point. Arguments: [RANK]. */
 static void run_abort(char **arguments)
 {
     float x = 1;
@@ -92,7 +92,7 @@ static void run_abort(char **arguments)
     sum_into(&x, 1);
 }
 
-/* Arguments: NAME [TIMEOUT_MS [RANK]]. Enter a named barrier. RANK does not enter and stays until it is killed. */
+/* Enter a named barrier. RANK does not enter and stays until it is killed. Arguments: NAME [TIMEOUT_MS [RANK]]. */
 static void run_barrier(char **arguments)
 {
     const char *name = arguments[0] != NULL ? arguments[0] : "probe";
@@ -107,7 +107,7 @@ static void run_barrier(char **arguments)
     printf("rank %d: passed %s\n", ddp_rank(ctx), name);
 }
 
-/* Arguments: [STEPS]. Average the gradients of a small model. */
+/* Average the gradients of a small model. Arguments: [STEPS]. */
 static void run_reducer(char **arguments)
 {
     static float weight[300000], bias[10];
@@ -150,7 +150,7 @@ static void overlapped_step(ddp_reducer *reducer)
     must(ddp_reducer_finish(reducer));
 }
 
-/* Arguments: [STEPS]. The library's thread reduces while this thread computes. */
+/* Compute while the library's thread reduces. Arguments: [STEPS]. */
 static void run_overlap(char **arguments)
 {
     static float weights[LAYERS][LAYER];

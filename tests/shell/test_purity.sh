@@ -64,6 +64,14 @@ detects_stilted_english() {
         grep -q '^bad.c:2: nobody' "$tmp/english" && grep -q '^bad.md:1: There is none' "$tmp/english"
 }
 
+# Headings of groups and imperatives that end with -s are not reported.
+detects_a_function_comment_without_a_verb() {
+    printf '/* Returns the number of `key`. */\nint a(int key);\n/* The number. */\nstatic const int *b(int key)\n{\n' >"$tmp/text/bad.c"
+    printf '/* Process a key. */\nint c(int key);\n\n/* The keys of a store: */\nint d(void);\n\n/* The last. */\n\nint e(void);\n' >"$tmp/text/good.c"
+    ! "$tmp/text/scripts/english.sh" >"$tmp/english" && [ "$(grep -c 'begins with a verb' "$tmp/english")" = 2 ] &&
+        grep -q '^bad.c:1: .*"Returns"' "$tmp/english" && grep -q '^bad.c:3: .*"The"' "$tmp/english"
+}
+
 check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
 check "the message names the module and the symbol" names_the_clock
 check "a function that only its file uses is found" names_the_public_function
@@ -75,5 +83,6 @@ check "files that call each other are found, and named" names_both
 check "a circle of concepts is found where files have none" names_the_concepts
 check "no file and no concept comes back to itself" scripts/circles.sh
 check "stilted English is found, and its place" detects_stilted_english
+check "a comment of a function that begins with no imperative is found" detects_a_function_comment_without_a_verb
 check "the texts are plain English" scripts/english.sh
 finish

@@ -724,7 +724,7 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
         "ranks 2-3 exited with code 0 while rank 0 waited for them in a collective  [RANK_EXITED_EARLY]");
 }
 
-/* Rank 0 fails with `line` as the end of its log, and no other rank has ended by itself. */
+/* Fail rank 0 with `line` as the end of its log, and no other rank has ended by itself. */
 static void one_loses_its_connection(const char *line)
 {
     char json[512];

@@ -72,7 +72,7 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
 #define REDUCE(rank, seq) \
     "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
 
-/* Rank 3 is behind; node 0 also claims to have the record of rank 3. */
+/* Return calls in which rank 3 is behind. Node 0 also claims to have the record of rank 3. */
 static const char *calls_of(conn_id conn)
 {
     return conn == N0 ? REDUCE(0, 8) "," REDUCE(1, 8) "," REDUCE(3, 8) : REDUCE(2, 8) "," REDUCE(3, 7);

@@ -83,7 +83,7 @@ static void note_launches(struct sim_rank *r)
     }
 }
 
-/* Rank 0 and those that have a batch; the order comes from the first of them. */
+/* Begin a step on rank 0 and on the ranks that have a batch. The order comes from the first of them. */
 static void begin_step(bool sync, int root)
 {
     for (int i = 0; i < RANKS; i++) {

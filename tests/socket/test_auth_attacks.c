@@ -250,7 +250,7 @@ Test(auth_attacks, an_operator_does_not_become_an_agent)
 
 enum { IN_HELLO, IN_PROOF, IN_IDENTIFY, IN_JOIN, MESSAGES };
 
-/* An agent joins, but one bit of one message is wrong. Return false if the message has no such byte. */
+/* Join as an agent, but one bit of one message is wrong. Return false if the message has no such byte. */
 static bool join_with_wrong_bit(int message, size_t byte)
 {
     static const char *const texts[] = { [IN_IDENTIFY] = "{\"role\":\"agent\",\"job\":\"demo\"}",

@@ -302,7 +302,7 @@ Test(collective_check, a_rank_that_dies_is_named_with_the_call_that_it_is_missed
     ranks_free(&run);
 }
 
-/* Rank 1 has no time limit, and arrives when rank 0 has given up. */
+/* Let rank 1, which has no time limit, arrive after rank 0 has given up. */
 static void stay_away(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;

@@ -261,7 +261,8 @@ Test(collectives_net, a_death_is_told_to_ranks_alone_on_their_hosts, .timeout = 
     ranks_free(&run);
 }
 
-/* Rank 3 waits for the others in a small call, in which its host's first rank alone talks to other hosts. */
+/* Kill rank 0. Rank 3 waits for the others in a small call, in which only the first rank of a host talks to other
+ * hosts. */
 static void die_in_a_barrier(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me, NULL);

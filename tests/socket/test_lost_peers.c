@@ -147,7 +147,7 @@ Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 120)
     ranks_all_well(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Rank 0 continues the stopped one when it has its own answer: that one then gets the same. */
+/* Stop a rank. Rank 0 continues it after its own answer, and the stopped rank then gets the same answer. */
 static void stop_for_a_while(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -284,7 +284,7 @@ static void allow_descriptors(int n)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Rank 1 gets its connection and its page, but no descriptor to watch the third peer with. */
+/* Allow rank 1 a connection and a page, but no descriptor for watching the third peer. */
 static void too_few_descriptors(struct rank *me)
 {
     if (me->rank == 1)

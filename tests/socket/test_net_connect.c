@@ -343,7 +343,7 @@ static void *die_while_hosts_connect(void *unused)
     return unused;
 }
 
-/* Rank 1 is killed while the others still wait for connections. */
+/* Kill rank 1 while the others still wait for connections. */
 static void init_or_die(struct rank *me)
 {
     pthread_t thread;

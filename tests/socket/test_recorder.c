@@ -157,7 +157,7 @@ static void hear(int sig)
     heard++;
 }
 
-/* Rank 0 has a handler before, rank 1 sets one later. */
+/* Set a handler before the start on rank 0, and later on rank 1. */
 static void have_own(struct rank *me)
 {
     const struct sigaction own = { .sa_handler = hear };

@@ -230,7 +230,7 @@ Test(reducer_modes, averages_are_exact_in_each_mode, .timeout = 120)
     model_run_on("aab", each_mode);
 }
 
-/* Rank 0's order, for all; gradients keep their values on the way. */
+/* Rebuild the buckets in rank 0's order on all ranks. Gradients keep their values. */
 static void rebuild(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

@@ -14,6 +14,7 @@
  * ----------------------------------------------------------------------------- */
 
 /* The linker redirects these calls of this program here. */
+
 int __real_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *user);

@@ -335,7 +335,7 @@ Test(store_server, keys_and_values_have_limits)
     peer_expect_service(served_port());
 }
 
-/* CHECK `count` missing keys. Return 1, or -1 if the server closes the connection. */
+/* Check for `count` missing keys. Return 1, or -1 if the server closes the connection. */
 static int check_many(size_t count)
 {
     struct buf b = { 0 };

@@ -1,5 +1,5 @@
 /* The relay between plain workers and an encrypted store, with a real store: the recorded bytes of PyTorch's clients, ends,
- * slow readers, and limits. The relay's loop runs in a thread of its own. */
+ * slow readers, and limits. The relay's loop runs in a separate thread. */
 #include "auth/tls.h"
 #include "net/tls_relay.h"
 #include "sim_hub.h" /* hex_read */

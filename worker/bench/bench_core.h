@@ -56,9 +56,9 @@ struct bench_case {
  * for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* bench_bytes returns the bytes of the larger buffer, which ddp-bench prints. The other functions return the number
- * of elements of the input and of the output. */
+/* Return the bytes of the larger buffer, which ddp-bench prints. */
 size_t bench_bytes(const struct bench_case *c);
+/* Return the number of elements of the input, or of the output. */
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 

@@ -4,7 +4,7 @@
  *      "samples":6400,"world_size":4,"file":"tensors.bin","bytes":1592,
  *      "blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
  *
- * The checksum covers the whole text, with eight zeros in place of its own digits. So every flipped bit is detected.
+ * The checksum covers the whole text, with eight zeros in place of the checksum. So every flipped bit is detected.
  * Blocks follow each other in the file without gaps, in the order of the list. A job with any number of ranks can
  * read the checkpoint; world_size is only information. A reader rejects unknown versions. */
 #ifndef WORKER_CHECKPOINT_MANIFEST_H

@@ -61,7 +61,7 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
 /* Mark all parameters ready on a rank without a batch. Call this after step_forward, instead of step_ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
-/* If the next bucket can be launched, set *bucket and return true. Call this after every mark until it returns
+/* Set *bucket and return true if the next bucket can be launched. Call this after every mark until it returns
  * false. */
 bool step_launch(struct reducer_step *step, size_t *bucket);
 

@@ -62,7 +62,7 @@ ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
  * the scale of the loss, and the factor by which the reducer or ZeRO-1 divides later. */
 float optimizer_weight(const struct optimizer *o);
 
-/* With 16-bit precision on the CPU, round the gradient of parameter i of one shard. Call this before the gradient
+/* Round the gradient of parameter i of one shard, with 16-bit precision on the CPU. Call this before the gradient
  * is added to the gradients of other shards. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err);
 
@@ -82,9 +82,9 @@ ddp_optim *optimizer_rule(struct optimizer *o);
 /* Fill in o->slot on rank 0 with whole arrays, for a checkpoint; collective with --zero1. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
-/* optimizer_room allocates o->slot, into which the caller reads a checkpoint. optimizer_restore then continues with
- * these values. */
+/* Allocate o->slot, into which the caller reads a checkpoint. */
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
+/* Continue with the values of o->slot. */
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
 void optimizer_forget(struct optimizer *o); /* frees o->slot, if no checkpoint follows */
 

@@ -267,7 +267,7 @@ Test(secret, stdin_keeps_the_bytes_after_the_line)
 
 /* --- MUNGE ---------------------------------------------------------------------------------------------------- */
 
-/* tests/fake/fake_munge.c, which fails as `what` says. */
+/* Load tests/fake/fake_munge.c, which fails in the way that `what` names. */
 static void begin_munge(const char *what)
 {
     setenv("DDP_MUNGE_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);

@@ -300,7 +300,7 @@ static void expect_failure(size_t identities, const char *why)
     buf_free(&hello);
 }
 
-/* The store hashes one identity, and OpenSSL parses no message that is longer than any of ours. */
+/* The store hashes one identity, and OpenSSL parses no message longer than its limit. */
 Test(tls, a_message_with_many_identities_is_rejected)
 {
     begin_as(&other, "a-job");
@@ -311,7 +311,7 @@ Test(tls, a_message_with_many_identities_is_rejected)
     cr_expect_eq(server.sent.len, 0, "OpenSSL has parsed the message");
 }
 
-/* The bytes behind the handshake may arrive with it, and may exceed the limit of a handshake. */
+/* The bytes after the handshake may arrive with it, and may exceed the limit of a handshake. */
 Test(tls, a_long_message_may_arrive_with_the_end_of_the_handshake)
 {
     char text[3 * TLS_HANDSHAKE_MAX];
@@ -325,7 +325,7 @@ Test(tls, a_long_message_may_arrive_with_the_end_of_the_handshake)
     cr_expect(slice_equal(buf_slice(&server.got), slice_of(text, sizeof(text))));
 }
 
-/* The three flights of a handshake: the client's first message, the server's answer, the client's proof. */
+/* Record the three flights of a handshake: the client's first message, the server's answer, the client's proof. */
 static void record(struct buf flight[3])
 {
     struct side *const from[] = { &client, &server, &client }, *const to[] = { &server, &client, &server };

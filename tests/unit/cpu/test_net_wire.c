@@ -13,7 +13,7 @@ static struct net_hello make_hello(void)
     return hello;
 }
 
-/* Rank 1, which receives the hello. */
+/* Return the hello that rank 1 expects. */
 static struct net_hello make_mine(void)
 {
     struct net_hello mine = make_hello();

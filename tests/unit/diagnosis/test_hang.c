@@ -544,7 +544,7 @@ Test(hang, one_sample_is_none)
     case_free(&c);
 }
 
-/* Rank 0 has used so much CPU time between the samples, in its all_reduce. */
+/* Let rank 0 use so much CPU time between the samples, in its all_reduce. */
 static void compute(struct hang_case *c, int ms)
 {
     const cJSON *row, *thread;

@@ -801,7 +801,7 @@ static bool identify(conn_id conn, const char *address, uint32_t uid, const char
     return sim_identify(&sim, conn, text, NULL) == 0;
 }
 
-/* SET a new key to `size` bytes. Return false if the hub has closed the connection. */
+/* Set a new key to `size` bytes. Return false if the hub has closed the connection. */
 static bool store(conn_id conn, size_t size)
 {
     static int keys;

@@ -109,6 +109,7 @@ bool cuda_gemm_open(struct cuda *c);
 void cuda_gemm_close(struct cuda *c);
 
 /* Members of compute_ops, defined in device.c, batch.c, layers.c, pictures.c and parameters.c. */
+
 void *cuda_alloc(struct compute *base, size_t bytes);
 void cuda_release(struct compute *base, void *memory);
 void cuda_zero(struct compute *base, void *at, size_t bytes);

@@ -379,31 +379,6 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
-/* Print the command for each host. "n0: COMMAND" is a command that n0 runs. */
-static int print_starts(const struct starter_job *job)
-{
-    struct buf out = { 0 };
-    struct ddp_err err;
-    int *above = calloc((size_t)job->n, sizeof(*above));
-    bool ok = above != NULL;
-    if (ok)
-        start_tree(job->facts, job->hosts, job->n, above);
-    for (int i = 0; ok && i < job->n; i++) {
-        char **argv;
-        if (start_command(job->facts, &job->hosts[i], &argv, &err) != DDP_OK) {
-            free(above);
-            return cannot_begin(&err);
-        }
-        ok = above[i] < 0 || buf_printf(&out, "%s: ", job->hosts[above[i]].name);
-        for (char **word = argv; ok && *word != NULL; word++)
-            ok = (word == argv || buf_printf(&out, " ")) && shell_word(&out, *word);
-        ok = ok && buf_printf(&out, "\n");
-        start_free(argv);
-    }
-    free(above);
-    return print_out(ok, &out);
-}
-
 static int start_hosts(const struct cli *cli, const struct starter_job *job)
 {
     struct ddp_err err;
@@ -411,8 +386,11 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
     const struct contain_options options = { .kind = CONTAIN_PLAIN,
                                              .job = job->facts->job,
                                              .quiet = cli->quiet };
-    if (cli->dry_run)
-        return print_starts(job);
+    if (cli->dry_run) {
+        struct buf out = { 0 };
+        const bool ok = start_print(job->facts, job->hosts, job->n, cli->json, &out);
+        return print_out(ok, &out);
+    }
     const int detached = detach(cli, job->facts->argv, job->facts->job);
     if (detached >= 0)
         return detached;

@@ -337,6 +337,54 @@ void start_free(char **argv)
     free(argv);
 }
 
+/* Append the command for a host as a line. */
+static bool add_start_line(struct buf *out, const char *runs_on, char *const *argv)
+{
+    bool ok = runs_on == NULL || buf_printf(out, "%s: ", runs_on);
+    for (char *const *word = argv; ok && *word != NULL; word++)
+        ok = (word == argv || buf_printf(out, " ")) && shell_word(out, *word);
+    return ok && buf_printf(out, "\n");
+}
+
+/* Append the command for a host as an object. "runs_on": null stands for this host. */
+static bool add_start_json(cJSON *hosts, const char *name, const char *runs_on, char *const *argv)
+{
+    cJSON *row = cJSON_CreateObject(), *command = NULL;
+    bool ok = cJSON_AddItemToArray(hosts, row) && cJSON_AddStringToObject(row, "host", name) != NULL &&
+              cJSON_AddItemToObject(row, "runs_on",
+                                    runs_on != NULL ? cJSON_CreateString(runs_on) : cJSON_CreateNull()) &&
+              (command = cJSON_AddArrayToObject(row, "command")) != NULL;
+    for (; ok && *argv != NULL; argv++)
+        ok = cJSON_AddItemToArray(command, cJSON_CreateString(*argv));
+    return ok;
+}
+
+bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
+                 struct buf *out)
+{
+    struct ddp_err err;
+    int *above = calloc((size_t)n, sizeof(*above));
+    cJSON *json = as_json ? cJSON_CreateObject() : NULL, *list = cJSON_AddArrayToObject(json, "hosts");
+    bool ok = above != NULL && (!as_json || list != NULL);
+    if (ok)
+        start_tree(facts, hosts, n, above);
+    for (int i = 0; ok && i < n; i++) {
+        const char *runs_on = above[i] >= 0 ? hosts[above[i]].name : NULL;
+        char **argv;
+        ok = start_command(facts, &hosts[i], &argv, &err) == DDP_OK;
+        if (ok) {
+            ok = as_json ? add_start_json(list, hosts[i].name, runs_on, argv)
+                         : add_start_line(out, runs_on, argv);
+            start_free(argv);
+        }
+    }
+    free(above);
+    if (ok && as_json)
+        return json_print(out, json, true);
+    cJSON_Delete(json);
+    return ok;
+}
+
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
 /* Variables that every host receives from the starting host, besides those of --env=NAME. A name that ends in '*' is a

@@ -5,6 +5,7 @@
 #include "procstat.h"
 #include "run.h"
 
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <signal.h>
@@ -446,6 +447,19 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "\nn5: ssh "), 4, "%s", r.out);
     cr_expect_eq(count(r.out, ": ssh "), 54, "%s", r.out);
+    r = JOB("--hosts=n[0-69]", "--dry_run", "--json", "train.py");
+    EXPECT(r, 0);
+    cJSON *json = cJSON_Parse(r.out);
+    const cJSON *hosts = cJSON_GetObjectItemCaseSensitive(json, "hosts"),
+                *first = cJSON_GetArrayItem(hosts, 0), *last = cJSON_GetArrayItem(hosts, 69);
+    cr_expect_eq(cJSON_GetArraySize(hosts), 70, "%s", r.out);
+    cr_expect(cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(first, "runs_on")), "%s", r.out);
+    cr_expect(cJSON_IsString(cJSON_GetObjectItemCaseSensitive(last, "runs_on")), "%s", r.out);
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(last, "host")), "n69");
+    cr_expect_str_eq(
+        cJSON_GetStringValue(cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(last, "command"), 0)),
+        "ssh");
+    cJSON_Delete(json);
 }
 
 /* --- a program that is shipped ---------------------------------------------------------------------------------- */
@@ -565,7 +579,7 @@ HOSTS_TEST(a_directory_without_programs_is_passed_over)
 
 /* --- the end --------------------------------------------------------------------------------------------------- */
 
-/* A job of two hosts whose workers and their children hold the witness. */
+/* Start a job of two hosts. Its workers and their children hold the witness. */
 static struct run_process *start_held(const struct job_witness *w)
 {
     struct run_process *p = JOB_START("--hosts=a,b", shell, WORKER, w->hold, "say:ready", "forever");

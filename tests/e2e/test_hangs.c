@@ -212,19 +212,20 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 
 /* --- with PyTorch ---------------------------------------------------------------------------------------------- */
 
-/* Each row has the state of rank 1, or of all three ranks. */
+/* Each row has the state of rank 1, or of all ranks. */
 static const struct scene {
-    const char *way, *words, *code;
+    const char *way, *words, *code, *ranks;
 } scenes[] = {
-    { "sleep", "is in load_batch (worker.py:", "RANK_SLEEPS" },
-    { "loop", "is in spin (worker.py:", "RANK_LOOPS" },
-    { "lock", "is in take_lock (worker.py:", "RANK_IN_LOCK" },
-    { "fifo", "/sleep.fifo;", "RANK_BLOCKED" },
-    { "child", "is in wait_for_child (worker.py:", "RANK_CHILD_ENDED" },
-    { "traceback", "has not exited: ValueError: batch 7 is empty;", "RANK_TRACEBACK" },
-    { "other", "waits in broadcast (worker.py:", "COLLECTIVES_DIFFER" },
-    { "key", "epoch/3', which no rank has set; 2 ranks wait in all_reduce", "RANK_NEEDS_KEY" },
-    { "all_wait", "all 3 ranks wait in all_reduce (worker.py:", "ALL_RANKS_WAIT" },
+    { "sleep", "is in load_batch (worker.py:", "RANK_SLEEPS", "--nproc_per_node=2" },
+    { "loop", "is in spin (worker.py:", "RANK_LOOPS", "--nproc_per_node=2" },
+    { "lock", "is in take_lock (worker.py:", "RANK_IN_LOCK", "--nproc_per_node=2" },
+    { "fifo", "/sleep.fifo;", "RANK_BLOCKED", "--nproc_per_node=2" },
+    { "child", "is in wait_for_child (worker.py:", "RANK_CHILD_ENDED", "--nproc_per_node=2" },
+    { "traceback", "has not exited: ValueError: batch 7 is empty;", "RANK_TRACEBACK", "--nproc_per_node=2" },
+    { "other", "waits in broadcast (worker.py:", "COLLECTIVES_DIFFER", "--nproc_per_node=3" },
+    { "key", "epoch/3', which no rank has set; 2 ranks wait in all_reduce", "RANK_NEEDS_KEY",
+      "--nproc_per_node=3" },
+    { "all_wait", "all 3 ranks wait in all_reduce (worker.py:", "ALL_RANKS_WAIT", "--nproc_per_node=3" },
 };
 
 enum {
@@ -239,16 +240,11 @@ static struct run_process *start_scene(const struct scene *scene, const char *pa
     char fifo[80], pids[64];
     snprintf(fifo, sizeof(fifo), "%s/sleep.fifo", dir);
     snprintf(pids, sizeof(pids), "%s", dir);
-    const char *argv[] = { bin("ddprun"),
-                           "--standalone",
-                           "--nproc_per_node=3",
-                           "--hang_timeout=4s",
-                           "--grace=1s",
-                           "tests/data/hangs/worker.py",
-                           scene->way,
-                           fifo,
-                           pids,
-                           NULL };
+    const char *argv[] = { bin("ddprun"), "--standalone",
+                           scene->ranks,  "--hang_timeout=4s",
+                           "--grace=1s",  "tests/data/hangs/worker.py",
+                           scene->way,    fifo,
+                           pids,          NULL };
     return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = SCENE_MS });
 }
 

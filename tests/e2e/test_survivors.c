@@ -16,7 +16,7 @@
 enum { NOTHING_TRIED = 77, LIMIT_MS = 280000, SHOWN = 2000 };
 
 struct sample {
-    char launcher[16], kinds[64];
+    char launcher[16], kinds[64], faults[48];
 };
 
 TestSuite(survivors, .timeout = 300);
@@ -43,16 +43,27 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* Chains use the whole machine, so they are a separate sample. Under a sanitizer only daemons run: a sanitizer is too
- * slow to win a race against chains, and one kind is enough to find wrong accesses. */
+/* Chains use the whole machine, so they are a separate sample, with a fault for each process that ends them. Under a
+ * sanitizer only daemons run: a sanitizer is too slow to win a race against chains, and one kind is enough to find wrong
+ * accesses. */
+#define ALL    "term,guardian,agent,both,hangup,oom"
+#define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
 {
     static struct sample all[] = {
-        { "plain", "plain,forks,daemon,deaf" },  { "plain", "stopped,pidns,loader" },  { "plain", "chains" },
-        { "cgroup", "plain,forks,daemon,deaf" }, { "cgroup", "stopped,pidns,loader" }, { "cgroup", "chains" },
-        { "pidns", "plain,forks,daemon,deaf" },  { "pidns", "stopped,pidns,loader" },  { "pidns", "chains" },
+        { "plain", "plain,forks,daemon,deaf", ALL },
+        { "plain", "stopped,pidns,loader", ALL },
+        { "plain", CHAINS },
+        { "cgroup", "plain,forks,daemon,deaf", ALL },
+        { "cgroup", "stopped,pidns,loader", ALL },
+        { "cgroup", CHAINS },
+        { "pidns", "plain,forks,daemon,deaf", ALL },
+        { "pidns", "stopped,pidns,loader", ALL },
+        { "pidns", CHAINS },
     };
-    static struct sample few[] = { { "plain", "daemon" }, { "cgroup", "daemon" }, { "pidns", "daemon" } };
+    static struct sample few[] = { { "plain", "daemon", ALL },
+                                   { "cgroup", "daemon", ALL },
+                                   { "pidns", "daemon", ALL } };
     if (bin_is_sanitized())
         return cr_make_param_array(struct sample, few, sizeof(few) / sizeof(few[0]));
     return cr_make_param_array(struct sample, all, sizeof(all) / sizeof(all[0]));
@@ -60,10 +71,11 @@ ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job
 
 ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
 {
-    char launcher[40], kinds[80];
+    char launcher[40], kinds[80], faults[64];
     snprintf(launcher, sizeof(launcher), "--launchers=%s", s->launcher);
     snprintf(kinds, sizeof(kinds), "--kinds=%s", s->kinds);
-    expect_clean((const char *const[]){ bin("tests/survivors/survivors"), launcher, kinds, AFTER,
+    snprintf(faults, sizeof(faults), "--faults=%s", s->faults);
+    expect_clean((const char *const[]){ bin("tests/survivors/survivors"), launcher, kinds, AFTER, faults,
                                         bin("ddprun"), bin("tests/prog/survivor"), NULL });
 }
 
@@ -73,7 +85,7 @@ Test(survivors, nothing_outlives_its_job_on_an_old_kernel)
     const char *kinds = bin_is_sanitized() ? "--kinds=daemon" : AFTER;
     expect_clean((const char *const[]){ bin("tests/survivors/survivors"),
                                         "--without=pidfd_open,pidfd_send_signal,clone3,close_range", kinds,
-                                        AFTER, "--launchers=plain", "--faults=term,guardian,agent,hangup",
+                                        AFTER, "--launchers=plain", "--faults=term,guardian,agent",
                                         bin("ddprun"), bin("tests/prog/survivor"), NULL });
 }
 

@@ -65,13 +65,14 @@ static void expect_ctl(const struct nodes *n, const char *command, const char *w
 static const struct scene {
     const char *what;
     const char *wait, *reason; /* texts that all nodes print */
+    bool also_alone;           /* also on one node */
 } scenes[] = {
-    { "never", "init_process_group: 1 of 2 ranks have waited for", "rank 1: started (" },
-    { "imports", "init_process_group: 1 of 2 ranks have waited for", "[RANK_NOT_CONNECTED]" },
+    { "never", "init_process_group: 1 of 2 ranks have waited for", "rank 1: started (", true },
+    { "imports", "init_process_group: 1 of 2 ranks have waited for", "[RANK_NOT_CONNECTED]", false },
     { "computes", "init_process_group: 1 of 2 ranks have waited for",
-      "rank 1: " /* rank 1 computes, and this line is printed if there is time */ },
-    { "exits", "init_process_group: 1 of 2 ranks have waited for", "rank 1: exited with code 0" },
-    { "nccl_id", " waits for rank 0's NCCL id (key '", "rank 0: " },
+      "rank 1: " /* rank 1 computes, and this line is printed if there is time */, false },
+    { "exits", "init_process_group: 1 of 2 ranks have waited for", "rank 1: exited with code 0", false },
+    { "nccl_id", " waits for rank 0's NCCL id (key '", "rank 0: ", true },
 };
 
 static void expect_scene(const struct scene *scene, struct nodes *n)
@@ -92,11 +93,14 @@ static void try_all(int count)
     torch_skip_without();
     torch_skip_sanitized();
     for (size_t i = 0; i < SCENES; i++)
-        start(&n[i], count, 2, "absent.py", scenes[i].what);
+        if (count > 1 || scenes[i].also_alone)
+            start(&n[i], count, 2, "absent.py", scenes[i].what);
     for (size_t i = 0; i < SCENES; i++)
-        expect_scene(&scenes[i], &n[i]);
+        if (count > 1 || scenes[i].also_alone)
+            expect_scene(&scenes[i], &n[i]);
     for (size_t i = 0; i < SCENES; i++)
-        stop(&n[i]);
+        if (count > 1 || scenes[i].also_alone)
+            stop(&n[i]);
 }
 
 Test(torch_diagnosis, names_who_is_missing_on_one_node)
@@ -202,13 +206,11 @@ static void expect_hint(struct run_result r, const char *words)
     cr_expect(hint != NULL && strstr(hint, words) != NULL, "no hint with '%s' in:\n%s", words, r.err);
 }
 
-/* Repeat the job, because Python's final output differs from run to run. */
 Test(torch_diagnosis, a_data_loader_that_was_killed_is_named)
 {
     torch_skip_without();
     torch_skip_sanitized();
-    for (int i = 0; i < 3; i++)
-        expect_hint(run_alone("tests/interop/programs/loader_dies.py", NULL), "DataLoader worker");
+    expect_hint(run_alone("tests/interop/programs/loader_dies.py", NULL), "DataLoader worker");
 }
 
 Test(torch_diagnosis, nccl_without_a_gpu_is_answered_with_gloo)

@@ -49,18 +49,21 @@ static void expect_outlived(struct run_process *job, int code, int last_rank)
 Test(torch_outlives, a_rank_that_ends_late)
 {
     torch_skip_without_libuv();
+    torch_skip_sanitized();
     expect_outlived(start("end"), 0, 1);
 }
 
 Test(torch_outlives, a_rank_that_is_stopped_after_a_failure)
 {
     torch_skip_without_libuv();
+    torch_skip_sanitized();
     expect_outlived(start("fail"), 7, 1);
 }
 
 Test(torch_outlives, all_when_the_user_stops_the_job)
 {
     torch_skip_without_libuv();
+    torch_skip_sanitized();
     struct run_process *job = start("stay");
     until_both_look(job);
     run_signal(job, SIGTERM);

@@ -89,6 +89,7 @@ Test(torch_store, the_client_speaks_with_a_genuine_store)
 {
     int port;
     torch_skip_without_libuv();
+    torch_skip_sanitized();
     struct run_process *torch = start_torch(&port);
     ddp_store *store = connected(port), *other = connected(port);
     talk(store);
@@ -175,6 +176,7 @@ static void expect_success(struct run_process *process, const char *words)
 Test(torch_interop, two_ranks_train_with_gloo)
 {
     torch_skip_without_libuv();
+    torch_skip_sanitized();
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
     struct run_process *first = start(train, d.port, 0), *second = start(train, d.port, 1);
     expect_success(first, "gradient 200.0");
@@ -185,6 +187,7 @@ Test(torch_interop, two_ranks_train_with_gloo)
 Test(torch_interop, every_call_of_its_store_works)
 {
     torch_skip_without_libuv();
+    torch_skip_sanitized();
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
     struct run_process *p = start(calls, d.port, 0);
     expect_success(p, "timed out\nall calls done\n");
@@ -194,6 +197,7 @@ Test(torch_interop, every_call_of_its_store_works)
 Test(torch_interop, a_client_survives_the_end_of_the_store)
 {
     torch_skip_without_libuv();
+    torch_skip_sanitized();
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
     struct run_process *p = start(outlive, d.port, 0);
     cr_assert(run_until_output(p, "connected\n", 60000));

@@ -215,7 +215,7 @@ static bool man_exit_codes(struct buf *out)
 {
     char code[16];
     bool ok = buf_printf(out, ".SH EXIT STATUS\n");
-#define X(number, name, text, remedy)           \
+#define X(number, name, text, ...)              \
     snprintf(code, sizeof(code), "%d", number); \
     ok = ok && man_entry(out, code, text);
     EXIT_CODE_LIST(X)

@@ -1,4 +1,5 @@
-/* exit_codes.h -- the exit codes of ddprun. Each row has a code, its name, its meaning, and the remedy.
+/* exit_codes.h -- the exit codes of ddprun. Each row has a code, its name, its meaning, the remedy, the
+ * detection with typical causes, and an example of a message or command.
  *
  * `ddprun explain`, the manual page, the documentation and the enum are made from these rows. 125 to 127 have the
  * meanings of env(1), timeout(1) and shells. Every other value is the exit code of the worker that failed first;
@@ -6,32 +7,55 @@
 #ifndef RENDEZVOUS_EXIT_CODES_H
 #define RENDEZVOUS_EXIT_CODES_H
 
-#define EXIT_CODE_LIST(X)                                                                                   \
-    X(0, OK, "every worker exited with 0", "nothing")                                                       \
-    X(2, USAGE, "the command line is wrong; nothing was started",                                           \
-      "the message names the option; see ddprun --help")                                                    \
-    X(123, STORE_LOST,                                                                                      \
-      "this node cannot reach the store: the host or launcher of the store exited, the network is cut, or " \
-      "this node was frozen and dropped; the workers here were stopped",                                    \
-      "check the output of the node that hosts the store; a separate ddp-rendezvous survives the loss of "  \
-      "any "                                                                                                \
-      "node")                                                                                               \
-    X(124, UNKILLABLE,                                                                                      \
-      "a process hangs in the kernel and cannot be killed: the report names the process; ddprun itself "    \
-      "hangs if the file system of --log_dir does not answer",                                              \
-      "check the disk, the network file system or the driver of that host")                                 \
-    X(125, DDPRUN,                                                                                          \
-      "no worker failed: another node was lost or missing, the job hung (--on_hang), or ddprun itself "     \
-      "failed (no port, no memory, no log directory)",                                                      \
-      "the report names the node or the reason")                                                            \
-    X(126, CANNOT_RUN, "the program was found but cannot be executed",                                      \
-      "check its permissions, its interpreter line and its architecture")                                   \
-    X(127, NOT_FOUND, "the program, or the script for Python, was not found",                               \
-      "check the path on every node, and PATH")                                                             \
-    X(128, SIGNAL,                                                                                          \
-      "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent",   \
-      "the report names the signal and its sender; 137 (SIGKILL) is often the out-of-memory killer of the " \
-      "kernel")
+#define EXIT_CODE_LIST(X)                                                                                 \
+    X(0, OK, "every worker exited with 0", "nothing",                                                     \
+      "The agents of all nodes reported this. Typical cause: the job is done.",                           \
+      "ddprun ./train && echo done")                                                                      \
+    X(2, USAGE, "the command line is wrong; nothing was started",                                         \
+      "the message names the option; see ddprun --help",                                                  \
+      "ddprun checked all options before the first process. Typical causes: a spelling error, or "        \
+      "options that exclude each other.",                                                                 \
+      "--nproc_per_node=0 is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")       \
+    X(123, STORE_LOST,                                                                                    \
+      "this node cannot reach the store: the host or launcher of the store exited, the network is cut, "  \
+      "or this node was frozen and dropped; the workers here were stopped",                               \
+      "check the output of the node that hosts the store; a separate ddp-rendezvous survives the loss "   \
+      "of any node",                                                                                      \
+      "No message of the store arrived for --node_timeout, and no new connection succeeded. Typical "     \
+      "causes: node 0 was killed, a cut network, or a frozen machine.",                                   \
+      "lost the store of the job at 10.0.0.1:29500: no message from the store for 15 s (--node_timeout)") \
+    X(124, UNKILLABLE,                                                                                    \
+      "a process hangs in the kernel and cannot be killed: the report names the process; ddprun itself "  \
+      "hangs if the file system of --log_dir does not answer",                                            \
+      "check the disk, the network file system or the driver of that host",                               \
+      "The process still existed after SIGKILL, and /proc/PID/stat shows state D. Typical causes: an "    \
+      "NFS server or a GPU driver that does not answer.",                                                 \
+      "rank 3, pid 812 (train) cannot be killed: state D")                                                \
+    X(125, DDPRUN,                                                                                        \
+      "no worker failed: another node was lost or missing, the job hung (--on_hang), or ddprun itself "   \
+      "failed (no port, no memory, no log directory)",                                                    \
+      "the report names the node or the reason",                                                          \
+      "The job ended before any worker had failed. Typical causes: a node that never joined or crashed, " \
+      "a port in use, or a full disk.",                                                                   \
+      "only 1 of 2 nodes joined within 900 s (--timeout); missing: node rank 1")                          \
+    X(126, CANNOT_RUN, "the program was found but cannot be executed",                                    \
+      "check its permissions, its interpreter line and its architecture",                                 \
+      "execve failed with EACCES, ENOEXEC or a similar error. Typical causes: a missing chmod +x, or a "  \
+      "build for another machine.",                                                                       \
+      "./train is not executable")                                                                        \
+    X(127, NOT_FOUND, "the program, or the script for Python, was not found",                             \
+      "check the path on every node, and PATH",                                                           \
+      "execve failed with ENOENT, or no directory of PATH has the program. Typical causes: a spelling "   \
+      "error, or a file system that this node does not mount.",                                           \
+      "./trian: no such file")                                                                            \
+    X(128, SIGNAL,                                                                                        \
+      "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent", \
+      "the report names the signal and its sender; 137 (SIGKILL) is often the out-of-memory killer of "   \
+      "the kernel",                                                                                       \
+      "The wait status of the process, or the signal that ddprun received. Typical causes: Ctrl-C "       \
+      "(130), a lack of memory (137), a defect in native code (139), or a time limit of the scheduler "   \
+      "(143).",                                                                                           \
+      "rank 3: killed by signal 9, SIGKILL (n1, pid 812)")
 
 enum exit_code {
 #define X(code, name, ...) EXIT_CODE_##name = code,

@@ -237,9 +237,9 @@ enum { CODE_MAX = 40, EXIT_STATUS_MAX = 255 };
 
 static const struct {
     int code;
-    const char *meaning, *remedy;
+    const char *meaning, *remedy, *detection, *example;
 } exit_rows[] = {
-#define X(code, name, meaning, remedy) { code, meaning, remedy },
+#define X(code, name, ...) { code, __VA_ARGS__ },
     EXIT_CODE_LIST(X)
 #undef X
 };
@@ -256,11 +256,29 @@ static bool put_paragraph(struct buf *out, const char *heading, const char *text
     return ok;
 }
 
+/* Append a row's text about detection as two sections: the detection, and the typical causes. */
+static bool put_detection(struct buf *out, const char *heading, const char *text)
+{
+    const char *causes = strstr(text, " Typical cause");
+    char *part = strdup(text);
+    bool ok = part != NULL;
+    if (ok && causes != NULL)
+        part[causes - text] = '\0';
+    ok = ok && put_paragraph(out, heading, part);
+    if (ok && causes != NULL) {
+        snprintf(part, strlen(text) + 1, "%s", strstr(causes, ": ") + 2);
+        part[strlen(part) - 1] = '\0'; /* without the full stop, because a remedy has none */
+        ok = put_paragraph(out, "Typical causes", part);
+    }
+    free(part);
+    return ok;
+}
+
 static bool explain_finding(enum finding_code code, struct buf *out)
 {
     return buf_printf(out, "%s (%s)\n", finding_code_name(code), finding_grade_name(code)) &&
            put_paragraph(out, "Example", finding_example(code)) &&
-           put_paragraph(out, "Meaning", finding_detection(code)) &&
+           put_detection(out, "Meaning and detection", finding_detection(code)) &&
            put_paragraph(out, "Remedy", finding_advice(code));
 }
 
@@ -275,10 +293,14 @@ static bool explain_exit_code(int code, struct buf *out)
         ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", code - EXIT_CODE_SIGNAL, signal);
     for (int i = 0; i < EXIT_ROWS; i++)
         if (exit_rows[i].code == row)
-            return ok && buf_printf(out, "\n") && put_paragraph(out, "Meaning", exit_rows[i].meaning) &&
+            return ok && buf_printf(out, "\n") && put_paragraph(out, "Example", exit_rows[i].example) &&
+                   put_paragraph(out, "Meaning", exit_rows[i].meaning) &&
+                   put_detection(out, "Detection", exit_rows[i].detection) &&
                    put_paragraph(out, "Remedy", exit_rows[i].remedy);
     return ok && buf_printf(out, "\n") &&
+           put_paragraph(out, "Example", finding_example(FINDING_WORKER_FAILED)) &&
            put_paragraph(out, "Meaning", "the exit code of the worker that failed first") &&
+           put_detection(out, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
            put_paragraph(out, "Remedy",
                          "check the documentation of the program and the end of the worker's log");
 }
@@ -304,7 +326,8 @@ static bool list_all(struct buf *out)
         buf_printf(out, "findings:\n") && list_findings("", out, &n) && buf_printf(out, "\nexit codes:\n");
     for (int i = 0; ok && i < EXIT_ROWS; i++)
         ok = buf_printf(out, "%-24d %s\n", exit_rows[i].code, exit_rows[i].meaning);
-    return ok && buf_printf(out, "\n'ddprun explain CODE' prints the meaning and the remedy of one.\n");
+    return ok &&
+           buf_printf(out, "\n'ddprun explain CODE' prints the meaning, the causes and the remedy of one.\n");
 }
 
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)

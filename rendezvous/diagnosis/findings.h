@@ -4,7 +4,8 @@
  * the order of printing: a cause is above its consequences.
  *
  * Columns: the code, which never changes; the severity; the sentence, which names the culprit, the failure and the
- * duration; the advice, one remedy; an example of the sentence; and how the finding is detected, with typical causes.
+ * duration; the advice, one remedy; an example of the sentence; and how the finding is detected. The last text ends with
+ * "Typical cause: ..." or "Typical causes: ...", which `ddprun explain` prints as a section.
  *
  * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
  * passes the text for every other placeholder. */
@@ -45,14 +46,16 @@
       "FILE' makes one); under a scheduler, run munged on every node; if all run on one host, use a loopback "  \
       "address; on a network that you trust, use --insecure",                                                   \
       "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                     \
-      "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and MUNGE "  \
-      "delivers no secret. Every host that reaches a store without a secret can change its keys and end the job.")\
+      "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and MUNGE "      \
+      "delivers no secret. Every host that reaches a store without a secret can change its keys and end the "       \
+      "job. Typical cause: a job of several nodes started without --secret_file.")                                  \
     X(STORE_IS_OPEN, WARNING,                                                                                   \
       "${subject} serves every host that reaches it, because it has no secret${why}",                           \
       "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "             \
       "--make_secret FILE' makes one)",                                                                         \
       "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",                \
-      "Other hosts may use the store, and --insecure or the name torchrun allows a store without a secret.")    \
+      "Other hosts may use the store, and --insecure or the name torchrun allows a store without a secret. "        \
+      "Typical causes: --insecure, or a script written for torchrun, on a network with other users.")               \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
       "store",                                                                                              \
@@ -66,33 +69,36 @@
       "address",                                                                                            \
       "pass an address that all nodes can reach, such as ${such}",                                          \
       "172.17.0.1 is the address of docker0 on n0; other machines probably have the same address",          \
-      "The address belongs to a bridge of containers or virtual machines, which gets the same "             \
-      "address on every machine.")                                                                          \
+      "The address belongs to a bridge of containers or virtual machines, which gets the same address on "          \
+      "every machine. Typical causes: --master_addr copied from docker0, virbr0 or a similar interface.")           \
     X(LOOPBACK_ADDRESS, WARNING,                                                                            \
       "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
       "no action needed if all nodes run on ${host}; otherwise pass on every node an address that the "     \
       "other hosts can reach: ${such}",                                                                     \
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
-      "A job of several nodes has a loopback address as its master address.")                               \
+      "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
+      "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
     X(LIMIT_NOFILE, WARNING,                                                                                \
       "${subject} allows ${have} open files; this job needs about ${need} there",                           \
       "raise the limit: 'ulimit -n ${need}', LimitNOFILE= of the service, or nofile in limits.conf",        \
       "n1 allows 1024 open files; this job needs about 4096 there",                                         \
-      "The hard limit RLIMIT_NOFILE is below the estimate for the workers and their output.")               \
+      "The hard limit RLIMIT_NOFILE is below the estimate for the workers and their output. Typical cause: "        \
+      "the default of 1024 open files, with many workers.")                                                         \
     X(LIMIT_NPROC, WARNING,                                                                                 \
       "${subject} allows this user ${have} processes and threads; this job needs about ${need} there",      \
       "raise the limit: 'ulimit -u ${need}', or nproc in limits.conf",                                      \
       "n1 allows this user 512 processes and threads; this job needs about 2048 there",                     \
-      "The limit RLIMIT_NPROC is below the estimate for the workers and their threads. fork or "            \
-      "pthread_create would fail.")                                                                         \
+      "The limit RLIMIT_NPROC is below the estimate for the workers and their threads. fork or pthread_create "     \
+      "would fail. Typical causes: a limit of the administrator for each user, or many processes of other "         \
+      "jobs.")                                                                                                      \
     X(LIMIT_MEMLOCK, WARNING,                                                                               \
       "${subject} allows ${have} of locked memory, but has InfiniBand, which needs an unlimited "           \
       "amount",                                                                                             \
       "set LimitMEMLOCK=infinity for the service that starts ddprun (slurmd, container runtime); "          \
       "limits.conf does not apply to services",                                                             \
       "n1 allows 64 KiB of locked memory, but has InfiniBand, which needs an unlimited amount",             \
-      "An InfiniBand device is present and RLIMIT_MEMLOCK is finite. Registering memory for RDMA "          \
-      "would fail in NCCL.")                                                                                \
+      "An InfiniBand device is present and RLIMIT_MEMLOCK is finite. Registering memory for RDMA would fail "       \
+      "in NCCL. Typical causes: a service or container without LimitMEMLOCK=infinity.")                             \
     X(SHM_SMALL, WARNING,                                                                                   \
       "/dev/shm on ${subject} has ${have} free; ${workers} need about ${need} there",                       \
       "start the container with --shm-size=8g or --ipc=host, or delete files that dead jobs left "          \
@@ -112,7 +118,8 @@
       "pass --local_addr on each node, with an address that the other nodes can reach",                     \
       "node 0 (n0, pid 71) and node 1 (n1, pid 80) report the same address 172.17.0.1: the address is "     \
       "local to each machine (docker0, for example), so the nodes cannot connect",                          \
-      "Two nodes with different boot ids joined with one address.")                                         \
+      "Two nodes with different boot ids joined with one address. Typical causes: containers or virtual "           \
+      "machines whose bridge has the same address on every host.")                                                  \
     X(ADDRESS_TRANSLATED, WARNING,                                                                          \
       "${subject} has the address ${own}, but connects to the store from ${seen}: its address is "          \
       "translated on the way (NAT)",                                                                        \
@@ -150,13 +157,15 @@
       "remove '${host}' from /etc/hosts on ${here}, or pass a numeric address on all nodes",                \
       "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "        \
       "(/etc/hosts says \"127.0.1.1 n0\")",                                                                 \
-      "The master's name resolved to a loopback address on a node that does not host the store.")           \
+      "The master's name resolved to a loopback address on a node that does not host the store. Typical "           \
+      "cause: the 127.0.1.1 line that installers of Debian and Ubuntu write, copied to another machine.")           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
       "${here} cannot resolve '${host}': no such name",                                                     \
       "check the spelling; on Kubernetes check that the pod is scheduled and its service has this "         \
       "name; a numeric address needs no name service",                                                      \
       "n1 cannot resolve 'n0.example': no such name",                                                       \
-      "getaddrinfo returned EAI_NONAME. The name of a new pod or machine can take a minute to appear.")     \
+      "getaddrinfo returned EAI_NONAME. The name of a new pod or machine can take a minute to appear. Typical "     \
+      "causes: a spelling error, or a pod whose service does not exist yet.")                                       \
     X(RESOLVER_DOWN, ERROR,                                                                                 \
       "${here} cannot resolve '${host}': the name service fails",                                           \
       "check /etc/resolv.conf on ${here}, or pass a numeric address",                                       \
@@ -172,13 +181,14 @@
       "${here} cannot resolve '${host}': ${error}",                                                         \
       "pass a numeric address",                                                                             \
       "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
-      "getaddrinfo failed with another error.")                                                             \
+      "getaddrinfo failed with another error. Typical cause: a broken answer of the name server.")                  \
     X(NO_ROUTE, ERROR,                                                                                      \
       "${here} has no route to ${address}",                                                                 \
       "check the address; 'ip route get ${address}' on ${here} shows the route; an interface may be "       \
       "down, or a container may lack this network",                                                         \
       "n1 has no route to 10.0.0.1",                                                                        \
-      "The kernel's route lookup failed with ENETUNREACH.")                                                 \
+      "The kernel's route lookup failed with ENETUNREACH. Typical causes: an interface that is down, or a "         \
+      "container without this network.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \
       "${here} has a route that marks ${address} as unreachable",                                           \
       "'ip route get ${address}' on ${here} shows the rule",                                                \
@@ -201,20 +211,23 @@
       "${here} cannot send to ${address}: ${error}",                                                        \
       "'ip route get ${address}' on ${here} shows the route",                                               \
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
-      "The kernel rejected the destination with another error.")                                            \
+      "The kernel rejected the destination with another error. Typical causes: an address that no route "           \
+      "accepts, such as 0.0.0.0 or a multicast address.")                                                           \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "${at} is ${here} itself, where no process listens; the store is on another node",                    \
       "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
       "machine, check that the store's node runs and uses the same port",                                   \
       "127.0.0.1:29500 is n1 itself, where no process listens; the store is on another node",               \
-      "The master address is a loopback address on a node that does not host the store, and the "           \
-      "connection was refused.")                                                                            \
+      "The master address is a loopback address on a node that does not host the store, and the connection "        \
+      "was refused. Typical causes: --master_addr=localhost on several nodes, or a store that has not started "     \
+      "yet.")                                                                                                       \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
       "check 'ss -ltnp sport = :${port}' on that host and the output of ddprun: ddprun may have failed, "   \
       "or use another port or address; a firewall that rejects connections causes the same error",          \
       "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
-      "connect failed with ECONNREFUSED: the machine is up and answered with a reset.")                     \
+      "connect failed with ECONNREFUSED: the machine is up and answered with a reset. Typical causes: node 0 "      \
+      "has not started yet or has failed, or the port differs.")                                                    \
     X(CONNECT_DROPPED, ERROR,                                                                               \
       "${at} does not answer: neither a connection nor a refusal within ${took}",                           \
       "allow that TCP port in the firewall or security group; check the address; the machine may "          \
@@ -226,8 +239,8 @@
       "no machine answers for ${address} on its network (the kernel gave up after ${took})",                \
       "check the address, and that the machine and its network link are up",                                \
       "no machine answers for 10.0.0.1 on its network (the kernel gave up after 3.1 s)",                    \
-      "connect failed with EHOSTUNREACH after about three seconds: no machine answered the kernel's ARP "   \
-      "or neighbour requests.")                                                                             \
+      "connect failed with EHOSTUNREACH after about three seconds: no machine answered the kernel's ARP or "        \
+      "neighbour requests. Typical causes: a machine that is off, or an address that no machine has.")              \
     X(CONNECT_REJECTED, ERROR,                                                                              \
       "a device between ${here} and ${at} rejected the connection after ${took}",                           \
       "allow that TCP port in the firewall; firewalld rejects most ports by default",                       \
@@ -238,7 +251,8 @@
       "a router between ${here} and ${at} has no route to ${address}",                                      \
       "check the address; 'ip route get ${address}' shows the first hop",                                   \
       "a router between n1 and 10.0.0.1:29500 has no route to 10.0.0.1",                                    \
-      "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message.")     \
+      "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message. Typical "     \
+      "causes: a wrong address, or a link between two networks that is down.")                                      \
     X(CONNECT_PROHIBITED, ERROR,                                                                            \
       "${here} is not permitted to connect to ${at}",                                                       \
       "check routes, the output rules of the firewall, and the container's policy on ${here}",              \
@@ -249,18 +263,20 @@
       "${here} has no file descriptor left for a connection",                                               \
       "raise the limit: 'ulimit -n'",                                                                       \
       "n1 has no file descriptor left for a connection",                                                    \
-      "socket failed with EMFILE or ENFILE.")                                                               \
+      "socket failed with EMFILE or ENFILE. Typical causes: a low limit of open files, or a leak in another "       \
+      "program.")                                                                                                   \
     X(CONNECT_FAILED, ERROR,                                                                                \
       "the connection to ${at} failed after ${took}: ${error}",                                             \
       "check the network between ${here} and ${address}",                                                   \
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
-      "connect failed with another error.")                                                                 \
+      "connect failed with another error. Typical causes: a network or firewall that resets connections.")          \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
       "ddprun there may be stopped or lack CPU time, or a proxy (a service mesh's sidecar) or another "     \
       "service may have the port: 'ss -ltnp sport = :${port}' on that host names the process",              \
       "10.0.0.1:29500 accepts connections, but does not reply within 5.0 s",                                \
-      "The TCP connection succeeded, but no reply to the store's handshake arrived.")                       \
+      "The TCP connection succeeded, but no reply to the store's handshake arrived. Typical causes: a stopped "     \
+      "ddprun, a machine without free CPU time, or another service on that port.")                                  \
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
       "the port may belong to a store of another user (run as the same user; --insecure opens a store to "  \
@@ -275,50 +291,59 @@
       "choose another port, or pass the store's own address in place of a proxy's",                         \
       "10.0.0.1:29500 is a web server or HTTP proxy, not a store; it sent \"HTTP/1.1 400 Bad "              \
       "Request\"",                                                                                          \
-      "The first bytes of the reply are HTTP.")                                                             \
+      "The first bytes of the reply are HTTP. Typical causes: the port of a web service, or a proxy on the "        \
+      "way.")                                                                                                       \
     X(PORT_IS_TLS, ERROR,                                                                                   \
       "${at} speaks TLS; it is not a store",                                                                \
       "choose another port; in a service mesh disable the sidecar for this job "                            \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
-      "The first bytes of the reply are a TLS record.")                                                     \
+      "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
+      "service.")                                                                                                   \
     X(STORE_ENCRYPTED, ERROR,                                                                               \
       "${at} is a store that serves other hosts only encrypted, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
       "10.0.0.1:29500 is a store that serves other hosts only encrypted, but this node has no --encrypt",   \
-      "The store was started with --encrypt and answered the plain request with a TLS alert.")              \
+      "The store was started with --encrypt and answered the plain request with a TLS alert. Typical causes: "      \
+      "--encrypt was given to node 0 or to ddp-rendezvous only.")                                                   \
     X(STORE_NOT_ENCRYPTED, ERROR,                                                                           \
       "${at} does not encrypt, but this node has --encrypt",                                                \
       "start the store and all nodes with --encrypt, or all without",                                       \
       "10.0.0.1:29500 does not encrypt, but this node has --encrypt",                                       \
-      "The store answered the TLS handshake with the alert of a store without --encrypt.")                  \
+      "The store answered the TLS handshake with the alert of a store without --encrypt. Typical causes: "          \
+      "--encrypt was not given to node 0 or to ddp-rendezvous.")                                                    \
     X(TLS_REJECTED, ERROR,                                                                                  \
       "the TLS handshake with ${at} failed: the store has another secret or does not serve this job",       \
       "use the same --secret_file and --rdzv_id for the store and on all nodes; 'ddpctl rejects' on the "   \
       "store's host prints the reason",                                                                     \
       "the TLS handshake with 10.0.0.1:29500 failed: the store has another secret or does not serve this "  \
       "job",                                                                                                \
-      "The store, or a host that answers in its place, has not proven the secret.")                         \
+      "The store, or a host that answers in its place, has not proven the secret. Typical causes: nodes with "      \
+      "different secret files, or a secret for other job ids.")                                                     \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose another port",                                                                                \
       "10.0.0.1:22 is an SSH server, not a store; it sent \"SSH-2.0-OpenSSH_9.2\"",                         \
-      "The first bytes of the reply are an SSH banner.")                                                    \
+      "The first bytes of the reply are an SSH banner. Typical causes: port 22 in --master_port or "                \
+      "--rdzv_endpoint.")                                                                                           \
     X(PORT_IS_TORCH, ERROR,                                                                                 \
       "${at} is a PyTorch store (torchrun's or a script's), not a ddprun store",                            \
       "start ddprun on that node in place of torchrun, or choose another port",                             \
       "10.0.0.1:29500 is a PyTorch store (torchrun's or a script's), not a ddprun store",                   \
-      "The reply has the form of a PyTorch TCPStore, without ddprun's extensions.")                         \
+      "The reply has the form of a PyTorch TCPStore, without ddprun's extensions. Typical causes: torchrun on "     \
+      "one node and ddprun on another, or a script that opens its own store.")                                      \
     X(PORT_IS_OTHER_SERVICE, ERROR,                                                                         \
       "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
       "choose another port; 'ss -ltnp sport = :${port}' on that host names the process",                    \
       "10.0.0.1:29500 is another service, not a store; it sent \"220 mail ESMTP\"",                         \
-      "The reply has no form that ddprun recognizes.")                                                      \
+      "The reply has no form that ddprun recognizes. Typical cause: a port that another program of that host "      \
+      "uses.")                                                                                                      \
     X(HELLO_FAILED, ERROR,                                                                                  \
       "the connection to ${at} broke during the first message: ${error}",                                   \
       "check the network between ${here} and ${address}",                                                   \
       "the connection to 10.0.0.1:29500 broke during the first message: connection reset by peer",          \
-      "Reading or writing the handshake failed with a system error.")
+      "Reading or writing the handshake failed with a system error. Typical causes: a firewall or load "            \
+      "balancer that resets connections.")
 
 /* Rejected nodes. ${words} names both values and both hosts (admission.c). */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
@@ -329,13 +354,15 @@
       "mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun --per_task ...)",     \
       "Slurm started 8 ddprun on 2 nodes (job 77), 4 of them here: each would start all workers of "        \
       "its node",                                                                                           \
-      "The scheduler started several tasks on a node, and each task runs ddprun.")                          \
+      "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
+      "--ntasks-per-node or -np set to the number of GPUs.")                                                        \
     X(LAUNCHED_TWICE, ERROR,                                                                                \
       "${words}",                                                                                           \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
       "--master_port",                                                                                      \
       "ddprun was started twice on n1: pid 80 has --node_rank=1, which pid 71 has already",                 \
-      "Two agents on one host joined with the same node rank.")                                             \
+      "Two agents on one host joined with the same node rank. Typical causes: a scheduler that starts several "     \
+      "tasks on a node, or a leftover of an earlier start.")                                                        \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       "${words}${unclaimed}",                                                                               \
       "give every node its own --node_rank; stop the other ddprun if it is a leftover",                     \
@@ -347,19 +374,21 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "node ranks count from 0 to nnodes - 1",                                                              \
       "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2, but --nnodes=2",                       \
-      "A node joined with a rank that is not below --nnodes.")                                              \
+      "A node joined with a rank that is not below --nnodes. Typical causes: node ranks counted from 1, or "        \
+      "--nnodes that was not raised.")                                                                              \
     X(JOB_FULL, ERROR,                                                                                      \
       "${words}",                                                                                           \
       "raise --nnodes, or stop the extra node, which may belong to an earlier start or another job",        \
       "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes, as required by n0",           \
-      "More nodes joined than --nnodes allows.")                                                            \
+      "More nodes joined than --nnodes allows. Typical causes: a node of an earlier start that still runs, or "     \
+      "one start too many.")                                                                                        \
     X(VERSION_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
       "install the same version of ddprun on every node, and of ddp-rendezvous; only the third number may " \
       "differ",                                                                                             \
       "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
-      "The agents sent different versions when they joined, or a version that the store does not "          \
-      "have.")                                                                                              \
+      "The agents sent different versions when they joined, or a version that the store does not have. "            \
+      "Typical causes: an update of ddprun on some nodes only, or several ddprun in PATH.")                         \
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --rdzv_id on every node, or give each job its own port",                               \
@@ -369,43 +398,51 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --nnodes on every node",                                                               \
       "a node was rejected 2.0 s ago: n1 has --nnodes=3 (static), n0 has --nnodes=2 (static)",              \
-      "The agents sent different values of --nnodes when they joined.")                                     \
+      "The agents sent different values of --nnodes when they joined. Typical causes: different command "           \
+      "lines, or PET_NNODES set on one node.")                                                                      \
     X(NPROC_DIFFERS, ERROR,                                                                                 \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --nproc_per_node on every node, or pass --uneven",                                     \
       "a node was rejected 2.0 s ago: n1 has --nproc_per_node=4, n0 has --nproc_per_node=8",                \
-      "The agents sent different numbers of workers, and --uneven is not set.")                             \
+      "The agents sent different numbers of workers, and --uneven is not set. Typical causes: nodes with "          \
+      "different numbers of GPUs, or a GPU that has failed.")                                                       \
     X(PROGRAM_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
       "start the same program on every node, give each job its own --rdzv_id, or pass --uneven",            \
       "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 'train.py'",                      \
-      "The agents sent different names of the program when they joined.")                                   \
+      "The agents sent different names of the program when they joined. Typical causes: different command "         \
+      "lines, or two jobs that share a host and a port.")                                                           \
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "start this ddprun again",                                                                            \
       "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (its instance: 4f, "          \
       "present instance: 7a): the job has ended and was started again",                                     \
-      "The agent has the instance id of an earlier start of this job.")                                     \
+      "The agent has the instance id of an earlier start of this job. Typical causes: a node that was frozen "      \
+      "or cut off while the job was started again.")                                                                \
     X(JOB_OVER, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "start the job again, with another --rdzv_id if the old job is still ending",                         \
       "a node was rejected 2.0 s ago: job 'a' is over: n1 cannot join",                                     \
-      "A node joined a job that has ended.")                                                                \
+      "A node joined a job that has ended. Typical causes: a node that was started too late, or the job id of "     \
+      "a finished job.")                                                                                            \
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
       "raise the store's --max-bytes",                                                                      \
       "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before", \
-      "Registering the node would exceed the store's memory limit.")                                        \
+      "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
+      "in one ddp-rendezvous.")                                                                                     \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
       "a node was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",                        \
-      "A join message has values out of range.")                                                            \
+      "A join message has values out of range. Typical cause: a program other than ddprun that sends join "         \
+      "messages.")                                                                                                  \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
       "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
-      "An agent joined twice in one attempt.")
+      "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends join "           \
+      "messages.")
 
 /* A host of --hosts. ${shell} is the remote shell, ${words} its output. */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
@@ -413,7 +450,8 @@
       "${subject} was not reached: ${words}",                                                               \
       "check the name, the network and the ssh server there: '${shell} ${subject} true' must succeed",      \
       "n1 was not reached: ssh: connect to host n1 port 22: Connection refused",                            \
-      "The remote shell ended with status 255 before ddprun ran there.")                                    \
+      "The remote shell ended with status 255 before ddprun ran there. Typical causes: a wrong name, a "            \
+      "machine that is off, or no ssh server.")                                                                     \
     X(HOST_REJECTS_LOGIN, ERROR,                                                                            \
       "${subject} rejects the login: ${words}",                                                             \
       "install your key there with 'ssh-copy-id ${subject}', or load it with ssh-add; ddprun never asks "   \
@@ -426,7 +464,8 @@
       "run '${shell} ${subject} true' once and compare the key with the host's own key; if the host was "   \
       "reinstalled, remove its old key with 'ssh-keygen -R'",                                               \
       "n1 has a host key that ssh does not accept: Host key verification failed.",                          \
-      "The file known_hosts has no key of this host, or has a different key.")                              \
+      "The file known_hosts has no key of this host, or has a different key. Typical causes: a first login to "     \
+      "that host, or a host that was installed again.")                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
       "${subject} was not reached from ${via}, which starts it: ${words}",                                  \
       "start all hosts from here with --ssh_fanout=0; or give ${via} a key and known hosts: "               \
@@ -439,17 +478,20 @@
       "install ddprun there at the same path, or add its directory to PATH in a file that "                 \
       "non-interactive shells read (the first lines of ~/.bashrc, or /etc/environment)",                    \
       "n1 has no ddprun: neither /usr/bin/ddprun nor ddprun in the PATH of a non-interactive shell",        \
-      "The command of the remote shell ended with status 127.")                                             \
+      "The command of the remote shell ended with status 127. Typical causes: ddprun installed for an "             \
+      "interactive shell only, or not on that host.")                                                               \
     X(HOST_NOT_READY, ERROR,                                                                                \
       "${subject} cannot start the job: ${words}",                                                          \
       "correct the error on ${subject} and start again",                                                    \
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
-      "ddprun runs there, but something that it needs is missing, or its version differs.")                 \
+      "ddprun runs there, but something that it needs is missing, or its version differs. Typical causes: a "       \
+      "missing directory, file or library on that host.")                                                           \
     X(HOST_MACHINE_DIFFERS, ERROR,                                                                          \
       "${subject} has another architecture: ${words}",                                                      \
       "install on ${subject} a ddprun for its architecture, and leave out --ship",                          \
       "n1 has another architecture: aarch64 cannot run a ddprun for x86_64",                                \
-      "With --ship, 'uname -m' printed one machine on that host and another on the starting host.")         \
+      "With --ship, 'uname -m' printed one machine on that host and another on the starting host. Typical "         \
+      "cause: x86-64 and Arm hosts in one list.")                                                                   \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
       "install the missing library there, or start the ddprun of the Python wheel, which needs only the "   \
@@ -463,28 +505,29 @@
       "mount the file system on ${subject}, create the directory there, or start ddprun in a directory "    \
       "that all hosts have",                                                                                \
       "n1 lacks the working directory: /home/ann/run: No such file or directory",                           \
-      "A job runs on each host in the directory where ddprun was started.")                                 \
+      "A job runs on each host in the directory where ddprun was started. Typical cause: a home directory "         \
+      "that is not shared between the hosts.")                                                                      \
     X(HOST_DISK_FULL, ERROR,                                                                                \
       "${subject} has a full disk: ${words}",                                                               \
       "free space there ('df -h' and 'df -i' show which file system is full), or choose another "           \
       "directory with --log_dir",                                                                           \
       "n1 has a full disk: /home/ann/run/logs: No space left on device",                                    \
-      "A file could not be written there before the job started. Only a job with --log_dir on that disk "   \
-      "is stopped.")                                                                                        \
+      "A file could not be written there before the job started. Only a job with --log_dir on that disk is "        \
+      "stopped. Typical causes: logs or checkpoints of earlier jobs.")                                              \
     X(HOST_QUOTA_FULL, ERROR,                                                                               \
       "${subject} has no quota left for this user: ${words}",                                               \
       "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "A file could not be written there before the job started. Only a job with --log_dir on that disk "   \
-      "is stopped.")                                                                                        \
+      "A file could not be written there before the job started. Only a job with --log_dir on that disk is "        \
+      "stopped. Typical causes: logs or checkpoints of earlier jobs.")                                              \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
       "start again later, or raise the limit on ${subject}: ulimit -u, pids.max of the cgroup, or "         \
       "MaxStartups in sshd_config; a firewall or fail2ban may refuse logins in the same way",               \
       "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
-      "A shell, sshd or ddprun there could not create a process, or sshd closed the connection before "     \
-      "the login.")                                                                                         \
+      "A shell, sshd or ddprun there could not create a process, or sshd closed the connection before the "         \
+      "login. Typical causes: many hosts started at once from one machine, or a limit for each user.")              \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
       "check ${subject} and the network to this host; its part of the job ends by itself",                  \
@@ -495,7 +538,8 @@
       "${subject} has no address that all hosts reach: ${other} reaches no address of ${subject} (${addresses})",              \
       "open the TCP ports between the hosts, or pass --master_addr and --master_port",                      \
       "n0 has no address that all hosts reach: n1 reaches no address of n0 (10.0.0.1)",                                \
-      "The first host of --hosts opened a port, and no address of this host was reachable from all other hosts.")
+      "The first host of --hosts opened a port, and no address of this host was reachable from all other "          \
+      "hosts. Typical causes: a firewall, or a first host without an address in the network of the others.")
 
 /* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
@@ -510,12 +554,14 @@
       "'${launch} ...' starts one ddprun on each node (check for --ntasks=1); pass "                        \
       "--nnodes=${launched} if this is intended",                                                           \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
-      "The step has fewer nodes than the allocation.")                                                      \
+      "The step has fewer nodes than the allocation. Typical causes: --nodes or --ntasks of the step is "           \
+      "smaller than that of the allocation.")                                                                       \
     X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
       "${subject} needs ${count} nodes (--nnodes), but ${scheduler} started ddprun on ${launched}",         \
       "request ${count} nodes from ${scheduler}, or omit --nnodes",                                         \
       "job 77 needs 4 nodes (--nnodes), but Slurm started ddprun on 2",                                     \
-      "--nnodes differs from the number of nodes of the scheduler's step.")                                 \
+      "--nnodes differs from the number of nodes of the scheduler's step. Typical cause: --nnodes kept from a "     \
+      "larger job.")                                                                                                \
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
       "no action needed if intended; otherwise find out why ${other} has fewer workers",                    \
@@ -529,7 +575,8 @@
       "connections arrive from ${subject}${times}, the address of a proxy (a service mesh's sidecar)",      \
       "disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",                              \
       "connections arrive from 127.0.0.6, 3 times, the address of a proxy (a service mesh's sidecar)",      \
-      "Istio's sidecar replaces the address of each client with 127.0.0.6.")                                \
+      "Istio's sidecar replaces the address of each client with 127.0.0.6. Typical cause: a sidecar that the "      \
+      "cluster adds to every pod.")                                                                                 \
     X(TLS_CLIENT, WARNING,                                                                                  \
       "${subject} speaks TLS to a store without --encrypt${times}: a service mesh, a browser, or ddprun "   \
       "--encrypt",                                                                                          \
@@ -537,29 +584,34 @@
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.9 speaks TLS to a store without --encrypt, 3 times: a service mesh, a browser, or ddprun "    \
       "--encrypt",                                                                                          \
-      "The first bytes of a connection to the store are a TLS handshake.")                                  \
+      "The first bytes of a connection to the store are a TLS handshake. Typical causes: --encrypt on some "        \
+      "nodes only, or a service mesh.")                                                                             \
     X(TORCHRUN_INSTEAD, WARNING,                                                                            \
       "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \
       "on the host with that address, start ddprun, not torchrun or the script itself",                     \
       "10.0.0.9 speaks PyTorch's protocol, 2 times, but no ddprun has joined from that address",            \
-      "A client of PyTorch connected from an address without an agent.")                                    \
+      "A client of PyTorch connected from an address without an agent. Typical causes: torchrun or the plain "      \
+      "script was started on that host.")                                                                           \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
       "pass the same --rdzv_id on every node; stop that ddprun if it is a leftover",                        \
       "10.0.0.9 requests job 'b', 2 times; this store serves job 'a'",                                      \
-      "A ddprun connected and named a job that this store does not serve.")                                 \
+      "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs with one "       \
+      "host and port, or a leftover of an earlier job.")                                                            \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
       "probably a health check or a port scanner, or a firewall that allows connections but drops their "   \
       "messages",                                                                                           \
       "10.0.0.9 connected, 4 times, but never sent a complete message",                                     \
-      "A connection to the store closed or timed out before its first message was complete.")               \
+      "A connection to the store closed or timed out before its first message was complete. Typical causes: a "     \
+      "health check, a port scanner, or a firewall.")                                                               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
       "harmless if it is a port scanner, a health check or a monitor; otherwise it may be a missing "       \
       "node",                                                                                               \
       "10.0.0.9 was rejected, 2 times: it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
-      "The first bytes of a connection to the store belong to another protocol.")
+      "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
+      "scanner, a health check, or a monitor.")
 
 /* The store itself. */
 #define FINDINGS_OF_THE_STORE(X)                                                                            \
@@ -568,19 +620,20 @@
       "(somaxconn ${somaxconn})",                                                                           \
       "run 'sysctl net.core.somaxconn=${wanted}' on that machine",                                          \
       "the queue of new connections on n0 overflowed 12 times since the store started (somaxconn 128)",     \
-      "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 "            \
-      "seconds, so the start is slow.")                                                                     \
+      "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 seconds, so "        \
+      "the start is slow. Typical cause: thousands of workers that connect at once.")                               \
     X(STORE_NO_DESCRIPTORS, ERROR,                                                                          \
       "the store on ${subject} rejected ${count} connections for lack of file descriptors",                 \
       "raise the hard limit of open files on that node: 'ulimit -n', or LimitNOFILE= of the "               \
       "service",                                                                                            \
       "the store on n0 rejected 7 connections for lack of file descriptors",                                \
-      "accept failed with EMFILE or ENFILE.")                                                               \
+      "accept failed with EMFILE or ENFILE. Typical cause: the default of 1024 open files, with many workers.")     \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
       "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
       "raise --max-bytes, or find the program that keeps data in keys: ddpctl keys",                        \
       "the store on n0 is full: 1073000000 of 1073741824 bytes",                                            \
-      "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail.")
+      "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
+      "cause: a program that never removes its keys.")
 
 /* Reasons why a node is missing. */
 #define FINDINGS_OF_NODES(X)                                                                                \
@@ -588,7 +641,8 @@
       "${subject} cannot start the program: ${words}",                                                      \
       "install the program, its interpreter and its libraries on every node under the same path",           \
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
-      "execve failed on that node, with ENOENT or EACCES for example.")                                     \
+      "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
+      "environment on a local disk of the other nodes.")                                                            \
     X(CONNECTION_BROKE, ERROR,                                                                              \
       "${subject} broke: ${rank} reported '${line}', but no rank had ended, and the agents of both nodes "  \
       "still reach the store (last messages ${here_ago} and ${peer_ago} ago)${path}",                       \
@@ -598,25 +652,29 @@
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
-      "The last lines of the rank that failed first name a lost peer at an address of another node. No "    \
-      "worker had ended before, and both agents answered the store afterwards.")                            \
+      "The last lines of the rank that failed first name a lost peer at an address of another node. No worker "     \
+      "had ended before, and both agents answered the store afterwards. Typical causes: a switch, cable or "        \
+      "firewall that drops connections, or a rank that left a process group early.")                                \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
       "later failures are consequences; the end of the rank's log and of the report show the reason",       \
       "rank 3 (n1, pid 812) exited with code 1, 12.3 s after the start of the round",                       \
-      "This worker failed first, by the clock of the store.")                                               \
+      "This worker failed first, by the clock of the store. Typical causes: an error of the program, or a "         \
+      "lack of memory.")                                                                                            \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
       "the machine is down or frozen, or the connection between it and the store's host is cut: ping each " \
       "of them from the other; processes there cannot be inspected",                                        \
       "node 1 (n1, pid 80) has been lost for 12 s: silent for 15000 ms",                                    \
-      "No heartbeat arrived for --node_timeout, and the connection stayed open.")                           \
+      "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
+      "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
       "its ddprun exited or was killed: check its output, and the kernel's log for an out-of-memory "       \
       "kill; if its connection broke, check the network between it and the store's host, too",              \
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
-      "The agent's connection closed, although the agent had not sent a message that it leaves.")           \
+      "The agent's connection closed, although the agent had not sent a message that it leaves. Typical "           \
+      "causes: kill -9, the out-of-memory killer, or a reset by a firewall.")                                       \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual "   \
@@ -624,42 +682,49 @@
       "--node_timeout",                                                                                     \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
       "without it: the store's reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                   \
-      "The agent's own timers fired late by that duration. Meanwhile the store dropped the node.")          \
+      "The agent's own timers fired late by that duration. Meanwhile the store dropped the node. Typical "          \
+      "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
       "the store dropped ${subject}, although ddprun was never frozen: ${words}",                           \
       "messages of this node do not arrive: check the network and the firewalls between this node and "     \
       "the store",                                                                                          \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
       "reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                                           \
-      "The store reported a timeout of this node, but the agent's timers were never late.")                 \
+      "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
+      "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
       "its ddprun exited or was killed: check its output and start it again; the job waits",                \
       "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12 s: its connection was "       \
       "closed",                                                                                             \
-      "The node was lost before the first round began.")                                                    \
+      "The node was lost before the first round began. Typical causes: Ctrl-C, a time limit, or kill -9 on "        \
+      "that node.")                                                                                                 \
     X(NODE_LEFT, ERROR,                                                                                     \
       "${subject} left ${time} ago: ${words}",                                                              \
       "a user, a scheduler or a time limit stopped ddprun on that node",                                    \
       "node 1 (n1, pid 80) left 12 s ago: SIGTERM from pid 77 (bash) of ann",                               \
-      "The agent announced that it leaves because of a signal.")                                            \
+      "The agent announced that it leaves because of a signal. Typical causes: Ctrl-C, scancel, or a "              \
+      "preemption.")                                                                                                \
     X(NODE_REJECTED, ERROR,                                                                                 \
       "${subject} is still missing: its ddprun was rejected (${code}) and exited",                          \
       "fix the mismatch and restart ddprun on that node; ${others}",                                        \
       "node 1 (n1, pid 80) is still missing: its ddprun was rejected (NNODES_DIFFERS) and exited",          \
-      "A node was rejected when it joined, and has not joined since.")                                      \
+      "A node was rejected when it joined, and has not joined since. Typical causes: another version, job id "      \
+      "or option on that node.")                                                                                    \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
       "check that ddprun runs on each missing node, with its --node_rank and with ${endpoint} as the "      \
       "master; if so, the output of ddprun on that node shows why the node has not joined",                                                  \
       "nodes 3, 64-127 have not joined within 32 s",                                                        \
-      "No agent with this node rank has ever connected to the store.")                                      \
+      "No agent with this node rank has ever connected to the store. Typical causes: a node on which ddprun "       \
+      "was not started or waits in the queue, or another --master_addr.")                                           \
     X(TOO_FEW_NODES, ERROR,                                                                                 \
       "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
       "check that ddprun runs on the other nodes with the same --rdzv_id and ${endpoint} as "               \
       "--rdzv_endpoint; if so, the output of ddprun there shows why a node has not joined",                 \
       "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
-      "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX.")                               \
+      "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
+      "in the queue of the scheduler, or another --rdzv_id.")                                                       \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
       "only ${subject} ${are} left: the job waits for ${missing} to join, for at most ${left} "             \
       "(${knob} is ${limit}), and then ends",                                                               \
@@ -668,18 +733,21 @@
       "nodes",                                                                                              \
       "only 1 of at least 2 nodes is left: the job waits for 1 more node to join, for at most 5 min "       \
       "(--rejoin_timeout is 15 min), and then ends",                                                        \
-      "A running elastic job lost nodes and fell below its minimum.")                                       \
+      "A running elastic job lost nodes and fell below its minimum. Typical causes: preempted or failed nodes "     \
+      "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
       "${subject} was asked to stop ${time} ago and has not stopped",                                       \
       "look for a worker in state D on that node: nothing can kill a worker that hangs in the kernel",      \
       "node 1 (n1, pid 80) was asked to stop 20 s ago and has not stopped",                                 \
-      "The grace period of the round's end has passed without a reply of the agent.")                       \
+      "The grace period of the round's end has passed without a reply of the agent. Typical causes: a network "     \
+      "file system or a driver that does not answer.")                                                              \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
       "${subject} joined while the job ran with ${members}: it waits as a spare for the next round",        \
       "no action needed; --grow=now restarts the workers with this node at once",                           \
       "node 2 (n2, pid 90) joined while the job ran with 2 nodes: it waits as a spare for the next "        \
       "round",                                                                                              \
-      "An elastic job accepts new nodes only between rounds.")
+      "An elastic job accepts new nodes only between rounds. Typical cause: a node that was started after the "     \
+      "others.")
 
 /* Reasons why a rank does not arrive. The end of its process is reported before its present state. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
@@ -688,38 +756,43 @@
       "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks "           \
       "enter the same collectives, and one last barrier before they exit",                                  \
       "rank 0 (n1, pid 812) exited with code 0 while ranks 1-3 waited for it at barrier 'epoch-3'",         \
-      "A rank exited with success while other ranks were waiting for it.")                                  \
+      "A rank exited with success while other ranks were waiting for it. Typical causes: uneven numbers of "        \
+      "batches, or sys.exit on one rank.")                                                                          \
     X(RANK_KILLED, ERROR,                                                                                   \
       "${subject}: killed by signal ${signal}${where}",                                                     \
       "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
       "killer",                                                                                             \
       "rank 3: killed by signal 9, SIGKILL (n1, pid 812)",                                                  \
-      "The agent collected the worker's wait status.")                                                      \
+      "The agent collected the worker's wait status. Typical causes: a lack of memory (SIGKILL), or a defect "      \
+      "in native code (SIGSEGV).")                                                                                  \
     X(RANK_EXITED, ERROR,                                                                                   \
       "${subject}: exited with code ${code}${where}",                                                       \
       "exit code 0: the rank finished while other ranks still needed it; any other code: check the "        \
       "end of its log",                                                                                     \
       "rank 3: exited with code 1 (n1, pid 812)",                                                           \
-      "The agent collected the worker's wait status.")                                                      \
+      "The agent collected the worker's wait status. Typical causes: an error of the program, or an exit "          \
+      "before the other ranks were done.")                                                                          \
     X(RANK_NODE_LOST, ERROR,                                                                                \
       "${subject}: its node is lost${where}",                                                               \
       "see the finding about the node",                                                                     \
       "rank 3: its node is lost (n1, pid 812)",                                                             \
-      "The agent of its node no longer answers.")                                                           \
+      "The agent of its node no longer answers. Typical causes: a crashed machine, or a cut network.")              \
     X(RANK_STALLED, WARNING,                                                                                \
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
       "the rank may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is "            \
       "stopped; otherwise inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}",                           \
       "rank 3 (n1, pid 812) has not made a step for 32 s (the last one was 120); 7 others wait for "        \
       "it in all_reduce #1204; it is stopped (state T)",                                                    \
-      "Ranks record step and collective in shared memory. This rank has not reached the call in which "     \
-      "the other ranks wait.")                                                                                     \
+      "Ranks record step and collective in shared memory. This rank has not reached the call in which the "         \
+      "other ranks wait. Typical causes: a slow file system, a checkpoint, or a branch that the other ranks "       \
+      "do not take.")                                                                                               \
     X(RANKS_DIVERGED, ERROR,                                                                                \
       "${subject} in ${what}, while ${other} in ${elsewhere}: their calls differ",                          \
       "check for uneven numbers of batches, or a branch that not all ranks take: every rank must "          \
       "enter the same barriers and collectives in the same order",                                          \
       "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ",        \
-      "Two barriers wait for missing ranks at the same time.")                                              \
+      "Two barriers wait for missing ranks at the same time. Typical causes: uneven numbers of batches, or a "      \
+      "branch that depends on the rank.")                                                                           \
     X(RANK_STOPPED, ERROR,                                                                                  \
       "${subject}: stopped (state T)${where}${since}",                                                      \
       "kill -CONT ${pid} continues it; a debugger or a suspended terminal may hold it",                     \
@@ -729,51 +802,59 @@
       "${subject}: hangs in the kernel (state D${wchan})${where}${since}",                                  \
       "a disk, a network file system or a driver does not answer on that host: check its kernel log",       \
       "rank 3: hangs in the kernel (state D, in nfs_wait_bit_killable) (n1, pid 812), for 32 s",            \
-      "/proc/PID/stat has shown state D for at least two seconds.")                                         \
+      "/proc/PID/stat has shown state D for at least two seconds. Typical causes: a network file system, a "        \
+      "disk or a GPU driver that does not answer.")                                                                 \
     X(RANK_BUSY, WARNING,                                                                                   \
       "${subject}: computes (${cpu} % CPU)${where} and has not arrived; ${heard}",                          \
       "the rank may only need longer (preparing data, importing); inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: computes (98 % CPU) (n1, pid 812) and has not arrived; last message 32 s ago",               \
-      "The process uses CPU time, and has not reached the point where the others wait.")                    \
+      "The process uses CPU time, and has not reached the point where the others wait. Typical causes: "            \
+      "preparation of data, an import, or a compiler run on one rank.")                                             \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits for ${waits}; last message ${silent} ago",                  \
       "its calls differ from those of the other ranks: compare the code before this point",                 \
       "rank 3: connected (n1, pid 812), but waits for key 'eval'; last message 32 s ago",                   \
-      "Most ranks wait at one place, and this rank waits at another.")                                      \
+      "Most ranks wait at one place, and this rank waits at another. Typical cause: a branch that depends on "      \
+      "the rank.")                                                                                                  \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
       "${subject}: was connected${where}, but closed its connection; last message ${silent} ago",           \
       "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: was connected (n1, pid 812), but closed its connection; last message 32 s ago",              \
-      "The rank used the store, and has no connection to it any more.")                                     \
+      "The rank used the store, and has no connection to it any more. Typical causes: an exit that is about "       \
+      "to happen, or a process group that was destroyed.")                                                          \
     X(RANK_MISSING, WARNING,                                                                                \
       "${subject}: connected${where}, but has not arrived; last message ${silent} ago${does}",              \
       "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: connected (n1, pid 812), but has not arrived; last message 32 s ago; it sleeps in "          \
       "futex_wait",                                                                                         \
-      "The rank is connected and idle, and has not reached the point where the others wait.")               \
+      "The rank is connected and idle, and has not reached the point where the others wait. Typical causes: a "     \
+      "wait for a file, a lock, a child process or a GPU.")                                                         \
     X(RANK_NOT_CONNECTED, WARNING,                                                                          \
       "${subject}: started${where}, but never connected to the store${does}",                               \
       "the rank is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} "         \
       "or gdb -p ${pid}",                                                                                   \
       "rank 3: started (n1, pid 812), but never connected to the store; it sleeps in futex_wait",           \
-      "The agent started the process, but it has made no connection to the store.")                         \
+      "The agent started the process, but it has made no connection to the store. Typical causes: imports "         \
+      "that take long, or a program without init_process_group.")                                                   \
     X(RANK_UNKNOWN, ERROR,                                                                                  \
       "${subject}: never connected",                                                                        \
       "check how the rank is started: no agent reported its start, and no process identified "              \
       "itself as this rank",                                                                                \
       "rank 3: never connected",                                                                            \
-      "The rank is below WORLD_SIZE, but no process has identified itself as that rank.")                   \
+      "The rank is below WORLD_SIZE, but no process has identified itself as that rank. Typical cause: "            \
+      "WORLD_SIZE that is larger than the number of started ranks.")                                                \
     X(RANK_SLOW, WARNING,                                                                                   \
       "${subject} is slow: it waits ${own} % of the time in collectives, the others ${others} %${where}",   \
       "compare its work and its machine with the others': amount of data, other processes, clocks; "        \
       "'ddpctl top' shows all ranks",                                                                       \
       "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "            \
       "instead it is in augment (data.py:41)",                                                              \
-      "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the slowest rank, so " \
-      "the slowest rank waits least. Samples in which all ranks wait for a GPU give no evidence.")
+      "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the slowest "         \
+      "rank, so the slowest rank waits least. Samples in which all ranks wait for a GPU give no evidence. "         \
+      "Typical causes: more data on that rank, another process on its CPUs, or a GPU at a low clock.")
 
 /* A rank for which all others wait, found by two samples of the stacks (hang.c). */
 #define FINDINGS_OF_HANGS(X)                                                                                \
@@ -791,8 +872,8 @@
       "does not end: make the threads daemons, or call os._exit",                                           \
       "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; it is in "         \
       "_shutdown (threading.py:1567); 7 ranks wait in all_reduce (train.py:88)",                            \
-      "The rank printed a Python traceback and nothing after it, and two samples of the stacks "            \
-      "are equal.")                                                                                         \
+      "The rank printed a Python traceback and nothing after it, and two samples of the stacks are equal. "         \
+      "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} is in ${place} and has waited ${time} for a lock; ${waiters}",                            \
       "'ddpctl stacks --rank ${rank}' shows its other threads: one of them holds the lock, or the "         \
@@ -807,16 +888,16 @@
       "check for a file system that does not answer, a pipe without a writer, or a peer that is gone",      \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked 42 s in read of "                        \
       "/mnt/data/x.bin; 7 ranks wait in all_reduce (train.py:88)",                                          \
-      "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
-      "this system call outside of a collective.")                                                          \
+      "Two samples of the stacks are equal, and the main thread of the rank sleeps in this system call "            \
+      "outside of a collective. Typical causes: an NFS server or a pipe whose other end does not answer.")          \
     X(RANK_SLEEPS, ERROR,                                                                                   \
       "${subject} is in ${place} and has slept for ${time}; ${waiters}",                                    \
       "'ddpctl stacks --rank ${rank}' shows all of its threads; if the pause is intended, pass a "          \
       "larger --hang_timeout",                                                                              \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41) and has slept for 42 s; 7 ranks wait in "         \
       "all_reduce (train.py:88)",                                                                           \
-      "Two samples of the stacks are equal, and the rank sleeps outside of a "                              \
-      "collective while others wait in one.")                                                               \
+      "Two samples of the stacks are equal, and the rank sleeps outside of a collective while others wait in "      \
+      "one. Typical causes: a loop that waits for a file or a service.")                                            \
     X(RANK_LOOPS, ERROR,                                                                                    \
       "${subject} is in ${place} and has computed for ${time} without progress (${cpu} % CPU); "            \
       "${waiters}",                                                                                         \
@@ -824,32 +905,34 @@
       "--hang_timeout",                                                                                     \
       "rank 3 (n1, pid 812) is in spin (data.py:41) and has computed for 42 s without progress (99 "        \
       "% CPU); 7 ranks wait in all_reduce (train.py:88)",                                                   \
-      "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a "         \
-      "collective while others wait in one.")                                                               \
+      "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
+      "while others wait in one. Typical causes: an endless loop, or preparation of data on one rank only.")        \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
       "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",                 \
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \
       "batches and for branches that not all ranks take",                                                   \
       "rank 3 (n1, pid 812) waits in broadcast (train.py:57), while 7 ranks wait in all_reduce "            \
       "(train.py:88): their calls differ; no progress for 42 s",                                            \
-      "Two samples of the stacks are equal: all ranks wait in collectives, and not in "                     \
-      "the same one.")                                                                                      \
+      "Two samples of the stacks are equal: all ranks wait in collectives, and not in the same one. Typical "       \
+      "causes: uneven numbers of batches, or a branch that depends on the rank.")                                   \
     X(RANK_BEHIND, ERROR,                                                                                   \
       "${subject} ${misses} ${call}, in which ${waiters}${last}; no progress for ${time}",                  \
       "'ddpctl stacks --rank ${rank}' shows the rank; 'ddpctl flight' compares the records in the log "     \
       "directory",                                                                                          \
       "rank 3 (n1, pid 812) has not called all_reduce #9 (Float x 1024), in which ranks 0-2 wait "          \
       "(train.py:88); its last call is all_reduce #8 (Float x 1024) (train.py:88); no progress for 42 s",   \
-      "The stacks do not name a culprit. PyTorch's flight records (--flight_recorder), written after the "  \
-      "last progress, end with different calls.")                                                           \
+      "The stacks do not name a culprit. PyTorch's flight records (--flight_recorder), written after the last "     \
+      "progress, end with different calls. Typical causes: an exception that was caught, a branch that "            \
+      "depends on the rank, or a GPU kernel that does not end.")                                                    \
     X(RANK_NEEDS_KEY, ERROR,                                                                                \
       "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${setter}${waiters}", \
       "find the rank that should set the key: that rank takes another branch, uses another name or has "    \
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
       "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
-      "Two samples of the stacks are equal, and the rank waits in the store for a key. If the keys with the " \
-      "numbers of all other ranks exist, also of a higher rank, the finding reports it.")                    \
+      "Two samples of the stacks are equal, and the rank waits in the store for a key. If the keys with the "       \
+      "numbers of all other ranks exist, also of a higher rank, the finding reports it. Typical causes: a "         \
+      "rank that has ended, or a key whose name depends on the rank.")                                              \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
       "cause: ${between}",                                                                                  \
@@ -857,9 +940,9 @@
       "the GPUs ('dmesg' for Xid); NCCL_DEBUG=INFO names the transport",                                    \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
       "is alive; probable cause: the network between n0 and n1, or a GPU",                                  \
-      "Two samples of the stacks show all ranks in the same collective, and no process has ended. If the "  \
-      "kernel sends a rank's data again and again without an answer, the two nodes of this connection are " \
-      "named.")
+      "Two samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
+      "kernel sends a rank's data again and again without an answer, the two nodes of this connection are "         \
+      "named. Typical causes: a cable, a switch or an MTU on the way, or a GPU that has failed (Xid).")
 
 /* Ranks that wait because of the problems above. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
@@ -867,27 +950,29 @@
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
       "see the findings about the missing ranks",                                                           \
       "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
-      "A named barrier has waited for ten seconds, or until its timeout.")                                  \
+      "A named barrier has waited for ten seconds, or until its timeout. Typical causes: a rank that "              \
+      "computes, has ended, or waits elsewhere.")                                                                   \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
       "see the findings about the missing ranks; the others continue when they arrive",                     \
       "init_process_group: 3 of 4 ranks have waited for 32 s for the address of rank 3; missing: "          \
       "rank 3",                                                                                             \
-      "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process "        \
-      "group.")                                                                                             \
+      "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process group. "         \
+      "Typical causes: a rank that is still importing, has failed, or was not started.")                            \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
       "with stacks, every node reports the rank that keeps the others waiting",                             \
       "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
       "installed; pip install py-spy",                                                                      \
-      "Stacks were sampled because the job made no progress, but no rank has Python frames in the "         \
-      "samples.")                                                                                           \
+      "Stacks were sampled because the job made no progress, but no rank has Python frames in the samples. "        \
+      "Typical causes: py-spy is not installed, or the system forbids ptrace.")                                     \
     X(KEY_NOT_SET, WARNING,                                                                                 \
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
       "the rank that sets it is busy, has ended, or is in another branch: see the ranks that do not wait",  \
       "rank 1 waits for key 'model-ready', for 32 s now; no rank has set it",                               \
-      "A wait on a key of the store has lasted for ten seconds.")
+      "A wait on a key of the store has lasted for ten seconds. Typical causes: a rank that is busy or has "        \
+      "ended, or a key whose name depends on the rank.")
 
 /* PyTorch's ranks during the set-up of a process group. ${who} lists processes. Processes that do not belong to the
  * job come first. */
@@ -908,7 +993,8 @@
       "store, give each launch its own --master_port",                                                      \
       "init_process_group: 4 processes of this job take part, but the job has 2 ranks: pid 75, started "    \
       "by rank 0; rank 0 (n1, pid 71)",                                                                     \
-      "More processes registered in a PyTorch process group than the job has ranks.")                       \
+      "More processes registered in a PyTorch process group than the job has ranks. Typical causes: mp.spawn "      \
+      "inside the workers, or a second init_process_group with the same store.")                                    \
     X(RANK_REPEATED, WARNING,                                                                               \
       "${subject} has registered twice in init_process_group: two processes act as this rank",              \
       "if the program starts processes that join the group (mp.spawn), start them with "                    \
@@ -923,14 +1009,16 @@
       "init_process_group, or start more workers (--nproc_per_node, --nnodes)",                             \
       "init_process_group: 2 of 2 ranks have waited for 32 s for the address of rank 2, but the last "      \
       "rank of this job is 1",                                                                              \
-      "The ranks wait for a key of a rank that is not below WORLD_SIZE.")                                   \
+      "The ranks wait for a key of a rank that is not below WORLD_SIZE. Typical causes: a world_size written "      \
+      "into the script, or a variable of another launcher.")                                                        \
     X(INIT_ABANDONED, ERROR,                                                                                \
       "${subject} gave up ${setup} after it waited ${time} for ${what}; ${why}",                            \
       "make sure that every rank calls ${setup}, and that the program expects at most WORLD_SIZE ranks; "   \
       "init_process_group(timeout=...) allows more time",                                                   \
       "rank 0 (n1, pid 71) gave up init_process_group after it waited 60 s for the address of rank "        \
       "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \
-      "A PyTorch rank timed out during the set-up of a process group and exited.")
+      "A PyTorch rank timed out during the set-up of a process group and exited. Typical causes: a rank that "      \
+      "is stopped, has failed, or loads its data for longer than the timeout.")
 
 #define FINDINGS(X)                                                                                         \
     FINDINGS_OF_HOSTS(X)                                                                                    \
@@ -1007,7 +1095,7 @@ bool findings_print_man(struct buf *out);
 
 /* --- explain ------------------------------------------------------------------------------------------------ */
 
-/* Append the meaning, the detection and the remedy of `code`. A code is the name of a finding ("RANK_STALLED", in any
+/* Append the meaning, the detection, typical causes, the remedy and an example of `code`. A code is the name of a finding ("RANK_STALLED", in any
  * case) or an exit code of ddprun ("125"). If `code` is only a part of such names, append one line for each of these
  * names. If `code` is NULL, append one line for each code. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if
  * memory is short. */

@@ -686,11 +686,37 @@ Test(findings, explain_prints_the_row)
         (char *)out.data,
         "RANK_STOPPED (error)\n"
         "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32 s\n"
-        "\nMeaning\n    /proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a\n"
-        "    debugger.\n"
+        "\nMeaning and detection\n    /proc/PID/stat shows state T or t.\n"
+        "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
         "\nRemedy\n    kill -CONT PID continues it; a debugger or a suspended terminal may hold it\n",
         "%s", (char *)out.data);
     buf_free(&out);
+}
+
+static void expect_sections(const char *code, const char *const *headings)
+{
+    struct buf out = { 0 };
+    cr_assert_eq(explain_code(code, &out, NULL), DDP_OK);
+    cr_assert(buf_append(&out, "", 1));
+    for (; *headings != NULL; headings++)
+        cr_expect_not_null(strstr((char *)out.data, *headings), "%s", (char *)out.data);
+    buf_free(&out);
+}
+
+Test(findings, explain_has_every_section_for_every_code)
+{
+    static const char *const of_findings[] = { "\nExample\n    ", "\nMeaning and detection\n    ",
+                                               "\nTypical causes\n    ", "\nRemedy\n    ", NULL };
+    static const char *const of_exit_codes[] = { "\nExample\n    ",   "\nMeaning\n    ",
+                                                 "\nDetection\n    ", "\nTypical causes\n    ",
+                                                 "\nRemedy\n    ",    NULL };
+#define X(code, ...) expect_sections(#code, of_findings);
+    FINDINGS(X)
+#undef X
+    for (const char *const *code = (const char *const[]){ "0", "1", "2", "123", "124", "125", "126", "127",
+                                                          "128", "137", "255", NULL };
+         *code != NULL; code++)
+        expect_sections(*code, of_exit_codes);
 }
 
 Test(findings, the_manual_has_every_code)

@@ -23,7 +23,7 @@ typedef ncclConfig_t nccl_config;
 
 #define CUDART_ABI_TYPES
 typedef cudaError_t cuda_error;
-typedef enum cudaMemcpyKind cuda_copy;
+typedef enum cudaMemcpyKind cuda_copy_kind;
 typedef struct cudaPointerAttributes cuda_pointer;
 #include "cuda/cudart_abi.h"
 

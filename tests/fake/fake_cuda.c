@@ -397,7 +397,7 @@ cuda_error cudaMemsetAsync(void *at, int value, size_t bytes, struct CUstream_st
     return value == 0 ? copy((struct copy){ at, NULL, 0, 0, bytes, 1 }, stream) : 1;
 }
 
-cuda_error cudaMemcpyAsync(void *to, const void *from, size_t bytes, cuda_copy kind,
+cuda_error cudaMemcpyAsync(void *to, const void *from, size_t bytes, cuda_copy_kind kind,
                            struct CUstream_st *stream)
 {
     (void)kind;
@@ -405,7 +405,7 @@ cuda_error cudaMemcpyAsync(void *to, const void *from, size_t bytes, cuda_copy k
 }
 
 cuda_error cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                             size_t rows, cuda_copy kind, struct CUstream_st *stream)
+                             size_t rows, cuda_copy_kind kind, struct CUstream_st *stream)
 {
     const size_t most = (size_t)fake_number("FAKE_CUDA_PITCH", INT32_MAX);
     (void)kind;

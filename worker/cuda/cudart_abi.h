@@ -11,7 +11,7 @@ struct CUevent_st;
 #ifndef CUDART_ABI_TYPES
 #define CUDART_ABI_TYPES
 typedef unsigned cuda_error;
-typedef unsigned cuda_copy;
+typedef unsigned cuda_copy_kind;
 /* Longer than this struct in any CUDA version, because later versions append members. */
 typedef struct {
     unsigned type;
@@ -51,10 +51,10 @@ enum cuda_flags {
     X(set_async, cudaMemsetAsync, cuda_error,                                                              \
       (void *at, int value, size_t bytes, struct CUstream_st *stream))                                     \
     X(copy_async, cudaMemcpyAsync, cuda_error,                                                             \
-      (void *to, const void *from, size_t bytes, cuda_copy kind, struct CUstream_st *stream))              \
+      (void *to, const void *from, size_t bytes, cuda_copy_kind kind, struct CUstream_st *stream))         \
     X(copy_rows, cudaMemcpy2DAsync, cuda_error,                                                            \
       (void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,          \
-       cuda_copy kind, struct CUstream_st *stream))                                                        \
+       cuda_copy_kind kind, struct CUstream_st *stream))                                                   \
     X(host_alloc, cudaMallocHost, cuda_error, (void **out, size_t bytes))                                  \
     X(host_free, cudaFreeHost, cuda_error, (void *block))                                                  \
     X(host_register, cudaHostRegister, cuda_error, (void *block, size_t bytes, unsigned int flags))        \

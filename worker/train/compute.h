@@ -2,9 +2,8 @@
  *
  * Arrays of values (activations, and the weights that layers read) are `void *`: float on the CPU, the type of
  * --precision on a GPU. All other numbers are float. A row of n values has room for compute_stride(c, n) values. On
- * a GPU a call only queues its work and returns. `end` reports calls that have failed.
- *
- * layers/layers.h describes the functions of the layers. Pure. */
+ * a GPU a call only queues its work and returns. `end` reports calls that have failed. A batch has `rows` rows of `n`
+ * values. Functions overwrite their results unless a comment says otherwise. Pure. */
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
@@ -12,11 +11,6 @@
 #include "train/models/model.h"
 
 #include "ddp/optim.h"
-
-/* y = x W^T, for `rows` rows. */
-struct linear {
-    size_t rows, in, out;
-};
 
 /* Batch normalization (ddp/syncbn.h) of rows x channels x spatial values. */
 struct batch_norm {
@@ -69,48 +63,62 @@ struct compute_ops {
     /* Called after each pass. Returns an error if any call since `begin` has failed. */
     ddp_status (*end)(struct compute *c, struct ddp_err *err);
 
+    /* Computes y = the row of each token + the row of its place. */
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
                               const void *places, size_t n);
-    void (*embedding_backward)(struct compute *c, float *dtokens, float *dplaces, const void *dy,
+    /* Adds to dtokens, because the head may use the same weight and adds its gradient first. dplaces has `max_length`
+     * rows. */
+    void (*embedding_backward)(struct compute *c, real *dtokens, real *dplaces, const void *dy,
                                const struct model_batch *batch, size_t max_length, size_t n);
-    void (*layer_norm_forward)(struct compute *c, void *y, float *mean, float *scale, const void *x,
+    /* Normalizes each row as torch's nn.LayerNorm does. Stores its mean, and 1 / sqrt(variance + 1e-5) as `scale`,
+     * for backward. */
+    void (*layer_norm_forward)(struct compute *c, void *y, real *mean, real *scale, const void *x,
                                const void *weight, const void *bias, size_t rows, size_t n);
-    void (*layer_norm_backward)(struct compute *c, void *dx, float *dweight, float *dbias, const void *dy,
-                                const void *x, const float *mean, const float *scale, const void *weight,
+    /* Adds to dx, which already has the gradient of the shortcut. */
+    void (*layer_norm_backward)(struct compute *c, void *dx, real *dweight, real *dbias, const void *dy,
+                                const void *x, const real *mean, const real *scale, const void *weight,
                                 size_t rows, size_t n);
-    /* y = before + x W^T + b; `before` and `bias` may be NULL. */
+    /* y = before + x W^T + b, with the weight as [out][in] as in torch's nn.Linear. `before` may be NULL or y, and
+     * without `before`, `bias` may be NULL too. */
     void (*linear_forward)(struct compute *c, void *y, const void *before, const void *x, const void *weight,
                            const void *bias, struct linear l);
-    void (*linear_backward_params)(struct compute *c, float *dweight, float *dbias, const void *dy,
+    /* dbias may be NULL. */
+    void (*linear_backward_params)(struct compute *c, real *dweight, real *dbias, const void *dy,
                                    const void *x, struct linear l);
     void (*linear_backward_input)(struct compute *c, void *dx, const void *dy, const void *weight,
                                   struct linear l);
-    /* scratch has compute_attention_scratch() numbers */
-    void (*attention_forward)(struct compute *c, void *y, float *log_sum, const void *qkv, float *scratch,
+    /* qkv has for each token its queries, keys and values, each with one head after another. log_sum has rows x heads
+     * x length numbers, for backward. scratch has compute_attention_scratch() numbers. */
+    void (*attention_forward)(struct compute *c, void *y, real *log_sum, const void *qkv, real *scratch,
                               const struct attention *a);
     void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,
-                               const float *log_sum, float *scratch, const struct attention *a);
+                               const real *log_sum, real *scratch, const struct attention *a);
+    /* GPT-2's GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Backward turns d, the gradient of y, into the
+     * gradient of x. */
     void (*gelu_forward)(struct compute *c, void *y, const void *x, size_t n);
     void (*gelu_backward)(struct compute *c, void *d, const void *x, size_t n);
-    void (*activation_forward)(struct compute *c, const struct activation *f, void *y, size_t rows, size_t n);
-    void (*activation_backward)(struct compute *c, const struct activation *f, void *d, const void *y,
-                                size_t rows, size_t n);
+    /* Activates y in place. Backward turns d, the gradient of the output y, into the gradient of the input. */
+    void (*activation_forward)(struct compute *c, enum activation f, void *y, size_t rows, size_t n);
+    void (*activation_backward)(struct compute *c, enum activation f, void *d, const void *y, size_t rows,
+                                size_t n);
     /* Convolution of pictures. scratch has conv_columns() numbers. */
     void (*conv_forward)(struct compute *c, const struct conv *conv, void *y, const void *x,
-                         const void *weight, size_t rows, float *scratch);
-    void (*conv_backward_params)(struct compute *c, const struct conv *conv, float *dweight, const void *dy,
-                                 const void *x, size_t rows, float *scratch);
+                         const void *weight, size_t rows, real *scratch);
+    void (*conv_backward_params)(struct compute *c, const struct conv *conv, real *dweight, const void *dy,
+                                 const void *x, size_t rows, real *scratch);
     /* Sets dx, or adds to dx if `add` is true. */
     void (*conv_backward_input)(struct compute *c, const struct conv *conv, void *dx, const void *dy,
-                                const void *weight, size_t rows, bool add, float *scratch);
+                                const void *weight, size_t rows, bool add, real *scratch);
+    /* Adds the shortcut of x to y. */
     void (*shortcut_forward)(struct compute *c, const struct shortcut *s, void *y, const void *x,
                              size_t rows);
     void (*shortcut_backward)(struct compute *c, const struct shortcut *s, void *dx, const void *dy,
                               size_t rows);
+    /* Computes the mean of each plane of n numbers, as torch's nn.AdaptiveAvgPool2d(1) does. */
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses, or 0 on a device, where
-     * `report` returns the sum later. d may be z. `wide` is true for models with many classes; d must then be z. */
+    /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses of rows with a weight, or 0
+     * on a device, where `report` returns the sum later. d may be z. `wide` is true for models with many classes; d must then be z. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum and sets *correct to
@@ -172,6 +180,26 @@ struct compute_ops {
     void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);
 };
+
+/* X(member): the layers, for which layers/ has cpu_MEMBER and cuda/ has cuda_MEMBER; and the other members, for which
+ * cuda/ has cuda_MEMBER. */
+/* clang-format off */
+#define COMPUTE_LAYERS(X) \
+    X(embedding_forward) X(embedding_backward) X(layer_norm_forward) X(layer_norm_backward) X(linear_forward) \
+    X(linear_backward_params) X(linear_backward_input) X(attention_forward) X(attention_backward) \
+    X(gelu_forward) X(gelu_backward) X(activation_forward) X(activation_backward) X(conv_forward) \
+    X(conv_backward_params) X(conv_backward_input) X(shortcut_forward) X(shortcut_backward) X(pool_forward) \
+    X(pool_backward) X(cross_entropy) X(examine)
+#define COMPUTE_OTHERS(X) \
+    X(alloc) X(release) X(zero) X(begin) X(end) X(add) X(norm_measure) X(norm_learn) X(norm_apply) \
+    X(norm_sums) X(norm_gradient) X(place) X(send) X(fetch) X(refresh) X(copy) X(norm) X(norm_now) X(squares) \
+    X(join_squares) X(sum_rows) X(update) X(report) X(wait)
+/* clang-format on */
+
+#define COMPUTE_TYPE(member) __typeof__(*((struct compute_ops *)NULL)->member)
+#define X(member)            COMPUTE_TYPE(member) cpu_##member;
+COMPUTE_LAYERS(X)
+#undef X
 
 /* The compute of the CPU. */
 extern struct compute compute_cpu;

@@ -16,15 +16,17 @@ static double x[ROWS * IN], dx[ROWS * IN], w[OUT * IN], dw[OUT * IN], b[OUT], db
 
 /* --- linear ------------------------------------------------------------------------------------------ */
 
+static const struct linear linear = { ROWS, IN, OUT };
+
 static void linear_there(void)
 {
-    linear_forward(y, x, w, b, ROWS, IN, OUT);
+    cpu_linear_forward(NULL, y, NULL, x, w, b, linear);
 }
 
 static void linear_back(void)
 {
-    linear_backward_params(dw, db, mix, x, ROWS, IN, OUT);
-    linear_backward_input(dx, mix, w, ROWS, IN, OUT);
+    cpu_linear_backward_params(NULL, dw, db, mix, x, linear);
+    cpu_linear_backward_input(NULL, dx, mix, w, linear);
 }
 
 Test(layers, linear)
@@ -44,30 +46,30 @@ Test(layers, linear_without_a_bias_overwrites_what_was_there)
 {
     grad_check_random(x, ROWS * IN, 1);
     grad_check_random(w, OUT * IN, 2);
-    linear_forward(y, x, w, b, ROWS, IN, OUT); /* b is 0 */
+    linear_there(); /* b is 0 */
     double first = y[3];
-    linear_forward(y, x, w, NULL, ROWS, IN, OUT);
+    cpu_linear_forward(NULL, y, NULL, x, w, NULL, linear);
     cr_expect_float_eq(y[3], first, 1e-15);
 }
 
 /* --- activations ------------------------------------------------------------------------------------- */
 
-static const struct activation *tried;
+static enum activation tried;
 static double a[ROWS * OUT], da[ROWS * OUT];
 
 static void activation_there(void)
 {
     memcpy(y, a, sizeof(y));
-    tried->forward(y, ROWS, OUT);
+    cpu_activation_forward(NULL, tried, y, ROWS, OUT);
 }
 
 static void activation_back(void)
 {
     memcpy(da, mix, sizeof(da));
-    tried->backward(da, y, ROWS, OUT);
+    cpu_activation_backward(NULL, tried, da, y, ROWS, OUT);
 }
 
-static void check_activation(const struct activation *activation)
+static void check_activation(enum activation activation)
 {
     const struct grad_check c = { .in = { { "a", a, da, ROWS * OUT } },
                                   .out = y,
@@ -81,38 +83,60 @@ static void check_activation(const struct activation *activation)
 
 Test(layers, relu)
 {
-    check_activation(&activation_relu);
+    check_activation(ACTIVATION_RELU);
 }
 
 Test(layers, sigmoid)
 {
-    check_activation(&activation_sigmoid);
+    check_activation(ACTIVATION_SIGMOID);
 }
 
 Test(layers, log_softmax)
 {
-    check_activation(&activation_log_softmax);
+    check_activation(ACTIVATION_LOG_SOFTMAX);
 }
 
 /* --- cross-entropy ----------------------------------------------------------------------------------- */
 
 enum { LENGTH = 2, TARGETS = ROWS * LENGTH };
-static double z[TARGETS * OUT], dz[TARGETS * OUT], weight[ROWS], loss_out[1], one[1];
+static double z[TARGETS * OUT], dz[TARGETS * OUT], loss_out[1], one[1];
+static float weight[ROWS];
 static int32_t target[TARGETS];
+
+/* Return `rows` rows of the batch, from row `first` on. */
+static struct model_batch entropy_rows(size_t first, size_t rows)
+{
+    return (struct model_batch){
+        .rows = rows, .length = LENGTH, .target = target + first * LENGTH, .weight = weight + first
+    };
+}
+
+static double loss_of(double *d, double *logits, bool wide)
+{
+    const struct model_batch batch = entropy_rows(0, ROWS);
+    return cpu_cross_entropy(NULL, d, logits, &batch, OUT, wide);
+}
 
 /* Compute sum(weight x loss) from one row at a time, because the function itself adds the losses without the
  * weights. */
 static void entropy_there(void)
 {
     loss_out[0] = 0;
-    for (size_t row = 0; row < ROWS; row++)
-        loss_out[0] += weight[row] * cross_entropy(NULL, z + row * LENGTH * OUT, target + row * LENGTH,
-                                                   &weight[row], 1, LENGTH, OUT);
+    for (size_t row = 0; row < ROWS; row++) {
+        const struct model_batch batch = entropy_rows(row, 1);
+        loss_out[0] += (double)weight[row] * cpu_examine(NULL, z + row * LENGTH * OUT, &batch, OUT, NULL);
+    }
 }
 
 static void entropy_back(void)
 {
-    cross_entropy(dz, z, target, weight, ROWS, LENGTH, OUT);
+    loss_of(dz, z, false);
+}
+
+static void fill_weights(void)
+{
+    for (int i = 0; i < ROWS; i++)
+        weight[i] = 0.3f * (float)(i + 1) - 0.7f;
 }
 
 /* Check the gradient with one row of weight 0. */
@@ -125,7 +149,7 @@ static void check_entropy(void (*back)(void), int weightless)
                                   .forward = entropy_there,
                                   .backward = back };
     grad_check_random(z, TARGETS * OUT, 5);
-    grad_check_random(weight, ROWS, 6);
+    fill_weights();
     weight[weightless] = 0;
     one[0] = 1;
     for (int i = 0; i < TARGETS; i++)
@@ -141,9 +165,9 @@ Test(layers, cross_entropy_with_a_weight_of_0)
 Test(layers, the_gradient_of_cross_entropy_may_take_the_place_of_the_logits)
 {
     grad_check_random(z, TARGETS * OUT, 5);
-    grad_check_random(weight, ROWS, 6);
-    double apart = cross_entropy(dz, z, target, weight, ROWS, LENGTH, OUT);
-    double in_place = cross_entropy(z, z, target, weight, ROWS, LENGTH, OUT);
+    fill_weights();
+    double apart = loss_of(dz, z, false);
+    double in_place = loss_of(z, z, false);
     cr_expect_eq(apart, in_place);
     cr_expect_eq(memcmp(z, dz, sizeof(z)), 0);
 }
@@ -151,28 +175,29 @@ Test(layers, the_gradient_of_cross_entropy_may_take_the_place_of_the_logits)
 static void wide_back(void)
 {
     memcpy(dz, z, sizeof(z));
-    cross_entropy_wide(dz, target, weight, ROWS, LENGTH, OUT);
+    loss_of(dz, dz, true);
 }
 
 Test(layers, cross_entropy_of_many_classes)
 {
+    static double apart[TARGETS * OUT];
     check_entropy(wide_back, 1);
     memcpy(dz, z, sizeof(z));
-    cr_expect_float_eq(cross_entropy_wide(dz, target, weight, ROWS, LENGTH, OUT),
-                       cross_entropy(NULL, z, target, weight, ROWS, LENGTH, OUT), 1e-12);
+    const double wide = loss_of(dz, dz, true), narrow = loss_of(apart, z, false);
+    cr_expect_float_eq(wide, narrow, 1e-12);
 }
 
 /* --- GELU -------------------------------------------------------------------------------------------- */
 
 static void gelu_there(void)
 {
-    gelu_forward(y, a, ROWS * OUT);
+    cpu_gelu_forward(NULL, y, a, ROWS * OUT);
 }
 
 static void gelu_back(void)
 {
     memcpy(da, mix, sizeof(da));
-    gelu_backward(da, a, ROWS * OUT);
+    cpu_gelu_backward(NULL, da, a, ROWS * OUT);
 }
 
 Test(layers, gelu)
@@ -197,13 +222,13 @@ static double n_x[ROWS * WIDE], n_dx[ROWS * WIDE], n_w[WIDE], n_dw[WIDE], n_b[WI
 
 static void norm_there(void)
 {
-    layer_norm_forward(n_y, mean, scale, n_x, n_w, n_b, ROWS, WIDE);
+    cpu_layer_norm_forward(NULL, n_y, mean, scale, n_x, n_w, n_b, ROWS, WIDE);
 }
 
 static void norm_back(void)
 {
     memset(n_dx, 0, sizeof(n_dx));
-    layer_norm_backward(n_dx, n_dw, n_db, n_mix, n_x, mean, scale, n_w, ROWS, WIDE);
+    cpu_layer_norm_backward(NULL, n_dx, n_dw, n_db, n_mix, n_x, mean, scale, n_w, ROWS, WIDE);
 }
 
 static const struct grad_check norm = {
@@ -225,7 +250,7 @@ Test(layers, layer_norm_adds_to_the_gradient_that_goes_past_it)
     grad_check(&norm);
     norm_back();
     double once = n_dx[5];
-    layer_norm_backward(n_dx, n_dw, n_db, n_mix, n_x, mean, scale, n_w, ROWS, WIDE);
+    cpu_layer_norm_backward(NULL, n_dx, n_dw, n_db, n_mix, n_x, mean, scale, n_w, ROWS, WIDE);
     cr_expect_float_eq(n_dx[5], 2 * once, 1e-12);
 }
 
@@ -233,18 +258,19 @@ Test(layers, layer_norm_adds_to_the_gradient_that_goes_past_it)
 
 enum { SEQUENCES = 2, PLACES = 4, MOST_PLACES = 6, TOKENS = 5, NUMBERS = 3 };
 static const int32_t token[SEQUENCES * PLACES] = { 0, 3, 3, 1, 4, 3, 0, 0 };
+static const struct model_batch sequences = { .rows = SEQUENCES, .length = PLACES, .token = token };
 static double e_tokens[TOKENS * NUMBERS], de_tokens[TOKENS * NUMBERS], e_places[MOST_PLACES * NUMBERS],
     de_places[MOST_PLACES * NUMBERS], e_y[SEQUENCES * PLACES * NUMBERS], e_mix[SEQUENCES * PLACES * NUMBERS];
 
 static void embedding_there(void)
 {
-    embedding_forward(e_y, token, e_tokens, e_places, SEQUENCES, PLACES, NUMBERS);
+    cpu_embedding_forward(NULL, e_y, &sequences, e_tokens, e_places, NUMBERS);
 }
 
 static void embedding_back(void)
 {
     memset(de_tokens, 0, sizeof(de_tokens));
-    embedding_backward(de_tokens, de_places, e_mix, token, SEQUENCES, PLACES, MOST_PLACES, NUMBERS);
+    cpu_embedding_backward(NULL, de_tokens, de_places, e_mix, &sequences, MOST_PLACES, NUMBERS);
 }
 
 Test(layers, embedding)
@@ -268,12 +294,12 @@ static struct attention attention;
 
 static void attention_there(void)
 {
-    attention_forward(t_y, log_sum, qkv, scratch, &attention);
+    cpu_attention_forward(NULL, t_y, log_sum, qkv, scratch, &attention);
 }
 
 static void attention_back(void)
 {
-    attention_backward(dqkv, t_mix, qkv, log_sum, scratch, &attention);
+    cpu_attention_backward(NULL, dqkv, t_mix, t_y, qkv, log_sum, scratch, &attention);
 }
 
 static void check_attention(size_t rows, size_t length)

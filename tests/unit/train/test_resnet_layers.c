@@ -50,13 +50,13 @@ static size_t w_values(void)
 
 static void conv_there(void)
 {
-    conv_forward(&conv, y, x, w, ROWS, columns);
+    cpu_conv_forward(NULL, &conv, y, x, w, ROWS, columns);
 }
 
 static void conv_back(void)
 {
-    conv_backward_weight(&conv, dw, mix, x, ROWS, columns);
-    conv_backward_input(&conv, dx, mix, w, ROWS, 0, columns);
+    cpu_conv_backward_params(NULL, &conv, dw, mix, x, ROWS, columns);
+    cpu_conv_backward_input(NULL, &conv, dx, mix, w, ROWS, false, columns);
 }
 
 /* in, out, side, kernel, stride, padding: small forms of resnet20's convolutions, and shapes with remainders. */
@@ -118,12 +118,12 @@ Test(resnet_layers, a_gradient_is_added_to_what_is_there)
         conv = convs[i];
         grad_check_random(mix, y_values(), 3);
         grad_check_random(w, w_values(), 4);
-        conv_backward_input(&conv, dx, mix, w, ROWS, 0, columns);
+        cpu_conv_backward_input(NULL, &conv, dx, mix, w, ROWS, false, columns);
         for (size_t k = 0; k < x_values(); k++)
             x[k] = dx[k] + (double)k;
         for (size_t k = 0; k < x_values(); k++)
             dx[k] = (double)k;
-        conv_backward_input(&conv, dx, mix, w, ROWS, 1, columns);
+        cpu_conv_backward_input(NULL, &conv, dx, mix, w, ROWS, true, columns);
         for (size_t k = 0; k < x_values(); k++)
             cr_assert_float_eq(dx[k], x[k], 1e-12, "convolution %d, value %zu", i, k);
     }
@@ -133,7 +133,7 @@ Test(resnet_layers, no_rows_have_no_gradient)
 {
     conv = convs[0];
     dw[3] = 7;
-    conv_backward_weight(&conv, dw, mix, x, 0, columns);
+    cpu_conv_backward_params(NULL, &conv, dw, mix, x, 0, columns);
     cr_expect_eq(dw[3], 0);
 }
 
@@ -210,12 +210,12 @@ static size_t y_n;
 static void shortcut_there(void)
 {
     memset(y, 0, sizeof(y));
-    shortcut_forward(&shortcut, y, x, ROWS);
+    cpu_shortcut_forward(NULL, &shortcut, y, x, ROWS);
 }
 
 static void shortcut_back(void)
 {
-    shortcut_backward(&shortcut, dx, mix, ROWS);
+    cpu_shortcut_backward(NULL, &shortcut, dx, mix, ROWS);
 }
 
 Test(resnet_layers, shortcut)
@@ -242,7 +242,7 @@ Test(resnet_layers, a_shortcut_adds_every_second_pixel_between_new_channels)
         x[i] = i;
     memset(y, 0, sizeof(y));
     y[4] = 100;
-    shortcut_forward(&shortcut, y, x, 1);
+    cpu_shortcut_forward(NULL, &shortcut, y, x, 1);
     const double expected[16] = { 0, 0, 0, 0, 100, 2, 8, 10, 16, 18, 24, 26, 0, 0, 0, 0 };
     for (int i = 0; i < 16; i++)
         cr_expect_eq(y[i], expected[i], "%d: %g", i, y[i]);
@@ -250,12 +250,12 @@ Test(resnet_layers, a_shortcut_adds_every_second_pixel_between_new_channels)
 
 static void pool_there(void)
 {
-    pool_forward(y, x, y_n, 6);
+    cpu_pool_forward(NULL, y, x, y_n, 6);
 }
 
 static void pool_back(void)
 {
-    pool_backward(dx, mix, y_n, 6);
+    cpu_pool_backward(NULL, dx, mix, y_n, 6);
 }
 
 Test(resnet_layers, pooling)

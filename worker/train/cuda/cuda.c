@@ -100,25 +100,21 @@ static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_
     return status;
 }
 
+static const struct compute_ops cuda_ops = { .stream = cuda_stream,
+                                             .close = cuda_close,
+#define X(member) .member = cuda_##member,
+                                             COMPUTE_LAYERS(X) COMPUTE_OTHERS(X)
+#undef X
+};
+
 ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err)
 {
-    static struct compute_ops ops;
     int count;
     struct cuda *c = calloc(1, sizeof(*c));
     *out = NULL;
     if (c == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a device");
-    ops = (struct compute_ops){ .alloc = cuda_alloc,
-                                .release = cuda_release,
-                                .zero = cuda_zero,
-                                .begin = cuda_begin,
-                                .end = cuda_end,
-                                .stream = cuda_stream,
-                                .close = cuda_close };
-    cuda_set_layers(&ops);
-    cuda_set_pictures(&ops);
-    cuda_set_parameters(&ops);
-    c->base = (struct compute){ .ops = &ops,
+    c->base = (struct compute){ .ops = &cuda_ops,
                                 .value_bytes = precision == PRECISION_FP32 ? sizeof(float) : 2,
                                 .pack = KERNEL_PACK,
                                 .remote = true };

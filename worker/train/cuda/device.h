@@ -108,17 +108,11 @@ void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const voi
 bool cuda_gemm_open(struct cuda *c);
 void cuda_gemm_close(struct cuda *c);
 
-/* Members of compute_ops, defined in device.c, batch.c, layers.c, pictures.c and parameters.c. */
-
-void *cuda_alloc(struct compute *base, size_t bytes);
-void cuda_release(struct compute *base, void *memory);
-void cuda_zero(struct compute *base, void *at, size_t bytes);
-ddp_status cuda_begin(struct compute *base, const struct model_batch *from, size_t pixels,
-                      struct model_batch *on, struct ddp_err *err);
-ddp_status cuda_end(struct compute *base, struct ddp_err *err);
-void cuda_set_layers(struct compute_ops *ops);
-void cuda_set_pictures(struct compute_ops *ops);
-void cuda_set_parameters(struct compute_ops *ops);
+/* The functions of compute_ops, in cuda.c, device.c, batch.c, layers.c, pictures.c and parameters.c. */
+#define X(member) COMPUTE_TYPE(member) cuda_##member;
+COMPUTE_LAYERS(X)
+COMPUTE_OTHERS(X)
+#undef X
 
 /* Load libcuda, libcudart and libcublasLt, and set *count to the number of GPUs. The libraries stay loaded. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);

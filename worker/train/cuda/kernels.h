@@ -157,7 +157,7 @@ struct embedding_backward_places_args {
     size_t rows, length, max_length, n;
 };
 
-/* layers/layers.h describes the layout. `dots` has the dot product of y and dy for each query and head. In
+/* compute.h describes the layout. `dots` has the dot product of y and dy for each query and head. In
  * attention.cu a warp processes one query or key of a head. In attention_tiles.cu a block processes KERNEL_TILE
  * queries or keys. */
 struct attention_args {

@@ -5,16 +5,16 @@ enum { STRIPS = 64 };
 
 /* --- embedding ---------------------------------------------------------------------------------------- */
 
-static void start_embedding_forward(struct compute *base, void *y, const struct model_batch *batch,
-                                    const void *tokens, const void *places, size_t n)
+void cuda_embedding_forward(struct compute *base, void *y, const struct model_batch *batch,
+                            const void *tokens, const void *places, size_t n)
 {
     const size_t count = batch->rows * batch->length;
     struct embedding_forward_args args = { y, batch->token, tokens, places, count, batch->length, n };
     cuda_launch(cuda_of(base), KERNEL_embedding_forward, cuda_by_packs(cuda_of(base), count * n), 1, &args);
 }
 
-static void start_embedding_backward(struct compute *base, float *dtokens, float *dplaces, const void *dy,
-                                     const struct model_batch *batch, size_t max_length, size_t n)
+void cuda_embedding_backward(struct compute *base, float *dtokens, float *dplaces, const void *dy,
+                             const struct model_batch *batch, size_t max_length, size_t n)
 {
     struct cuda *c = cuda_of(base);
     struct embedding_backward_tokens_args tokens = { dtokens, dy, batch->token, c->order, c->first, n };
@@ -43,8 +43,8 @@ static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, 
 
 /* --- layer norm --------------------------------------------------------------------------------------- */
 
-static void start_layer_norm_forward(struct compute *base, void *y, float *mean, float *scale, const void *x,
-                                     const void *weight, const void *bias, size_t rows, size_t n)
+void cuda_layer_norm_forward(struct compute *base, void *y, float *mean, float *scale, const void *x,
+                             const void *weight, const void *bias, size_t rows, size_t n)
 {
     struct layer_norm_args args = {
         .y = y, .x = x, .weight = weight, .bias = bias, .mean = mean, .scale = scale, .rows = rows, .n = n
@@ -52,9 +52,9 @@ static void start_layer_norm_forward(struct compute *base, void *y, float *mean,
     cuda_launch(cuda_of(base), KERNEL_layer_norm_forward, cuda_by_rows(rows), 1, &args);
 }
 
-static void start_layer_norm_backward(struct compute *base, void *dx, float *dweight, float *dbias,
-                                      const void *dy, const void *x, const float *mean, const float *scale,
-                                      const void *weight, size_t rows, size_t n)
+void cuda_layer_norm_backward(struct compute *base, void *dx, float *dweight, float *dbias, const void *dy,
+                              const void *x, const float *mean, const float *scale, const void *weight,
+                              size_t rows, size_t n)
 {
     struct cuda *c = cuda_of(base);
     const size_t strip = cuda_blocks(rows, STRIPS), strips = cuda_blocks(rows, strip);
@@ -70,8 +70,8 @@ static void start_layer_norm_backward(struct compute *base, void *dx, float *dwe
 
 /* --- linear: cuBLASLt is column-major, so each row of our matrices is a column for cuBLASLt --------------- */
 
-static void start_linear_forward(struct compute *base, void *y, const void *before, const void *x,
-                                 const void *weight, const void *bias, struct linear l)
+void cuda_linear_forward(struct compute *base, void *y, const void *before, const void *x, const void *weight,
+                         const void *bias, struct linear l)
 {
     const struct gemm g = { .m = l.out,
                             .n = l.rows,
@@ -84,8 +84,8 @@ static void start_linear_forward(struct compute *base, void *y, const void *befo
     cuda_gemm(cuda_of(base), &g, weight, x, before, bias, y);
 }
 
-static void start_linear_backward_params(struct compute *base, float *dweight, float *dbias, const void *dy,
-                                         const void *x, struct linear l)
+void cuda_linear_backward_params(struct compute *base, float *dweight, float *dbias, const void *dy,
+                                 const void *x, struct linear l)
 {
     const size_t stride = compute_stride(base, l.out);
     const struct gemm g = { .m = l.in,
@@ -107,8 +107,8 @@ static void start_linear_backward_params(struct compute *base, float *dweight, f
         column_sums(cuda_of(base), dbias, dy, l.rows, stride, l.out);
 }
 
-static void start_linear_backward_input(struct compute *base, void *dx, const void *dy, const void *weight,
-                                        struct linear l)
+void cuda_linear_backward_input(struct compute *base, void *dx, const void *dy, const void *weight,
+                                struct linear l)
 {
     const struct gemm g = { .m = l.in,
                             .n = l.rows,
@@ -141,8 +141,8 @@ static bool head_fits(struct cuda *c, const struct attention *a)
     return false;
 }
 
-static void attend_forward(struct compute *base, void *y, float *log_sum, const void *qkv, float *scratch,
-                           const struct attention *a)
+void cuda_attention_forward(struct compute *base, void *y, float *log_sum, const void *qkv, float *scratch,
+                            const struct attention *a)
 {
     struct cuda *c = cuda_of(base);
     struct attention_args args = { y, log_sum, qkv, a->rows, a->length, a->heads, a->width };
@@ -156,8 +156,8 @@ static void attend_forward(struct compute *base, void *y, float *log_sum, const 
         cuda_launch(c, KERNEL_attention_forward, cuda_by_rows(a->rows * a->heads * a->length), 1, &args);
 }
 
-static void attend_backward(struct compute *base, void *dqkv, const void *dy, const void *y, const void *qkv,
-                            const float *log_sum, float *scratch, const struct attention *a)
+void cuda_attention_backward(struct compute *base, void *dqkv, const void *dy, const void *y, const void *qkv,
+                             const float *log_sum, float *scratch, const struct attention *a)
 {
     struct cuda *c = cuda_of(base);
     const size_t rows = cuda_by_rows(a->rows * a->heads * a->length);
@@ -176,13 +176,13 @@ static void attend_backward(struct compute *base, void *dqkv, const void *dy, co
 
 /* --- activations -------------------------------------------------------------------------------------- */
 
-static void start_gelu(struct compute *base, void *y, const void *x, size_t n)
+void cuda_gelu_forward(struct compute *base, void *y, const void *x, size_t n)
 {
     struct gelu_args args = { y, x, n };
     cuda_launch(cuda_of(base), KERNEL_gelu_forward, cuda_by_packs(cuda_of(base), n), 1, &args);
 }
 
-static void start_gelu_backward(struct compute *base, void *d, const void *x, size_t n)
+void cuda_gelu_backward(struct compute *base, void *d, const void *x, size_t n)
 {
     struct gelu_args args = { d, x, n };
     cuda_launch(cuda_of(base), KERNEL_gelu_backward, cuda_by_packs(cuda_of(base), n), 1, &args);
@@ -197,25 +197,24 @@ static const struct {
     [ACTIVATION_LOG_SOFTMAX] = { KERNEL_log_softmax_forward, KERNEL_log_softmax_backward, true },
 };
 
-static size_t activation_blocks(const struct cuda *c, const struct activation *f, size_t rows, size_t stride)
+static size_t activation_blocks(const struct cuda *c, enum activation f, size_t rows, size_t stride)
 {
-    return kernels_of[f->kind].by_rows ? cuda_by_rows(rows) : cuda_by_packs(c, rows * stride);
+    return kernels_of[f].by_rows ? cuda_by_rows(rows) : cuda_by_packs(c, rows * stride);
 }
 
-static void activation_forward(struct compute *base, const struct activation *f, void *y, size_t rows,
-                               size_t n)
+void cuda_activation_forward(struct compute *base, enum activation f, void *y, size_t rows, size_t n)
 {
     struct activation_args args = { y, y, rows, compute_stride(base, n) };
-    cuda_launch(cuda_of(base), kernels_of[f->kind].forward, activation_blocks(cuda_of(base), f, rows, args.n),
-                1, &args);
+    cuda_launch(cuda_of(base), kernels_of[f].forward, activation_blocks(cuda_of(base), f, rows, args.n), 1,
+                &args);
 }
 
-static void activation_backward(struct compute *base, const struct activation *f, void *d, const void *y,
-                                size_t rows, size_t n)
+void cuda_activation_backward(struct compute *base, enum activation f, void *d, const void *y, size_t rows,
+                              size_t n)
 {
     struct activation_args args = { d, y, rows, compute_stride(base, n) };
-    cuda_launch(cuda_of(base), kernels_of[f->kind].backward,
-                activation_blocks(cuda_of(base), f, rows, args.n), 1, &args);
+    cuda_launch(cuda_of(base), kernels_of[f].backward, activation_blocks(cuda_of(base), f, rows, args.n), 1,
+                &args);
 }
 
 /* --- losses ------------------------------------------------------------------------------------------- */
@@ -238,8 +237,8 @@ static void losses(struct cuda *c, void *z, const struct model_batch *batch, siz
     cuda_launch(c, KERNEL_join_losses, 1, 1, &sum);
 }
 
-static double start_cross_entropy(struct compute *base, void *d, void *z, const struct model_batch *batch,
-                                  size_t classes, bool wide)
+double cuda_cross_entropy(struct compute *base, void *d, void *z, const struct model_batch *batch,
+                          size_t classes, bool wide)
 {
     struct cuda *c = cuda_of(base);
     const size_t bytes = batch->rows * batch->length * compute_stride(base, classes) * base->value_bytes;
@@ -251,8 +250,8 @@ static double start_cross_entropy(struct compute *base, void *d, void *z, const 
     return 0;
 }
 
-static double examine(struct compute *base, void *z, const struct model_batch *batch, size_t classes,
-                      size_t *correct)
+double cuda_examine(struct compute *base, void *z, const struct model_batch *batch, size_t classes,
+                    size_t *correct)
 {
     struct cuda *c = cuda_of(base);
     double found[2] = { 0, 0 };
@@ -267,28 +266,8 @@ static double examine(struct compute *base, void *z, const struct model_batch *b
     return found[0];
 }
 
-static void add(struct compute *base, float *left, const float *right, size_t n)
+void cuda_add(struct compute *base, float *left, const float *right, size_t n)
 {
     struct add_args args = { left, right, n };
     cuda_launch(cuda_of(base), KERNEL_add, cuda_by_packs(cuda_of(base), n), 1, &args);
-}
-
-void cuda_set_layers(struct compute_ops *ops)
-{
-    ops->embedding_forward = start_embedding_forward;
-    ops->embedding_backward = start_embedding_backward;
-    ops->layer_norm_forward = start_layer_norm_forward;
-    ops->layer_norm_backward = start_layer_norm_backward;
-    ops->linear_forward = start_linear_forward;
-    ops->linear_backward_params = start_linear_backward_params;
-    ops->linear_backward_input = start_linear_backward_input;
-    ops->attention_forward = attend_forward;
-    ops->attention_backward = attend_backward;
-    ops->gelu_forward = start_gelu;
-    ops->gelu_backward = start_gelu_backward;
-    ops->activation_forward = activation_forward;
-    ops->activation_backward = activation_backward;
-    ops->cross_entropy = start_cross_entropy;
-    ops->examine = examine;
-    ops->add = add;
 }

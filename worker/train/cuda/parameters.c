@@ -26,8 +26,8 @@ static bool get_memory(struct cuda *c, size_t count, bool masters)
     return (c->master != NULL || (!masters && narrow)) && (c->weights != NULL || !narrow);
 }
 
-static ddp_status place(struct compute *base, struct model_tensors *t, size_t multiple, bool masters,
-                        struct ddp_err *err)
+ddp_status cuda_place(struct compute *base, struct model_tensors *t, size_t multiple, bool masters,
+                      struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
     size_t count = 0, at = 0;
@@ -41,10 +41,10 @@ static ddp_status place(struct compute *base, struct model_tensors *t, size_t mu
             c->weights != NULL ? (char *)c->weights + at * base->value_bytes : (void *)t->each[i].master;
         at += compute_room(t->each[i].count);
     }
-    return base->ops->send(base, t, err);
+    return cuda_send(base, t, err);
 }
 
-static void refresh(struct compute *base, const struct model_tensors *t)
+void cuda_refresh(struct compute *base, const struct model_tensors *t)
 {
     struct cuda *c = cuda_of(base);
     for (size_t i = 0; i < t->n && c->weights != NULL && c->master != NULL; i++) {
@@ -65,7 +65,7 @@ static ddp_status wait(struct cuda *c, struct ddp_err *err)
     return cuda_end(&c->base, err);
 }
 
-static void wait_quietly(struct compute *base)
+void cuda_wait(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
     c->gpu.call.stream_sync(c->stream);
@@ -115,18 +115,18 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 /* --- the host's values -------------------------------------------------------------------------------- */
 
 /* Send the values and wait for the copy, because the host may then overwrite its memory. */
-static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
+ddp_status cuda_send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
     if (c->master == NULL)
         return each_narrow(c, t, true, err);
     for (size_t i = 0; i < t->n; i++)
         start_copy(c, t->each[i].master, t->each[i].value, t->each[i].count);
-    refresh(base, t);
+    cuda_refresh(base, t);
     return wait(c, err);
 }
 
-static ddp_status fetch(struct compute *base, struct model_tensors *t, struct ddp_err *err)
+ddp_status cuda_fetch(struct compute *base, struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
     if (c->weights != NULL)
@@ -136,7 +136,7 @@ static ddp_status fetch(struct compute *base, struct model_tensors *t, struct dd
     return wait(c, err);
 }
 
-static ddp_status copy(struct compute *base, float *to, const float *from, size_t n, struct ddp_err *err)
+ddp_status cuda_copy(struct compute *base, float *to, const float *from, size_t n, struct ddp_err *err)
 {
     start_copy(cuda_of(base), to, from, n);
     return wait(cuda_of(base), err);
@@ -150,27 +150,27 @@ static float *norm_slot(struct cuda *c)
     return (float *)(void *)(c->total + TOTALS);
 }
 
-static void squares(struct compute *base, double *leaf, const float *x, size_t n)
+void cuda_squares(struct compute *base, double *leaf, const float *x, size_t n)
 {
     struct squares_args args = { leaf, x, n };
     cuda_launch(cuda_of(base), KERNEL_squares, cuda_blocks(n, KERNEL_SQUARES), 1, &args);
 }
 
-static void join_squares(struct compute *base, const double *leaf, size_t leaves, double most, double unscale)
+void cuda_join_squares(struct compute *base, const double *leaf, size_t leaves, double most, double unscale)
 {
     struct cuda *c = cuda_of(base);
     struct join_squares_args args = { norm_slot(c), leaf, leaves, (float)most, (float)unscale };
     cuda_launch(c, KERNEL_join_squares, 1, 1, &args);
 }
 
-static void sum_rows(struct compute *base, float *to, const float *rows, size_t n, size_t stride, int many)
+void cuda_sum_rows(struct compute *base, float *to, const float *rows, size_t n, size_t stride, int many)
 {
     struct sum_rows_args args = { to, rows, n, stride, many };
     cuda_launch(cuda_of(base), KERNEL_sum_rows, cuda_by_elements(n), 1, &args);
 }
 
-static void norm(struct compute *base, float *const grad[], const size_t count[], size_t n, double most,
-                 double unscale)
+void cuda_norm(struct compute *base, float *const grad[], const size_t count[], size_t n, double most,
+               double unscale)
 {
     struct cuda *c = cuda_of(base);
     size_t parts = 0, at = 0;
@@ -178,16 +178,16 @@ static void norm(struct compute *base, float *const grad[], const size_t count[]
         parts += cuda_blocks(count[i], KERNEL_SQUARES);
     double *part = cuda_room(c, &c->squares, parts * sizeof(double));
     for (size_t i = 0; i < n && part != NULL; i++) {
-        squares(base, part + at, grad[i], count[i]);
+        cuda_squares(base, part + at, grad[i], count[i]);
         at += cuda_blocks(count[i], KERNEL_SQUARES);
     }
-    join_squares(base, part, parts, most, unscale);
+    cuda_join_squares(base, part, parts, most, unscale);
 }
 
-static ddp_status norm_now(struct compute *base, double *out, struct ddp_err *err)
+ddp_status cuda_norm_now(struct compute *base, double *out, struct ddp_err *err)
 {
     float found = NAN;
-    ddp_status status = copy(base, &found, norm_slot(cuda_of(base)), 1, err);
+    ddp_status status = cuda_copy(base, &found, norm_slot(cuda_of(base)), 1, err);
     *out = (double)found;
     return status;
 }
@@ -210,7 +210,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
 }
 
 /* Update parameters. Compute the factors in double, as in worker/reducer/optim.c. */
-static void update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
+void cuda_update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
 {
     struct cuda *c = cuda_of(base);
     const bool decoupled = o->rule == DDP_ADAMW;
@@ -264,7 +264,7 @@ static cuda_error tell(struct cuda *c, unsigned slot)
     return error;
 }
 
-static ddp_status report(struct compute *base, bool now, struct compute_report *out, struct ddp_err *err)
+ddp_status cuda_report(struct compute *base, bool now, struct compute_report *out, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
     const unsigned slot = c->reports++ % SLOTS;
@@ -273,21 +273,4 @@ static ddp_status report(struct compute *base, bool now, struct compute_report *
         return cuda_end(base, err);
     ddp_status status = read_told(c, (slot + 1) % SLOTS, out, err);
     return status == DDP_OK && now ? read_told(c, slot, out, err) : status;
-}
-
-void cuda_set_parameters(struct compute_ops *ops)
-{
-    ops->place = place;
-    ops->send = send;
-    ops->fetch = fetch;
-    ops->refresh = refresh;
-    ops->copy = copy;
-    ops->norm = norm;
-    ops->norm_now = norm_now;
-    ops->squares = squares;
-    ops->join_squares = join_squares;
-    ops->sum_rows = sum_rows;
-    ops->update = update;
-    ops->report = report;
-    ops->wait = wait_quietly;
 }

@@ -109,7 +109,7 @@ static void convolve(struct cuda *c, struct columns_args v, void *to, const void
     }
 }
 
-static void conv_there(struct compute *base, const struct conv *conv, void *y, const void *x,
+void cuda_conv_forward(struct compute *base, const struct conv *conv, void *y, const void *x,
                        const void *weight, size_t rows, float *scratch)
 {
     struct cuda *c = cuda_of(base);
@@ -118,8 +118,8 @@ static void conv_there(struct compute *base, const struct conv *conv, void *y, c
         convolve(c, view_of_x(conv), y, x, weight, conv->out, rows, false);
 }
 
-static void conv_back(struct compute *base, const struct conv *conv, void *dx, const void *dy,
-                      const void *weight, size_t rows, bool add, float *scratch)
+void cuda_conv_backward_input(struct compute *base, const struct conv *conv, void *dx, const void *dy,
+                              const void *weight, size_t rows, bool add, float *scratch)
 {
     struct cuda *c = cuda_of(base);
     const size_t taps = conv->kernel * conv->kernel, n = conv->in * conv->out * taps;
@@ -133,8 +133,8 @@ static void conv_back(struct compute *base, const struct conv *conv, void *dx, c
 }
 
 /* Compute the weight's gradient. Picture k of each group adds to sum k. At the end these sums are added in order. */
-static void conv_back_params(struct compute *base, const struct conv *conv, float *dweight, const void *dy,
-                             const void *x, size_t rows, float *scratch)
+void cuda_conv_backward_params(struct compute *base, const struct conv *conv, float *dweight, const void *dy,
+                               const void *x, size_t rows, float *scratch)
 {
     struct cuda *c = cuda_of(base);
     if (!conv_fits(c, conv))
@@ -206,8 +206,8 @@ static void by_values(struct compute *base, enum kernel kernel, struct norm_args
     cuda_launch(cuda_of(base), kernel, cuda_by_packs(cuda_of(base), n), 1, args);
 }
 
-static void norm_measure(struct compute *base, const struct batch_norm *n, double *record, const void *x,
-                         size_t rows)
+void cuda_norm_measure(struct compute *base, const struct batch_norm *n, double *record, const void *x,
+                       size_t rows)
 {
     struct cuda *c = cuda_of(base);
     struct norm_args args = norm_of(n, rows);
@@ -219,7 +219,7 @@ static void norm_measure(struct compute *base, const struct batch_norm *n, doubl
     by_channels(base, KERNEL_norm_join, &args);
 }
 
-static void norm_learn(struct compute *base, const struct batch_norm *n, const double *records, size_t ranks)
+void cuda_norm_learn(struct compute *base, const struct batch_norm *n, const double *records, size_t ranks)
 {
     struct norm_args args = norm_of(n, 0);
     args.part = (double *)(uintptr_t)records;
@@ -227,8 +227,8 @@ static void norm_learn(struct compute *base, const struct batch_norm *n, const d
     by_channels(base, KERNEL_norm_join, &args);
 }
 
-static void norm_apply(struct compute *base, const struct batch_norm *n, void *y, const void *x, size_t rows,
-                       bool test)
+void cuda_norm_apply(struct compute *base, const struct batch_norm *n, void *y, const void *x, size_t rows,
+                     bool test)
 {
     struct norm_args args = norm_of(n, rows);
     args.y = y;
@@ -237,8 +237,8 @@ static void norm_apply(struct compute *base, const struct batch_norm *n, void *y
     by_values(base, KERNEL_norm_apply, &args);
 }
 
-static void norm_sums(struct compute *base, const struct batch_norm *n, double *sums, float *dweight,
-                      float *dbias, const void *dy, const void *x, size_t rows)
+void cuda_norm_sums(struct compute *base, const struct batch_norm *n, double *sums, float *dweight,
+                    float *dbias, const void *dy, const void *x, size_t rows)
 {
     struct cuda *c = cuda_of(base);
     struct norm_args args = norm_of(n, rows);
@@ -252,8 +252,8 @@ static void norm_sums(struct compute *base, const struct batch_norm *n, double *
     by_channels(base, KERNEL_norm_join_sums, &args);
 }
 
-static void norm_gradient(struct compute *base, const struct batch_norm *n, void *dx, const double *sums,
-                          const void *dy, const void *x, size_t rows)
+void cuda_norm_gradient(struct compute *base, const struct batch_norm *n, void *dx, const double *sums,
+                        const void *dy, const void *x, size_t rows)
 {
     struct norm_args args = norm_of(n, rows);
     args.y = dx;
@@ -276,7 +276,7 @@ static struct shortcut_args shortcut_of(const struct shortcut *s, void *to, cons
                                    .stride = (int)s->stride };
 }
 
-static void shortcut_there(struct compute *base, const struct shortcut *s, void *y, const void *x,
+void cuda_shortcut_forward(struct compute *base, const struct shortcut *s, void *y, const void *x,
                            size_t rows)
 {
     struct cuda *c = cuda_of(base);
@@ -287,8 +287,8 @@ static void shortcut_there(struct compute *base, const struct shortcut *s, void 
         cuda_launch(c, KERNEL_shortcut_forward, cuda_by_packs(c, args.n), 1, &args);
 }
 
-static void shortcut_back(struct compute *base, const struct shortcut *s, void *dx, const void *dy,
-                          size_t rows)
+void cuda_shortcut_backward(struct compute *base, const struct shortcut *s, void *dx, const void *dy,
+                            size_t rows)
 {
     struct cuda *c = cuda_of(base);
     struct shortcut_args args = shortcut_of(s, dx, dy);
@@ -297,30 +297,14 @@ static void shortcut_back(struct compute *base, const struct shortcut *s, void *
         cuda_launch(c, KERNEL_shortcut_backward, cuda_by_packs(c, args.n), 1, &args);
 }
 
-static void pool_there(struct compute *base, void *y, const void *x, size_t planes, size_t n)
+void cuda_pool_forward(struct compute *base, void *y, const void *x, size_t planes, size_t n)
 {
     struct pool_args args = { y, x, planes, n };
     cuda_launch(cuda_of(base), KERNEL_pool_forward, cuda_by_rows(planes), 1, &args);
 }
 
-static void pool_back(struct compute *base, void *dx, const void *dy, size_t planes, size_t n)
+void cuda_pool_backward(struct compute *base, void *dx, const void *dy, size_t planes, size_t n)
 {
     struct pool_args args = { dx, dy, planes, n };
     cuda_launch(cuda_of(base), KERNEL_pool_backward, cuda_by_packs(cuda_of(base), planes * n), 1, &args);
-}
-
-void cuda_set_pictures(struct compute_ops *ops)
-{
-    ops->conv_forward = conv_there;
-    ops->conv_backward_params = conv_back_params;
-    ops->conv_backward_input = conv_back;
-    ops->norm_measure = norm_measure;
-    ops->norm_learn = norm_learn;
-    ops->norm_apply = norm_apply;
-    ops->norm_sums = norm_sums;
-    ops->norm_gradient = norm_gradient;
-    ops->shortcut_forward = shortcut_there;
-    ops->shortcut_backward = shortcut_back;
-    ops->pool_forward = pool_there;
-    ops->pool_backward = pool_back;
 }

@@ -1,9 +1,9 @@
-/* activation.c -- see layers.h. */
-#include "train/layers/layers.h"
+/* activation.c -- see compute.h. */
+#include "train/compute.h"
 
 #include <string.h>
 
-/* gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 the absolute error is that of exp, which is small
+/* cpu_gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near 0 the absolute error is that of exp, which is small
  * enough because GELU adds 1 to tanh. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
@@ -13,14 +13,14 @@ REAL_BODY real tanh_of(real x)
     return 1 - 2 / (lanes_exp(2 * (gelu_slope * (x + gelu_cube * x * x * x))) + 1);
 }
 
-REAL_BODY void gelu_forward_body(real *restrict y, const real *restrict x, size_t n)
+REAL_BODY void cpu_gelu_forward_body(ON_CPU, real *restrict y, const real *restrict x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = (real)0.5 * x[i] * (1 + tanh_of(x[i]));
 }
-REAL_WIDE(gelu_forward, (real * y, const real *x, size_t n), (y, x, n))
+REAL_WIDE(cpu_gelu_forward, (ON_CPU, void *y, const void *x, size_t n), (on_cpu, y, x, n))
 
-REAL_BODY void gelu_backward_body(real *restrict d, const real *restrict x, size_t n)
+REAL_BODY void cpu_gelu_backward_body(ON_CPU, real *restrict d, const real *restrict x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         real t = tanh_of(x[i]);
@@ -28,7 +28,7 @@ REAL_BODY void gelu_backward_body(real *restrict d, const real *restrict x, size
         d[i] *= (real)0.5 * (1 + t) + (real)0.5 * x[i] * (1 - t * t) * inner;
     }
 }
-REAL_WIDE(gelu_backward, (real * d, const real *x, size_t n), (d, x, n))
+REAL_WIDE(cpu_gelu_backward, (ON_CPU, void *d, const void *x, size_t n), (on_cpu, d, x, n))
 
 /* --- shortcut --------------------------------------------------------------------------------------------- */
 
@@ -44,12 +44,12 @@ static size_t shortcut_target(const struct shortcut *s, size_t plane)
     return (row * s->out + channel) * side_of_y(s) * side_of_y(s);
 }
 
-void shortcut_forward(const struct shortcut *s, real *y, const real *x, size_t rows)
+void cpu_shortcut_forward(ON_CPU, const struct shortcut *s, void *y, const void *x, size_t rows)
 {
     const size_t n = side_of_y(s);
     for (size_t plane = 0; plane < rows * s->in; plane++) {
-        real *to = y + shortcut_target(s, plane);
-        const real *from = x + plane * s->side * s->side;
+        real *to = (real *)y + shortcut_target(s, plane);
+        const real *from = (const real *)x + plane * s->side * s->side;
         for (size_t line = 0; line < n; line++, to += n) {
             for (size_t i = 0; i < n; i++)
                 to[i] += from[line * s->stride * s->side + i * s->stride];
@@ -57,7 +57,7 @@ void shortcut_forward(const struct shortcut *s, real *y, const real *x, size_t r
     }
 }
 
-void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_t rows)
+void cpu_shortcut_backward(ON_CPU, const struct shortcut *s, void *dx, const void *dy, size_t rows)
 {
     const size_t n = side_of_y(s), values = rows * s->in * s->side * s->side;
     if (s->stride == 1 && s->in == s->out) {
@@ -66,8 +66,8 @@ void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_
     }
     memset(dx, 0, values * sizeof(real));
     for (size_t plane = 0; plane < rows * s->in; plane++) {
-        real *to = dx + plane * s->side * s->side;
-        const real *from = dy + shortcut_target(s, plane);
+        real *to = (real *)dx + plane * s->side * s->side;
+        const real *from = (const real *)dy + shortcut_target(s, plane);
         for (size_t line = 0; line < n; line++, from += n) {
             for (size_t i = 0; i < n; i++)
                 to[line * s->stride * s->side + i * s->stride] = from[i];
@@ -123,6 +123,21 @@ static void log_softmax_back(real *d, const real *y, size_t rows, size_t n)
     }
 }
 
-const struct activation activation_relu = { ACTIVATION_RELU, relu, relu_back };
-const struct activation activation_sigmoid = { ACTIVATION_SIGMOID, sigmoid, sigmoid_back };
-const struct activation activation_log_softmax = { ACTIVATION_LOG_SOFTMAX, log_softmax, log_softmax_back };
+static const struct {
+    void (*forward)(real *y, size_t rows, size_t n);
+    void (*backward)(real *d, const real *y, size_t rows, size_t n);
+} activations[] = {
+    [ACTIVATION_RELU] = { relu, relu_back },
+    [ACTIVATION_SIGMOID] = { sigmoid, sigmoid_back },
+    [ACTIVATION_LOG_SOFTMAX] = { log_softmax, log_softmax_back },
+};
+
+void cpu_activation_forward(ON_CPU, enum activation f, void *y, size_t rows, size_t n)
+{
+    activations[f].forward(y, rows, n);
+}
+
+void cpu_activation_backward(ON_CPU, enum activation f, void *d, const void *y, size_t rows, size_t n)
+{
+    activations[f].backward(d, y, rows, n);
+}

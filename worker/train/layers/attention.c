@@ -1,4 +1,4 @@
-/* attention.c -- see layers.h.
+/* attention.c -- see compute.h.
  *
  * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)), Y = P V. A query uses only the
  * keys up to its token. Queries are processed in blocks of BLOCK, with the keys up to the last query of the block.
@@ -9,7 +9,7 @@
  *
  * Several blocks contribute to the gradients of keys and values. The last block uses all keys, so it is processed
  * first and overwrites these gradients. The other blocks add to them. */
-#include "train/layers/layers.h"
+#include "train/compute.h"
 
 #include <stdbool.h>
 
@@ -134,15 +134,16 @@ static void head_forward(real *y, size_t y_stride, real *log_sum, const struct h
               (int)b->keys, h->v, (int)h->stride, 0, y + b->first * y_stride, (int)y_stride);
 }
 
-void attention_forward(real *y, real *log_sum, const real *qkv, real *scratch, const struct attention *a)
+void cpu_attention_forward(ON_CPU, void *y, real *log_sum, const void *qkv, real *scratch,
+                           const struct attention *a)
 {
     for (size_t row = 0; row < a->rows; row++) {
         for (size_t i = 0; i < a->heads; i++, log_sum += a->length) {
             const struct head h = head_of(qkv, a, row, i);
             for (size_t n = 0; n < blocks(a->length); n++) {
                 const struct block b = block_of(n, a->length);
-                head_forward(y + row * a->length * a->width + i * h.width, a->width, log_sum, &h, scratch,
-                             &b);
+                head_forward((real *)y + row * a->length * a->width + i * h.width, a->width, log_sum, &h,
+                             scratch, &b);
             }
         }
     }
@@ -191,14 +192,17 @@ static void head_backward(real *dq, const real *dy, size_t dy_stride, const real
     }
 }
 
-void attention_backward(real *dqkv, const real *dy, const real *qkv, const real *log_sum, real *scratch,
-                        const struct attention *a)
+/* Compute the gradient without `y`, because softmax_backward uses the scores. */
+void cpu_attention_backward(ON_CPU, void *dqkv, const void *dy, const void *y, const void *qkv,
+                            const real *log_sum, real *scratch, const struct attention *a)
 {
+    (void)y;
     for (size_t row = 0; row < a->rows; row++) {
         for (size_t i = 0; i < a->heads; i++, log_sum += a->length) {
             const struct head h = head_of(qkv, a, row, i);
-            head_backward(dqkv + (h.q - qkv), dy + row * a->length * a->width + i * h.width, a->width,
-                          log_sum, &h, scratch, a->length);
+            head_backward((real *)dqkv + (h.q - (const real *)qkv),
+                          (const real *)dy + row * a->length * a->width + i * h.width, a->width, log_sum, &h,
+                          scratch, a->length);
         }
     }
 }
@@ -222,34 +226,45 @@ static void gradient(real *d, const real *z, real lse, size_t target, real weigh
         d[k] = weight * (real_exp(z[k] - lse) - (k == target ? 1 : 0));
 }
 
-/* Return the sum of the losses and compute the gradient `d`. The sum is a double, because an epoch adds many losses. */
-double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
-                     size_t length, size_t n)
+/* Return the sum of the losses and compute the gradient `d`, or only the sum if d is NULL. The sum is a double,
+ * because an epoch adds many losses. */
+static double entropy(real *d, const real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;
-    for (size_t i = 0; i < rows * length; i++, z += n) {
+    for (size_t i = 0; i < b->rows * b->length; i++, z += n) {
         real lse = log_sum_exp(z, n);
-        if (weight[i / length] != 0)
-            loss += (double)(lse - z[target[i]]);
+        if (b->weight[i / b->length] != 0)
+            loss += (double)(lse - z[b->target[i]]);
         if (d != NULL)
-            gradient(d + i * n, z, lse, (size_t)target[i], weight[i / length], n);
+            gradient(d + i * n, z, lse, (size_t)b->target[i], b->weight[i / b->length], n);
     }
     return loss;
 }
 
-double cross_entropy_wide(real *z, const int32_t *target, const real *weight, size_t rows, size_t length,
-                          size_t n)
+/* Return the same loss, with other bits because of lanes_exp. Overwrite z with the gradient. */
+static double entropy_wide(real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;
-    for (size_t i = 0; i < rows * length; i++, z += n) {
-        const real at_target = z[target[i]], w = weight[i / length];
+    for (size_t i = 0; i < b->rows * b->length; i++, z += n) {
+        const real at_target = z[b->target[i]], w = b->weight[i / b->length];
         real log_sum;
         softmax(z, 1, n, &log_sum);
         if (w != 0)
             loss += (double)(log_sum - at_target);
         for (size_t k = 0; k < n; k++)
             z[k] *= w;
-        z[target[i]] -= w;
+        z[b->target[i]] -= w;
     }
     return loss;
+}
+
+double cpu_cross_entropy(ON_CPU, void *d, void *z, const struct model_batch *batch, size_t classes, bool wide)
+{
+    return wide ? entropy_wide(z, batch, classes) : entropy(d, z, batch, classes);
+}
+
+double cpu_examine(ON_CPU, void *z, const struct model_batch *batch, size_t classes, size_t *correct)
+{
+    (void)correct;
+    return entropy(NULL, z, batch, classes);
 }

@@ -1,4 +1,4 @@
-/* conv.c -- see layers.h.
+/* conv.c -- see compute.h.
  *
  * The forward pass uses no matrix of inputs (im2col), because with 3 x 3 kernels that matrix is nine times as large
  * as the pictures. Instead each picture is copied into a frame of zeros (struct frame). A tap (one weight of the
@@ -12,7 +12,7 @@
  *
  * For the gradient of the weight, x is copied so that the channels of each pixel are adjacent. One line of the kernel
  * then reads consecutive numbers. */
-#include "train/layers/layers.h"
+#include "train/compute.h"
 
 #include "train/layers/conv_tile.h"
 
@@ -228,8 +228,8 @@ static size_t forward_columns(const struct conv *c)
     return frame_values(&f, c->in) + sums_weights(&s) + CONV_OUTS * sums_row(&s);
 }
 
-void conv_forward(const struct conv *c, real *y, const real *x, const real *weight, size_t rows,
-                  real *columns)
+void cpu_conv_forward(ON_CPU, const struct conv *c, void *y, const void *x, const void *weight, size_t rows,
+                      real *columns)
 {
     const struct frame f = frame_of_x(c);
     struct sums s;
@@ -241,8 +241,8 @@ void conv_forward(const struct conv *c, real *y, const real *x, const real *weig
     pack(&s, packed, &w);
     memset(framed, 0, frame_values(&f, c->in) * sizeof(real));
     for (size_t row = 0; row < rows; row++) {
-        frame_fill(&f, framed, x + row * c->in * pixels(c), c->in);
-        sums_make(&s, y + row * c->out * places(c), framed, packed + sums_weights(&s), 0);
+        frame_fill(&f, framed, (const real *)x + row * c->in * pixels(c), c->in);
+        sums_make(&s, (real *)y + row * c->out * places(c), framed, packed + sums_weights(&s), 0);
     }
 }
 
@@ -313,8 +313,8 @@ static size_t input_columns(const struct conv *c)
     return frame_values(&f, c->out) + round_up(c->in, CONV_OUTS) * c->out * taps(c) + CONV_OUTS * row;
 }
 
-void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
-                         int add, real *columns)
+void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void *dy, const void *weight,
+                             size_t rows, bool add, real *columns)
 {
     const struct frame f = frame_of_dy(c);
     real *framed = columns, *packed = framed + frame_values(&f, c->out);
@@ -327,8 +327,8 @@ void conv_backward_input(const struct conv *c, real *dx, const real *dy, const r
         s.weight = packed;
         pack(&s, packed, &w);
         for (size_t row = 0; row < rows && s.lines > 0 && s.columns > 0; row++) {
-            frame_fill(&f, framed, dy + row * c->out * places(c), c->out);
-            sums_make(&s, dx + row * c->in * pixels(c), framed, packed + sums_weights(&s), add);
+            frame_fill(&f, framed, (const real *)dy + row * c->out * places(c), c->out);
+            sums_make(&s, (real *)dx + row * c->in * pixels(c), framed, packed + sums_weights(&s), add);
         }
     }
 }
@@ -384,8 +384,8 @@ static void unmix(const struct conv *c, real *dweight, const real *sum)
     }
 }
 
-void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, const real *x, size_t rows,
-                          real *columns)
+void cpu_conv_backward_params(ON_CPU, const struct conv *c, real *dweight, const void *dy, const void *x,
+                              size_t rows, real *columns)
 {
     const size_t n = framed_side(c) * c->in, width = line_width(c);
     const struct conv_product p = { conv_side(c), c->stride * n, c->stride * c->in,
@@ -393,9 +393,10 @@ void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, c
     real *mixed = columns, *sum = mixed + mixed_values(c);
     memset(columns, 0, weight_columns(c) * sizeof(real));
     for (size_t row = 0; row < rows; row++) {
-        mix_channels(c, mixed, x + row * c->in * pixels(c));
+        mix_channels(c, mixed, (const real *)x + row * c->in * pixels(c));
         for (size_t line = 0; line < c->kernel; line++)
-            conv_tile_product(&p, sum + line * width, dy + row * c->out * places(c), mixed + line * n);
+            conv_tile_product(&p, sum + line * width, (const real *)dy + row * c->out * places(c),
+                              mixed + line * n);
     }
     unmix(c, dweight, sum);
 }
@@ -407,21 +408,23 @@ size_t conv_columns(const struct conv *c)
 
 /* --- pool --------------------------------------------------------------------------------------------- */
 
-void pool_forward(real *y, const real *x, size_t planes, size_t n)
+void cpu_pool_forward(ON_CPU, void *y, const void *x, size_t planes, size_t n)
 {
-    for (size_t plane = 0; plane < planes; plane++, x += n) {
+    const real *from = x;
+    for (size_t plane = 0; plane < planes; plane++, from += n) {
         real sum = 0;
         for (size_t i = 0; i < n; i++)
-            sum += x[i];
-        y[plane] = sum / (real)n;
+            sum += from[i];
+        ((real *)y)[plane] = sum / (real)n;
     }
 }
 
-void pool_backward(real *dx, const real *dy, size_t planes, size_t n)
+void cpu_pool_backward(ON_CPU, void *dx, const void *dy, size_t planes, size_t n)
 {
-    for (size_t plane = 0; plane < planes; plane++, dx += n) {
-        const real each = dy[plane] / (real)n;
+    real *to = dx;
+    for (size_t plane = 0; plane < planes; plane++, to += n) {
+        const real each = ((const real *)dy)[plane] / (real)n;
         for (size_t i = 0; i < n; i++)
-            dx[i] = each;
+            to[i] = each;
     }
 }

@@ -1,7 +1,7 @@
-/* layer_norm.c -- see layers.h.
+/* layer_norm.c -- see compute.h.
  *
  * Backward, with h = (x - mean) scale and g = dy weight:  dx = scale (g - mean of g - h times mean of g h). */
-#include "train/layers/layers.h"
+#include "train/compute.h"
 
 static const real epsilon = (real)1e-5;
 
@@ -19,9 +19,10 @@ REAL_BODY real variance_of(const real *x, real mean, size_t n)
     return lanes_sum(lanes) / (real)n;
 }
 
-REAL_BODY void layer_norm_forward_body(real *restrict y, real *restrict mean, real *restrict scale,
-                                       const real *restrict x, const real *restrict weight,
-                                       const real *restrict bias, size_t rows, size_t n)
+REAL_BODY void cpu_layer_norm_forward_body(ON_CPU, real *restrict y, real *restrict mean,
+                                           real *restrict scale, const real *restrict x,
+                                           const real *restrict weight, const real *restrict bias,
+                                           size_t rows, size_t n)
 {
     for (size_t row = 0; row < rows; row++, x += n, y += n) {
         const real m = mean_of(x, n), s = 1 / real_sqrt(variance_of(x, m, n) + epsilon);
@@ -31,10 +32,10 @@ REAL_BODY void layer_norm_forward_body(real *restrict y, real *restrict mean, re
         scale[row] = s;
     }
 }
-REAL_WIDE(layer_norm_forward,
-          (real * y, real *mean, real *scale, const real *x, const real *weight, const real *bias,
+REAL_WIDE(cpu_layer_norm_forward,
+          (ON_CPU, void *y, real *mean, real *scale, const void *x, const void *weight, const void *bias,
            size_t rows, size_t n),
-          (y, mean, scale, x, weight, bias, rows, n))
+          (on_cpu, y, mean, scale, x, weight, bias, rows, n))
 
 /* Compute one row of dx: first the two means, then dx. */
 REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const real *restrict x, real mean,
@@ -48,10 +49,11 @@ REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const re
         dx[i] += scale * (dy[i] * weight[i] - g - (x[i] - mean) * scale * gh);
 }
 
-REAL_BODY void layer_norm_backward_body(real *restrict dx, real *restrict dweight, real *restrict dbias,
-                                        const real *restrict dy, const real *restrict x,
-                                        const real *restrict mean, const real *restrict scale,
-                                        const real *restrict weight, size_t rows, size_t n)
+REAL_BODY void cpu_layer_norm_backward_body(ON_CPU, real *restrict dx, real *restrict dweight,
+                                            real *restrict dbias, const real *restrict dy,
+                                            const real *restrict x, const real *restrict mean,
+                                            const real *restrict scale, const real *restrict weight,
+                                            size_t rows, size_t n)
 {
     memset(dweight, 0, n * sizeof(real));
     memset(dbias, 0, n * sizeof(real));
@@ -63,7 +65,7 @@ REAL_BODY void layer_norm_backward_body(real *restrict dx, real *restrict dweigh
         }
     }
 }
-REAL_WIDE(layer_norm_backward,
-          (real * dx, real *dweight, real *dbias, const real *dy, const real *x, const real *mean,
-           const real *scale, const real *weight, size_t rows, size_t n),
-          (dx, dweight, dbias, dy, x, mean, scale, weight, rows, n))
+REAL_WIDE(cpu_layer_norm_backward,
+          (ON_CPU, void *dx, real *dweight, real *dbias, const void *dy, const void *x, const real *mean,
+           const real *scale, const void *weight, size_t rows, size_t n),
+          (on_cpu, dx, dweight, dbias, dy, x, mean, scale, weight, rows, n))

@@ -1,51 +1,53 @@
-/* linear.c -- see layers.h. BLAS computes the matrix products. */
-#include "train/layers/layers.h"
+/* linear.c -- see compute.h. BLAS computes the matrix products. */
+#include "train/compute.h"
 
 #include <string.h>
 
-void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
-                       size_t length, size_t n)
+void cpu_embedding_forward(ON_CPU, void *y, const struct model_batch *batch, const void *tokens,
+                           const void *places, size_t n)
 {
-    for (size_t at = 0; at < rows * length; at++, y += n) {
-        const real *of_token = tokens + (size_t)token[at] * n, *of_place = places + at % length * n;
+    real *to = y;
+    for (size_t at = 0; at < batch->rows * batch->length; at++, to += n) {
+        const real *of_token = (const real *)tokens + (size_t)batch->token[at] * n;
+        const real *of_place = (const real *)places + at % batch->length * n;
         for (size_t i = 0; i < n; i++)
-            y[i] = of_token[i] + of_place[i];
+            to[i] = of_token[i] + of_place[i];
     }
 }
 
-void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int32_t *token, size_t rows,
-                        size_t length, size_t max_length, size_t n)
+void cpu_embedding_backward(ON_CPU, real *dtokens, real *dplaces, const void *dy,
+                            const struct model_batch *batch, size_t max_length, size_t n)
 {
+    const real *from = dy;
     memset(dplaces, 0, max_length * n * sizeof(real));
-    for (size_t at = 0; at < rows * length; at++, dy += n) {
-        real *restrict of_token = dtokens + (size_t)token[at] * n, *restrict of_place =
-                                                                       dplaces + at % length * n;
+    for (size_t at = 0; at < batch->rows * batch->length; at++, from += n) {
+        real *restrict of_token = dtokens + (size_t)batch->token[at] * n;
+        real *restrict of_place = dplaces + at % batch->length * n;
         for (size_t i = 0; i < n; i++) {
-            of_token[i] += dy[i];
-            of_place[i] += dy[i];
+            of_token[i] += from[i];
+            of_place[i] += from[i];
         }
     }
 }
 
-/* Copy the bias (or `before`) to y, and let the product add to y (beta = 1), which saves a pass over the output. */
-void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
-                    size_t out)
+/* Set y to the bias (and `before`), to which the product is added (beta = 1). This saves a pass over the output. */
+static void begin_rows(real *y, const real *before, const real *bias, size_t rows, size_t n)
 {
-    for (size_t row = 0; row < rows && bias != NULL; row++)
-        memcpy(y + row * out, bias, out * sizeof(real));
-    real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, (int)in, 1, x, (int)in, weight,
-              (int)in, bias != NULL, y, (int)out);
+    for (size_t row = 0; row < rows; row++, y += n) {
+        if (before == NULL)
+            memcpy(y, bias, n * sizeof(real));
+        for (size_t i = 0; i < n && before != NULL; i++)
+            y[i] = before[row * n + i] + bias[i];
+    }
 }
 
-void linear_forward_add(real *y, const real *before, const real *x, const real *weight, const real *bias,
-                        size_t rows, size_t in, size_t out)
+void cpu_linear_forward(ON_CPU, void *y, const void *before, const void *x, const void *weight,
+                        const void *bias, struct linear l)
 {
-    for (size_t row = 0; row < rows; row++) {
-        for (size_t i = 0; i < out; i++)
-            y[row * out + i] = before[row * out + i] + bias[i];
-    }
-    real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, (int)in, 1, x, (int)in, weight,
-              (int)in, 1, y, (int)out);
+    if (bias != NULL)
+        begin_rows(y, before, bias, l.rows, l.out);
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)l.rows, (int)l.out, (int)l.in, 1, x, (int)l.in,
+              weight, (int)l.in, bias != NULL, y, (int)l.out);
 }
 
 /* Sum the columns, row by row. The order of additions is then the order in memory. */
@@ -59,17 +61,17 @@ static void column_sums(real *sum, const real *d, size_t rows, size_t n)
 }
 
 /* Overwrite the gradients of weight and bias (beta = 0), so that the caller need not clear them. */
-void linear_backward_params(real *dweight, real *dbias, const real *dy, const real *x, size_t rows, size_t in,
-                            size_t out)
+void cpu_linear_backward_params(ON_CPU, real *dweight, real *dbias, const void *dy, const void *x,
+                                struct linear l)
 {
-    real_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)out, (int)in, (int)rows, 1, dy, (int)out, x,
-              (int)in, 0, dweight, (int)in);
+    real_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)l.out, (int)l.in, (int)l.rows, 1, dy, (int)l.out,
+              x, (int)l.in, 0, dweight, (int)l.in);
     if (dbias != NULL)
-        column_sums(dbias, dy, rows, out);
+        column_sums(dbias, dy, l.rows, l.out);
 }
 
-void linear_backward_input(real *dx, const real *dy, const real *weight, size_t rows, size_t in, size_t out)
+void cpu_linear_backward_input(ON_CPU, void *dx, const void *dy, const void *weight, struct linear l)
 {
-    real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)in, (int)out, 1, dy, (int)out,
-              weight, (int)in, 0, dx, (int)in);
+    real_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)l.rows, (int)l.in, (int)l.out, 1, dy,
+              (int)l.out, weight, (int)l.in, 0, dx, (int)l.in);
 }

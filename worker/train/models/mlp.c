@@ -3,7 +3,6 @@
  *     mlp      linear, ReLU, linear, ReLU, linear
  *     seqnet   linear, sigmoid, linear, log_softmax, linear      (the tutorial's model) */
 #include "train/compute.h"
-#include "train/layers/layers.h"
 #include "train/models/models.h"
 
 #include "ddp/random.h"
@@ -13,10 +12,10 @@
 enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
 
 struct mlp_config {
-    const struct activation *after[MLP_LAYERS - 1]; /* not after the last layer */
+    enum activation after[MLP_LAYERS - 1]; /* not after the last layer */
 };
-const struct mlp_config mlp_relu = { { &activation_relu, &activation_relu } };
-const struct mlp_config mlp_seqnet = { { &activation_sigmoid, &activation_log_softmax } };
+const struct mlp_config mlp_relu = { { ACTIVATION_RELU, ACTIVATION_RELU } };
+const struct mlp_config mlp_seqnet = { { ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX } };
 
 struct mlp {
     struct model model;

@@ -265,7 +265,7 @@ static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
 /* Apply ReLU in place. */
 static void relu(const struct resnet *r, void *y, const struct unit *u, size_t rows)
 {
-    r->on->ops->activation_forward(r->on, &activation_relu, y, rows, unit_values(u));
+    r->on->ops->activation_forward(r->on, ACTIVATION_RELU, y, rows, unit_values(u));
 }
 
 static ddp_status block_forward(struct resnet *r, struct block *b, const void *x,
@@ -397,7 +397,7 @@ static void unit_backward_input(const struct back *b, const struct unit *u, cons
 
 static void relu_backward(const struct back *b, void *d, const void *y, const struct unit *u)
 {
-    b->r->on->ops->activation_backward(b->r->on, &activation_relu, d, y, b->rows, unit_values(u));
+    b->r->on->ops->activation_backward(b->r->on, ACTIVATION_RELU, d, y, b->rows, unit_values(u));
 }
 
 /* Compute the gradients of a block. d is the gradient of y and is overwritten. dx becomes the gradient of x. `dmid`

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Files, make targets and options of ddprun that the pages name exist.
+# Files, make targets and options of ddprun that the pages name exist, and pages are short.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
 . "$(dirname "$0")/tap.sh"
 
@@ -103,6 +103,22 @@ bench_tables_are_printed() {
     return "$lost"
 }
 
+# at_most N FILE...: each file has at most N lines.
+at_most() {
+    local most=$1 page lost=0
+    shift
+    for page; do
+        [ "$(wc -l <"$page")" -le "$most" ] || { echo "$page has more than $most lines"; lost=1; }
+    done
+    return "$lost"
+}
+
+pages_are_short() {
+    at_most 150 README.md && at_most 250 docs/*.md && at_most 60 launcher/README.md rendezvous/README.md worker/README.md &&
+        [ "$(wc -w <README.md)" -le 1400 ] && sed '/^## /q' README.md | grep -q 'scripts/demo.sh'
+}
+
+check "README.md, pages and folder READMEs keep their limits" pages_are_short
 check "every file that a page names is there" named_files_exist
 check "every link leads to a file" linked_files_exist
 check "every anchor is a heading" linked_headings_exist

@@ -116,16 +116,18 @@ tested_by() {
     echo "ok $((count += 1)) - $what # SKIP skipped, because $1"
 }
 
+shown=0
 check "a job of a user hangs in a barrier" start_hung_job
 for page in README.md docs/*.md; do
-    while IFS=$'\t' read -r _ line command; do
-        what="$page:$line: $command"
+    # On descriptor 3, because a job reads stdin.
+    while IFS=$'\t' read -r -u 3 _ line command; do
+        what="$page:$line: $command" shown=$((shown + 1))
         case $command in
         *apt-get* | "make -j" | *"make install"* | "export "*) tested_by "shell/test_install.sh and scripts/fresh-root.sh run it" ;;
         "pip install"*) tested_by "shell/test_wheel.sh runs it" ;;
         scripts/demo.sh* | scripts/test.sh*) tested_by ".ci/run and the demo step run it" ;;
         scripts/gpu_check.sh*) tested_by "shell/test_gpu_check.sh runs it" ;;
-        "make bench" | "make bench-docs" | "make probes") tested_by "it takes ten minutes" ;;
+        "make bench" | "make bench-docs" | "make probes") check "$what: only its target, because it takes ten minutes" grep -q "^${command#make }:" Makefile ;;
         "cc "* | *"./worker" | *"./fit") tested_by "shell/test_install.sh runs it" ;;
         *"-o job.html"*) check "$what" draws_events "$page" "$line" "$command" ;;
         "ddpctl flight"*) check "$what" reads_flight_records "$page" "$line" "$command" ;;
@@ -141,7 +143,7 @@ for page in README.md docs/*.md; do
         ddprun* | build/*) check "$what" runs "$page" "$line" "$command" ;;
         *) check "$what" fails echo "no row of this file runs it" ;;
         esac
-    done < <(commands "$page")
+    done 3< <(commands "$page")
 done
 kill "$hung" 2>/dev/null
 wait "$hung" 2>/dev/null
@@ -151,5 +153,12 @@ picture_is_a_run() {
     scripts/picture.sh "$tmp/new.svg" && diff <(grep '<text' docs/hang.svg | sed 's/<[^>]*>//g' | tr '\n' ' ' | shape) <(grep '<text' "$tmp/new.svg" | sed 's/<[^>]*>//g' | tr '\n' ' ' | shape)
 }
 
+sees_all_commands() {
+    local all
+    all=$(for page in README.md docs/*.md; do commands "$page"; done | wc -l)
+    [ "$shown" = "$all" ] || { echo "$shown commands of $all"; return 1; }
+}
+
+check "no command is left out" sees_all_commands
 check "docs/hang.svg shows what ddprun prints" picture_is_a_run
 finish

@@ -237,18 +237,13 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that a store on another host can be encrypted: the key comes from the secret, and only the launcher's store
- * encrypts. --hosts makes a secret itself. */
+/* Check that a store on another host can be encrypted: only the launcher's store encrypts. The plan checks the key. */
 static ddp_status check_encrypt(const struct cli *cli, struct ddp_err *err)
 {
     const bool makes_secret = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     const bool elsewhere = cli->nnodes.max > 1 || (cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone);
     if (!cli->encrypt || (!elsewhere && !makes_secret))
         return DDP_OK;
-    if (cli->secret_file == NULL && !makes_secret)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--encrypt: no secret; add --secret_file=FILE ('ddprun --make_secret FILE' makes "
-                        "one)");
     if (cli->torch_store == TORCH_STORE_RANK0)
         return exclude(cli, OPT_ENCRYPT, OPT_TORCH_STORE, err);
     return DDP_OK;

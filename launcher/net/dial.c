@@ -2,6 +2,7 @@
  * streams hide the kernel's errno. */
 #include "net/dial.h"
 
+#include "auth/auth.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/race.h"
@@ -81,12 +82,13 @@ void loop_lookup_end(struct loop_lookup *l)
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * With --encrypt, a TLS handshake precedes the requests.
+ * With --encrypt, a TLS handshake precedes the requests. If MUNGE delivers the key, the request for the store's
+ * credential precedes the handshake.
  *
  * All three requests are sent in one write, because this needs only one round trip. PyTorch's store sends the echo,
  * too, but then closes the connection, because CONTROL is unknown to PyTorch. */
 
-enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536 };
+enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
 
 static const char hello[] = "{\"op\":\"hello\"}";
 
@@ -95,7 +97,11 @@ struct runner {
     struct join_dial *dial;
     int index, fd;
     bool greets;
-    struct tls *tls; /* owned; NULL = plain */
+    struct tls *tls;             /* owned; NULL = plain */
+    bool asks, is_unsealing;     /* waits for the store's credential; MUNGE unseals the credential */
+    struct secret_call *call;    /* owned; while `is_unsealing` */
+    struct secret *secret;       /* owned; from MUNGE */
+    struct tls_context *context; /* owned; of `secret` */
     uint8_t in[ANSWER_MAX];
     size_t n;
 };
@@ -113,6 +119,7 @@ struct join_dial {
 };
 
 static void pump(struct join_dial *j);
+static void runner_on_event(uv_poll_t *poll, int status, int events);
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
@@ -146,6 +153,10 @@ static void end_runner(struct join_dial *j, int index)
     if (r->fd >= 0)
         close(r->fd);
     tls_free(r->tls);
+    if (r->is_unsealing)
+        secret_unseal_end(r->call, NULL, NULL);
+    tls_context_close(r->context);
+    secret_free(r->secret);
     uv_close((uv_handle_t *)&r->poll, on_runner_closed);
 }
 
@@ -185,12 +196,16 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
-    struct join_dial_found found = { .fd = r->fd, .port = j->options.port, .tls = r->tls };
+    struct join_dial_found found = {
+        .fd = r->fd, .port = j->options.port, .tls = r->tls, .secret = r->secret, .context = r->context
+    };
     name_of(r->fd, getpeername, found.address, sizeof(found.address));
     name_of(r->fd, getsockname, found.source, sizeof(found.source));
     dial_arrived(&j->plan, r->index, clock_ms());
     r->fd = -1;
     r->tls = NULL;
+    r->secret = NULL;
+    r->context = NULL;
     for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
         end_runner(j, i);
     j->options.found(j->options.user, &found);
@@ -273,6 +288,76 @@ static bool decrypt(struct runner *r, struct slice bytes)
     return ok;
 }
 
+/* --- MUNGE ------------------------------------------------------------------------------------------------- */
+
+/* End a runner that gets no secret. */
+static void fail_without_secret(struct runner *r, const char *why)
+{
+    struct join_dial *j = r->dial;
+    const int index = r->index;
+    dial_failed(&j->plan, index, false, HELLO_NO_SECRET, slice_str(why), clock_ms());
+    end_runner(j, index);
+}
+
+static bool begin_tls(struct runner *r, const struct tls_context *context);
+
+/* Begin the handshake with the unsealed secret. */
+static void end_unsealing(struct runner *r)
+{
+    struct ddp_err err;
+    ddp_status status = secret_unseal_end(r->call, &r->secret, &err);
+    r->is_unsealing = r->asks = false;
+    r->call = NULL;
+    r->n = 0;
+    if (status == DDP_OK)
+        status = tls_context_open(TLS_CLIENT, r->secret, r->dial->options.munge_job, &r->context, &err);
+    if (status != DDP_OK)
+        fail_without_secret(r, err.msg);
+    else if (!begin_tls(r, r->context))
+        runner_fail(r, false, errno);
+    else
+        uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
+}
+
+/* Continue the runners whose secret is unsealed. The call has its own time limit, which replaces the plan's. Return
+ * true while a call runs. */
+static bool check_unsealing(struct join_dial *j)
+{
+    bool runs = false;
+    for (int i = 0; i < RACE_ADDRESSES_MAX; i++) {
+        struct runner *r = j->runners[i];
+        if (r == NULL || !r->is_unsealing)
+            continue;
+        dial_continued(&j->plan, i, clock_ms());
+        if (secret_call_is_over(r->call))
+            end_unsealing(r);
+        else
+            runs = true;
+    }
+    return runs;
+}
+
+/* Check whether the answer with the credential is complete. No byte may follow it. */
+static void check_credential(struct runner *r)
+{
+    struct slice credential;
+    enum auth_result result;
+    const int got = auth_take_tls(slice_of(r->in, r->n), &result, &credential);
+    if (got == 0)
+        return;
+    if (got < 0) {
+        runner_fail(r, false, dial_answer_kind(slice_of(r->in, r->n)));
+    } else if (result == AUTH_NOT_ENCRYPTED) {
+        runner_fail(r, false, HELLO_PLAIN);
+    } else if (result != AUTH_OK) {
+        fail_without_secret(r, auth_result_text(result));
+    } else {
+        uv_poll_stop(&r->poll);
+        r->call = secret_unseal_begin(credential.data, credential.len);
+        r->is_unsealing = true;
+    }
+}
+
 /* Read the answer. A reset is handled like a close, because the kernel sends a reset when a service closes without
  * reading all bytes. */
 static void read_answer(struct runner *r)
@@ -287,7 +372,7 @@ static void read_answer(struct runner *r)
     } else if (n > 0) {
         memcpy(r->in + r->n, bytes, (size_t)n);
         r->n += (size_t)n;
-        check_answer(r);
+        (r->asks ? check_credential : check_answer)(r);
     } else if (n < 0 && errno != ECONNRESET) {
         runner_fail(r, false, errno);
     } else {
@@ -309,25 +394,37 @@ static bool put_hello(struct runner *r, struct buf *out)
     return ok;
 }
 
-/* Send the greeting, or the first message of TLS, which the greeting follows. */
-static bool say_hello(struct runner *r)
+/* Send the first message of TLS, which the greeting follows. Return false and set errno on failure. */
+static bool begin_tls(struct runner *r, const struct tls_context *context)
 {
     struct buf out = { 0 }, none = { 0 };
-    const struct tls_context *context = r->dial->options.tls;
-    if (context != NULL)
-        r->tls = tls_new(context);
+    r->tls = tls_new(context);
     errno = ENOMEM;
-    const bool ok = context == NULL ? put_hello(r, &out)
-                                    : r->tls != NULL && tls_receive(r->tls, slice_of(NULL, 0), &none, &out) ==
-                                                            TLS_HANDSHAKE;
-    const bool sent = ok && send_all(r, &out);
+    const bool sent = r->tls != NULL &&
+                      tls_receive(r->tls, slice_of(NULL, 0), &none, &out) == TLS_HANDSHAKE &&
+                      send_all(r, &out);
+    buf_free(&out);
+    return sent;
+}
+
+/* Send the first message: the request for the credential, TLS's, or the greeting. */
+static bool say_hello(struct runner *r)
+{
+    struct buf out = { 0 };
+    uint8_t ask[AUTH_ASK_TLS_BYTES];
+    const struct join_dial_options *o = &r->dial->options;
+    if (o->tls != NULL)
+        return begin_tls(r, o->tls);
+    r->asks = o->munge_job != NULL && !endpoint_is_loopback(r->dial->plan.race.runners[r->index].address);
+    auth_ask_tls(ask);
+    errno = ENOMEM;
+    const bool sent =
+        (r->asks ? buf_append(&out, ask, sizeof(ask)) : put_hello(r, &out)) && send_all(r, &out);
     buf_free(&out);
     return sent;
 }
 
 /* --- connections ---------------------------------------------------------------------------------------- */
-
-static void runner_on_event(uv_poll_t *poll, int status, int events);
 
 static void connected(struct runner *r)
 {
@@ -494,6 +591,7 @@ static void pump(struct join_dial *j)
     struct dial_step step = { .what = DIAL_WAIT };
     if (j->closing || j->plan.phase == DIAL_ARRIVED || j->plan.phase == DIAL_OVER)
         return;
+    const bool unseals = check_unsealing(j);
     do {
         step = dial_next(&j->plan, clock_ms());
         carry_out(j, &step);
@@ -504,7 +602,7 @@ static void pump(struct join_dial *j)
     }
     join_dial_report(j);
     if (!j->closing)
-        set_timer(j, step.at_ms);
+        set_timer(j, unseals ? clock_ms() + UNSEALING_MS : step.at_ms);
 }
 
 /* --- begin ---------------------------------------------------------------------------------------------- */

@@ -40,6 +40,8 @@ struct join_dial_found {
         [ENDPOINT_HOST_MAX]; /* numeric address of the store: MASTER_ADDR for the workers of this node */
     int port;
     struct tls *tls;                /* owned by the caller; NULL = the connection is plain */
+    struct secret *secret;          /* from MUNGE; owned by the caller, as `context`; NULL = none */
+    struct tls_context *context;    /* of `secret` */
     char source[ENDPOINT_HOST_MAX]; /* numeric address of this node's end of the connection */
 };
 
@@ -57,7 +59,10 @@ struct join_dial_options {
     int max_segment;        /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's */
     const char *code;       /* if not NULL: `failed` gets this code, and `note` as the report; static */
     const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
-    const char *this_host;         /* name of this node, for messages; borrowed */
+    const char
+        *munge_job; /* not NULL: use TLS with the secret that MUNGE unseals, unless the store is on loopback;
+                              name of the job; borrowed */
+    const char *this_host; /* name of this node, for messages; borrowed */
     /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is
      * also allowed inside `found` and `failed`. */
     void (*found)(void *user, const struct join_dial_found *found);

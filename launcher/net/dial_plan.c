@@ -81,11 +81,11 @@ static int plain_error(int error)
 }
 
 /* Copy the first line of an answer, and replace control characters. */
-static void put_printable(char out[DIAL_BYTES_MAX], struct slice bytes)
+static void put_printable(char *out, size_t size, struct slice bytes)
 {
     const unsigned char *p = bytes.data;
     size_t n = 0;
-    for (; n < bytes.len && n + 1 < DIAL_BYTES_MAX && p[n] != '\r' && p[n] != '\n'; n++)
+    for (; n < bytes.len && n + 1 < size && p[n] != '\r' && p[n] != '\n'; n++)
         out[n] = (char)(p[n] >= ' ' && p[n] <= '~' ? p[n] : '.');
     out[n] = '\0';
 }
@@ -278,7 +278,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     if (r->state == RUNNER_FAILED)
         return;
     met.stage = stage_of(r, on_the_spot, met.error);
-    put_printable(met.bytes, answer);
+    put_printable(met.bytes, error == HELLO_NO_SECRET ? DIAL_REASON_MAX : DIAL_BYTES_MAX, answer);
     dial_count_failure(d, r, &met, now_ms);
 }
 
@@ -288,6 +288,11 @@ void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
     d->seen[STAGE_HELLO].done++;
     d->seen[STAGE_HELLO].took_ms = now_ms - d->race.runners[runner].since_ms;
     enter(d, DIAL_ARRIVED, now_ms);
+}
+
+void dial_continued(struct dial *d, int runner, uint64_t now_ms)
+{
+    race_connected(&d->race, runner, now_ms);
 }
 
 /* --- next step ------------------------------------------------------------------------------------------ */

@@ -51,6 +51,7 @@ enum dial_error {
     HELLO_TLS,
     HELLO_SSH,
     HELLO_ENCRYPTED, /* a store that serves other hosts only by TLS */
+    HELLO_NO_SECRET, /* a store whose secret MUNGE does not deliver; the answer is the reason */
     HELLO_PLAIN,     /* a store that does not use TLS, although this node requires TLS */
     HELLO_REJECTED,  /* the TLS handshake has failed */
     HELLO_TORCH,     /* a c10d store that rejects ddprun's requests */
@@ -84,6 +85,7 @@ enum dial_error {
     X(STORE_ENCRYPTED, HELLO, HELLO_ENCRYPTED, 0, true)               \
     X(STORE_NOT_ENCRYPTED, HELLO, HELLO_PLAIN, 0, true)               \
     X(TLS_REJECTED, HELLO, HELLO_REJECTED, 0, true)                   \
+    X(SECRET_UNKNOWN, HELLO, HELLO_NO_SECRET, 0, true)                \
     X(PORT_IS_TLS, HELLO, HELLO_TLS, 0, true)                         \
     X(PORT_IS_SSH, HELLO, HELLO_SSH, 0, true)                         \
     X(PORT_IS_TORCH, HELLO, HELLO_TORCH, 0, true)                     \
@@ -91,7 +93,7 @@ enum dial_error {
     X(HELLO_FAILED, HELLO, 0, 0, false)
 /* clang-format on */
 
-enum { DIAL_HISTORY_MAX = 24, DIAL_BYTES_MAX = 24 };
+enum { DIAL_HISTORY_MAX = 24, DIAL_BYTES_MAX = 24, DIAL_REASON_MAX = 256 };
 
 struct dial_options {
     const char *host; /* as the user wrote it; borrowed, like all text here */
@@ -113,7 +115,7 @@ struct dial_met {
     int error;
     uint64_t took_ms;
     char address[RACE_TEXT_MAX];
-    char bytes[DIAL_BYTES_MAX]; /* the first bytes of a foreign answer, printable */
+    char bytes[DIAL_REASON_MAX]; /* the first bytes of a foreign answer, printable; or a reason */
 };
 
 /* A row of the history: a finding, and how often the finding was repeated. */
@@ -183,6 +185,9 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
+
+/* Restart the time limit of a runner whose answer has arrived in part. */
+void dial_continued(struct dial *d, int runner, uint64_t now_ms);
 
 /* Return the kind of service that has sent these first bytes. */
 int dial_answer_kind(struct slice bytes);

@@ -5,7 +5,8 @@
  *                    ^   '-> unknown: report it after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the budget is used up
  *
- * The name of a pod may become known only later, so the lookup is repeated until the timeout. */
+ * The name of a pod may become known only later, so the lookup is repeated until the timeout. If MUNGE delivers the
+ * secret, a thread seals the secret between `decide` and `listen`, because munged may hang. */
 #include "net/store_host.h"
 
 #include "auth/secret.h"
@@ -129,11 +130,13 @@ int port_hold(int *port)
     return fd >= 0 ? fd : hold(AF_INET, port);
 }
 
-enum { RETRY_MS = 1000 };
+enum { RETRY_MS = 1000, SEALING_MS = 1 };
 
 struct store_host {
     struct store_host_options options;
-    struct dial waiting; /* plan of the lookup of the store's name */
+    struct hosting decided;   /* while `seal` is set */
+    struct secret_call *seal; /* owned; seals the secret; NULL = none */
+    struct dial waiting;      /* plan of the lookup of the store's name */
     struct loop_lookup *lookup;
     uv_timer_t timer;
     bool closing;
@@ -145,7 +148,7 @@ struct store_host {
  * A job script for torchrun gets only a warning, because the script has no such option. */
 static bool is_open(const struct plan *plan)
 {
-    return plan->secret == NULL &&
+    return plan->secret == NULL && !plan->encrypt &&
            (plan->cli->insecure || (plan->meeting.nnodes_max > 1 && plan->cli->torchrun));
 }
 
@@ -155,23 +158,6 @@ static void drop_secret(struct plan *plan)
     free(plan->credential);
     plan->secret = NULL;
     plan->credential = NULL;
-}
-
-/* Make a secret for a store at this address if MUNGE can deliver the secret to the other nodes. If MUNGE fails,
- * writes the reason to `why` for the finding. */
-static bool make_secret(struct plan *plan, const char *address, char why[static sizeof(struct ddp_err)])
-{
-    struct ddp_err err;
-    why[0] = '\0';
-    if (!plan_uses_munge(plan, address))
-        return false;
-    plan->credential = malloc(SECRET_CREDENTIAL_MAX);
-    if (plan->credential != NULL && secret_make(&plan->secret, &err) == DDP_OK &&
-        secret_seal(plan->secret, plan->credential, &err) == DDP_OK)
-        return true;
-    snprintf(why, sizeof(err), " (%s)", plan->credential != NULL ? err.msg : "out of memory");
-    drop_secret(plan);
-    return false;
 }
 
 /* Start the store and write its port to the plan. Port 0 means any free port, but the workers need the real
@@ -184,7 +170,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
         .port = port,
         .limits = HUB_LIMITS_DEFAULT,
         .insecure = plan->cli->insecure,
-        .encrypt = plan->encrypt,
+        .encrypt = plan->encrypt && plan->secret != NULL,
         .log_peers = plan->cli->verbose,
     };
     options.limits.secret = plan->secret;
@@ -272,18 +258,22 @@ static const char *free_place(const struct hosting *decided)
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
+/* Return the address of the store as other hosts know it. The address "" means all addresses of this host. */
+static const char *address_of(const struct hosting *decided)
+{
+    return decided->address[0] != '\0' ? decided->address : decided->dial;
+}
+
 /* Host the store. If the port is in use, a node that must host the store fails. A node that may host the store joins
- * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. */
-static void host(const struct store_host_options *o, const struct hosting *decided)
+ * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. `why`: why MUNGE
+ * delivers no secret, or "". */
+static void host(const struct store_host_options *o, const struct hosting *decided, const char *why)
 {
     struct ddp_err err;
     struct store_place place = { .here = true };
     struct finding finding;
-    char why[sizeof(struct ddp_err)];
-    /* The address "" means all addresses of this host. */
-    const char *address = decided->address[0] != '\0' ? decided->address : decided->dial;
-    const bool has_made = make_secret(o->plan, address, why);
-    const enum finding_code open = openness(o, address, why, &finding);
+    const bool has_made = o->plan->credential != NULL;
+    const enum finding_code open = openness(o, address_of(decided), why, &finding);
     if (open == FINDING_NO_SECRET) {
         refuse_to_open(o, &finding, decided->address);
         return;
@@ -337,12 +327,12 @@ static bool follows_node_0(const struct store_host_options *o, const struct host
            cli->host_store == HOST_STORE_AUTO;
 }
 
-/* Collect the facts, call hosting_decide, and host the store, join a store, or fail, as decided. */
-static void decide(const struct store_host_options *o, const struct name_found *name)
+/* Collect the facts, call hosting_decide, and host the store, join a store, or fail, as decided. Return true if
+ * the secret of the store must be sealed before. */
+static bool decide(const struct store_host_options *o, const struct name_found *name, struct hosting *decided)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
     const char *resolved[RACE_ADDRESSES_MAX];
-    struct hosting decided;
     struct finding finding;
     for (int i = 0; i < name->n; i++)
         resolved[i] = name->addresses[i];
@@ -352,17 +342,54 @@ static void decide(const struct store_host_options *o, const struct name_found *
                                          .n_resolved = name->n,
                                          .own = own,
                                          .n_own = own_addresses(own) };
-    hosting_decide(&facts, &decided);
-    snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
-    if (decided.choice == HOSTING_ERROR)
-        store_host_fail(o, decided.code, decided.words, "");
-    else if (follows_node_0(o, &decided) && name->n > 0 && !plan_uses_munge(o->plan, name->addresses[0]) &&
+    hosting_decide(&facts, decided);
+    snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided->local_only);
+    if (decided->choice == HOSTING_ERROR)
+        store_host_fail(o, decided->code, decided->words, "");
+    else if (follows_node_0(o, decided) && name->n > 0 && !plan_uses_munge(o->plan, name->addresses[0]) &&
              openness(o, name->addresses[0], "", &finding) == FINDING_NO_SECRET)
         refuse_to_open(o, &finding, NULL);
-    else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
-        store_host_join_other(o, &decided);
+    else if (decided->choice == HOSTING_JOIN || decided->choice == HOSTING_ASK)
+        store_host_join_other(o, decided);
+    else if (plan_uses_munge(o->plan, address_of(decided)))
+        return true;
     else
-        host(o, &decided);
+        host(o, decided, "");
+    return false;
+}
+
+/* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret contains the reason. The
+ * timer repeats, because a thread seals the secret. */
+static void on_sealing(uv_timer_t *timer)
+{
+    struct store_host *h = timer->data;
+    struct plan *plan = h->options.plan;
+    struct ddp_err err;
+    char why[sizeof(err.msg) + 4] = "";
+    if (!secret_call_is_over(h->seal))
+        return;
+    uv_timer_stop(timer);
+    const ddp_status status = secret_seal_end(h->seal, plan->credential, &err);
+    h->seal = NULL;
+    if (status != DDP_OK) {
+        snprintf(why, sizeof(why), " (%s)", err.msg);
+        drop_secret(plan);
+    }
+    host(&h->options, &h->decided, why);
+}
+
+/* Make the secret, and begin to seal it. */
+static ddp_status begin_sealing(struct store_host *h, struct ddp_err *err)
+{
+    struct plan *plan = h->options.plan;
+    plan->credential = malloc(SECRET_CREDENTIAL_MAX);
+    if (plan->credential == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot make a secret: out of memory");
+    if (secret_make(&plan->secret, err) != DDP_OK)
+        return err->code;
+    h->seal = secret_seal_begin(plan->secret);
+    uv_timer_start(&h->timer, on_sealing, SEALING_MS, SEALING_MS);
+    return DDP_OK;
 }
 
 /* --- one node ------------------------------------------------------------------------------------------- */
@@ -396,6 +423,8 @@ void store_host_close(struct store_host *h)
         return;
     h->closing = true;
     loop_lookup_end(h->lookup);
+    if (h->seal != NULL)
+        secret_seal_end(h->seal, NULL, NULL);
     uv_close((uv_handle_t *)&h->timer, store_host_closed);
 }
 
@@ -417,9 +446,11 @@ static void on_looked_up(void *user, const struct name_found *name)
         pump(h);
         return;
     }
+    struct ddp_err err;
     h->waiting.phase = DIAL_ARRIVED;
     uv_timer_stop(&h->timer);
-    decide(&h->options, name);
+    if (decide(&h->options, name, &h->decided) && begin_sealing(h, &err) != DDP_OK)
+        store_host_fail(&h->options, "CANNOT_LISTEN", err.msg, NULL);
 }
 
 static void store_host_give_up(struct store_host *h)
@@ -488,18 +519,21 @@ ddp_status store_host_find(const struct store_host_options *o, struct store_host
 {
     const struct plan_meeting *m = &o->plan->meeting;
     struct name_found literal = { 0 };
+    struct hosting decided = { .choice = HOSTING_ERROR };
     *out = NULL;
     if (!m->elsewhere) {
         find_alone(o);
         return DDP_OK;
     }
-    if (name_is_literal(m->host, &literal) || only_joins(m)) {
-        decide(o, &literal);
+    const bool is_known = name_is_literal(m->host, &literal) || only_joins(m);
+    if (is_known && !decide(o, &literal, &decided))
         return DDP_OK;
-    }
     *out = host_new(o);
     if (*out == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot look up the host of the store: out of memory");
+    (*out)->decided = decided;
+    if (is_known)
+        return begin_sealing(*out, err);
     pump(*out);
     return DDP_OK;
 }
@@ -547,7 +581,7 @@ ddp_status refusing_store_start(const struct plan *plan, const struct host_failu
     struct store_server_options options = { .host = failure->at,
                                             .port = plan->meeting.port,
                                             .limits = HUB_LIMITS_DEFAULT,
-                                            .encrypt = plan->encrypt,
+                                            .encrypt = plan->encrypt && plan->secret != NULL,
                                             .insecure = plan->cli->insecure };
     options.limits.max_bytes = REFUSING_BYTES_MAX;
     options.limits.secret = plan->secret;

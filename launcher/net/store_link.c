@@ -342,7 +342,7 @@ static void on_unsealing(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
     struct ddp_err err;
-    if (!secret_unseal_is_over(link->call))
+    if (!secret_call_is_over(link->call))
         return;
     uv_timer_stop(timer);
     const ddp_status status = secret_unseal_end(link->call, &link->unsealed, &err);
@@ -856,7 +856,7 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
 /* Return true if this node may receive a rejection from the store, but may not join. */
 static bool must_be_refused(const struct store_link *link)
 {
-    return link->is_open && !link->options.plan->cli->torchrun;
+    return link->is_open && (!link->options.plan->cli->torchrun || link->options.plan->encrypt);
 }
 
 /* Lose the link to a store without a secret, which has neither rejected this node nor may start its workers. */

@@ -399,6 +399,10 @@ static void on_found(void *user, const struct join_dial_found *found)
     join_dial_close(n->meet.dial);
     n->meet.dial = NULL;
     n->meet.should_host = false;
+    if (found->secret != NULL) {
+        n->plan->secret = found->secret;
+        n->meet.tls = found->context;
+    }
     if (open_link(n, found, &err) != DDP_OK || open_relay(n, found, &err) != DDP_OK)
         give_up_joining(n, NULL, err.msg);
 }
@@ -426,6 +430,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .who = m->elastic ? "the store" : "node 0's store",
                                                .this_host = n->plan->facts->host,
                                                .tls = n->meet.tls,
+                                               .munge_job = plan_asks_for_key(n->plan) ? n->plan->job : NULL,
                                                .note = place->code != NULL ? place->note : place->report_note,
                                                .local_only = m->local_only,
                                                .code = place->code,
@@ -698,7 +703,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     if (n->plan->cli->secret_file != NULL &&
         secret_read(n->plan->cli->secret_file, &n->plan->secret, err) != DDP_OK)
         return DDP_ERR_ARG;
-    if (n->plan->encrypt &&
+    if (n->plan->encrypt && n->plan->secret != NULL &&
         tls_context_open(TLS_CLIENT, n->plan->secret, n->plan->job, &n->meet.tls, err) != DDP_OK)
         return err->code;
     n->agent = agent_new(&options);

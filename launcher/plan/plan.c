@@ -317,6 +317,20 @@ bool plan_uses_munge(const struct plan *plan, const char *address)
            scheduler != NULL && scheduler->kind >= 0 && !endpoint_is_loopback(address);
 }
 
+bool plan_asks_for_key(const struct plan *plan)
+{
+    return plan->encrypt && plan_uses_munge(plan, "");
+}
+
+/* Check that a store on another host can be encrypted: the key comes from the secret. */
+static ddp_status check_key(const struct plan *plan, struct ddp_err *err)
+{
+    if (!plan->encrypt || plan->cli->secret_file != NULL || plan_asks_for_key(plan))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--encrypt: no secret; add --secret_file=FILE ('ddprun --make_secret FILE' makes one)");
+}
+
 void plan_free(struct plan *plan)
 {
     for (int r = 0; plan->workers != NULL && r < plan->nproc; r++) {
@@ -581,6 +595,8 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
         status = plan_check_log_dir(plan, err);
     if (status == DDP_OK && (!plan_meet(plan) || !plan_log_root(plan)))
         status = DDP_ERR_NOMEM;
+    if (status == DDP_OK)
+        status = check_key(plan, err);
     if (status == DDP_OK && plan->encrypt && plan->rank0_store)
         status =
             ddp_fail(err, DDP_ERR_ARG,

@@ -163,6 +163,9 @@ void plan_offer_port(struct plan *plan, int port);
  * started, and neither a secret nor --insecure. */
 bool plan_uses_munge(const struct plan *plan, const char *address);
 
+/* Return true if this node must get the key of --encrypt from MUNGE before it can encrypt. */
+bool plan_asks_for_key(const struct plan *plan);
+
 /* Return true if this worker reads ddprun's stdin. */
 bool plan_gets_input(const struct plan *plan, int local_rank);
 

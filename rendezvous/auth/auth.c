@@ -6,6 +6,7 @@
 #include "auth/auth.h"
 
 #include "store/encode.h"
+#include "store/ops.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -166,7 +167,7 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
 /* Read the result in a message of the store. */
 static enum auth_result read_result(const uint8_t *m)
 {
-    return m[AT_RESULT] <= AUTH_NO_CREDENTIAL ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED;
+    return m[AT_RESULT] <= AUTH_NOT_ENCRYPTED ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED;
 }
 
 static enum auth_result reject_with(struct auth *a, enum auth_result result)
@@ -288,7 +289,7 @@ void auth_wipe(struct auth *a)
 /* --- the credential --------------------------------------------------------------------------------------- */
 
 /* In place of the role of a client that knows the secret. */
-enum { ASKS_FOR_CREDENTIAL = 3 };
+enum { ASKS_FOR_CREDENTIAL = 3, ASKS_BEFORE_TLS = 4 };
 
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES])
 {
@@ -296,11 +297,37 @@ void auth_ask(uint8_t out[static AUTH_ASK_BYTES])
     out[AT_ROLE] = ASKS_FOR_CREDENTIAL;
 }
 
-bool auth_is_ask(struct slice message)
+void auth_ask_tls(uint8_t out[static AUTH_ASK_TLS_BYTES])
+{
+    uint8_t *end = out;
+    *end++ = (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C];
+    write_le(end, WIRE_MAGIC, 4);
+    end[4] = (uint8_t)op_table[OP_AUTH].code[DIALECT_C];
+    write_le(end + 5, AUTH_ASK_BYTES, 8);
+    end[13 + AT_VERSION] = AUTH_VERSION;
+    end[13 + AT_ROLE] = ASKS_BEFORE_TLS;
+}
+
+static bool is_request(struct slice message, uint8_t role)
 {
     const uint8_t *m = message.data;
-    return message.len == AUTH_ASK_BYTES && m[AT_VERSION] == AUTH_VERSION &&
-           m[AT_ROLE] == ASKS_FOR_CREDENTIAL;
+    return message.len == AUTH_ASK_BYTES && m[AT_VERSION] == AUTH_VERSION && m[AT_ROLE] == role;
+}
+
+bool auth_is_ask(struct slice message)
+{
+    return is_request(message, ASKS_FOR_CREDENTIAL);
+}
+
+bool auth_is_ask_tls(struct slice message)
+{
+    return is_request(message, ASKS_BEFORE_TLS);
+}
+
+void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES])
+{
+    out[AT_VERSION] = AUTH_VERSION;
+    out[AT_RESULT] = first != NULL ? AUTH_NOT_ENCRYPTED : AUTH_NO_SECRET;
 }
 
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES])
@@ -323,6 +350,18 @@ enum auth_result auth_take(struct slice answer, struct slice *credential)
     *credential = slice_of(m + AUTH_ASK_BYTES, answer.len - AUTH_ASK_BYTES);
     const enum auth_result result = read_result(m);
     return result == AUTH_OK && credential->len == 0 ? AUTH_MALFORMED : result;
+}
+
+int auth_take_tls(struct slice bytes, enum auth_result *result, struct slice *credential)
+{
+    enum { LENGTH_BYTES = 8 };
+    const uint64_t len = bytes.len >= LENGTH_BYTES ? get_u64(bytes.data) : AUTH_GIFT_BYTES;
+    if (len > AUTH_GIFT_BYTES || bytes.len > LENGTH_BYTES + len)
+        return -1;
+    if (bytes.len < LENGTH_BYTES + len)
+        return 0;
+    *result = auth_take(slice_of((const uint8_t *)bytes.data + LENGTH_BYTES, (size_t)len), credential);
+    return 1;
 }
 
 /* --- frames ------------------------------------------------------------------------------------------------ */

@@ -16,7 +16,10 @@
  * (secret.h), which only the user of the store can decrypt.
  *
  *     version 3                        ---->
- *                                      <----   version result credential */
+ *                                      <----   version result credential
+ *
+ * With --encrypt, the client asks before the TLS handshake on the same connection, with 4 in place of 3. These are the
+ * only bytes of another host that an encrypting store reads without TLS. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 
@@ -39,6 +42,7 @@ enum {
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
     AUTH_ASK_BYTES = 2, /* the client's request for the credential */
     AUTH_GIFT_BYTES = AUTH_ASK_BYTES + SECRET_CREDENTIAL_MAX - 1, /* the longest answer to this request */
+    AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* VALIDATE, then opcode, length and request */
 };
 
 /* The role that a client claims before its proof. An operator may read, but has no rights of an agent. ddpctl
@@ -54,7 +58,8 @@ enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
     X(SECRET_DIFFERS, 4, "the secret differs")                                 \
     X(BAD_PROOF, 5, "the proof is wrong")                                      \
     X(OUT_OF_ORDER, 6, "message out of order")                                 \
-    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")
+    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")      \
+    X(NOT_ENCRYPTED, 8, "the store does not encrypt")
 
 enum auth_result {
 #define X(name, value, text) AUTH_##name = value,
@@ -94,6 +99,9 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 /* Build the client's request for the credential. */
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES]);
 
+/* Build the first bytes of a client that asks for the credential before TLS. */
+void auth_ask_tls(uint8_t out[static AUTH_ASK_TLS_BYTES]);
+
 /* Return true if the message is a request for the credential. */
 bool auth_is_ask(struct slice message);
 
@@ -101,8 +109,18 @@ bool auth_is_ask(struct slice message);
  * bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
+/* Return true if the message is the request before TLS. */
+bool auth_is_ask_tls(struct slice message);
+
+/* Build the answer of a store without TLS to the request before TLS. */
+void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES]);
+
 /* Find the credential in the store's answer. Each result except OK is the reason why no credential was found. */
 enum auth_result auth_take(struct slice answer, struct slice *credential);
+
+/* Parse the received bytes after the request before TLS: a length and the answer. Return 1 and set *result and
+ * *credential for a complete answer, 0 for the begin of an answer, and -1 for other bytes. */
+int auth_take_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,

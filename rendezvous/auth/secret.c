@@ -361,7 +361,6 @@ enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };
  * the thread uses the fields after `is_over`. */
 struct secret_call {
     pthread_mutex_t lock;
-    pthread_cond_t done;
     uint64_t until_ms;
     int users;
     bool is_over;
@@ -468,7 +467,6 @@ static void call_leave(struct secret_call *c)
     if (!is_last)
         return;
     pthread_mutex_destroy(&c->lock);
-    pthread_cond_destroy(&c->done);
     secret_free(c->secret);
     free(c);
 }
@@ -486,7 +484,6 @@ static void *call_main(void *arg)
     }
     pthread_mutex_lock(&c->lock);
     c->is_over = true;
-    pthread_cond_signal(&c->done);
     call_leave(c);
     return NULL;
 }
@@ -510,7 +507,6 @@ static bool call_start(struct secret_call *c)
 /* Begin a call. Without `secret`, unseal `credential`. */
 static struct secret_call *call_begin(const struct secret *secret, const char *credential, size_t n)
 {
-    pthread_condattr_t attr;
     struct secret_call *c = calloc(1, sizeof(*c));
     struct secret *room = c != NULL && n < SECRET_CREDENTIAL_MAX ? secret_new() : NULL;
     if (room == NULL) {
@@ -518,10 +514,6 @@ static struct secret_call *call_begin(const struct secret *secret, const char *c
         return NULL;
     }
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->done, &attr);
-    pthread_condattr_destroy(&attr);
     c->secret = room;
     c->seals = secret != NULL;
     if (c->seals)
@@ -560,17 +552,13 @@ static ddp_status call_end(struct secret_call *c, struct secret **out, char *cre
     return status;
 }
 
-ddp_status secret_seal(const struct secret *secret, char credential[static SECRET_CREDENTIAL_MAX],
-                       struct ddp_err *err)
+struct secret_call *secret_seal_begin(const struct secret *secret)
 {
-    struct secret_call *c = call_begin(secret, NULL, 0);
-    if (c != NULL) {
-        const struct timespec until = clock_after_us(MUNGE_MS * 1000);
-        pthread_mutex_lock(&c->lock);
-        while (!c->is_over && pthread_cond_timedwait(&c->done, &c->lock, &until) == 0)
-            continue;
-        pthread_mutex_unlock(&c->lock);
-    }
+    return call_begin(secret, NULL, 0);
+}
+
+ddp_status secret_seal_end(struct secret_call *c, char *credential, struct ddp_err *err)
+{
     return call_end(c, NULL, credential, err);
 }
 
@@ -579,7 +567,7 @@ struct secret_call *secret_unseal_begin(const char *credential, size_t n)
     return call_begin(NULL, credential, n);
 }
 
-bool secret_unseal_is_over(struct secret_call *c)
+bool secret_call_is_over(struct secret_call *c)
 {
     if (c == NULL)
         return true;

@@ -53,19 +53,20 @@ void secret_wipe(char text[static SECRET_TEXT]);
  * A thread calls libmunge, because munged may hang. All functions fail if munged does not answer within 3 s, and name
  * the reason. libmunge is loaded at the first call. */
 
-/* Seal the secret in a credential for this user. Blocks until the credential is ready. */
-ddp_status secret_seal(const struct secret *secret, char credential[static SECRET_CREDENTIAL_MAX],
-                       struct ddp_err *err);
+/* Begin to seal the secret in a credential for this user. Return NULL if no memory or thread is available. Pass the
+ * result to secret_seal_end. */
+struct secret_call *secret_seal_begin(const struct secret *secret);
 
-/* Begin to unseal a credential of `n` bytes. Return NULL if no memory or thread is available. Pass the result to
- * secret_unseal_end. */
+/* Begin to unseal a credential of `n` bytes. Return NULL as secret_seal_begin. Pass the result to secret_unseal_end. */
 struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 
-/* Return true if secret_unseal_end can be called without waiting. */
-bool secret_unseal_is_over(struct secret_call *call);
+/* Return true if the call can be ended without waiting. */
+bool secret_call_is_over(struct secret_call *call);
 
-/* Free the call. After DDP_OK, free *out with secret_free. A call that is not over fails. If `out` is NULL, discard
- * the result. A NULL call fails. */
+/* Free the call. A call that is not over fails, and a NULL call, too. If `credential` is NULL, discard the result. */
+ddp_status secret_seal_end(struct secret_call *call, char *credential, struct ddp_err *err);
+
+/* Free the call, as secret_seal_end. After DDP_OK, free *out with secret_free. If `out` is NULL, discard the result. */
 ddp_status secret_unseal_end(struct secret_call *call, struct secret **out, struct ddp_err *err);
 
 /* Wipe and free `secret` and all secrets after it in the list. NULL is allowed. */

@@ -273,8 +273,9 @@ static struct operator
     const char *unproven;  /* why the store has no credential, as the store answered; NULL = not answered */
     const char *job;
     struct auth auth;
-    struct tls_context *context; /* owned; NULL = no --encrypt */
-    struct tls *tls;             /* owned */
+    struct tls_context *context; /* owned; NULL = no --encrypt, or the secret is not known */
+    struct tls *tls;             /* owned; NULL before the handshake */
+    struct buf answer;           /* to the request for the credential before TLS */
 }
 operator;
 
@@ -292,11 +293,10 @@ static bool operator_greet(void *user, struct buf *out)
     return buf_append(out, hello, sizeof(hello));
 }
 
-/* Unseal the credential in the store's answer, and build the first message with the secret. */
-static bool operator_unseal(struct operator* o, struct slice answer, struct buf *out, struct ddp_err *err)
+/* Unseal the credential in the store's answer. */
+static bool operator_unseal(struct operator* o, enum auth_result result, struct slice credential,
+                            struct ddp_err *err)
 {
-    struct slice credential;
-    const enum auth_result result = auth_take(answer, &credential);
     if (result == AUTH_NO_SECRET || result == AUTH_NO_CREDENTIAL)
         o->unproven = auth_result_text(result);
     if (result != AUTH_OK) {
@@ -304,9 +304,9 @@ static bool operator_unseal(struct operator* o, struct slice answer, struct buf 
         return false;
     }
     struct secret_call *call = secret_unseal_begin(credential.data, credential.len);
-    while (!secret_unseal_is_over(call))
+    while (!secret_call_is_over(call))
         usleep(1000);
-    return secret_unseal_end(call, &o->secret, err) == DDP_OK && operator_greet(o, out);
+    return secret_unseal_end(call, &o->secret, err) == DDP_OK;
 }
 
 static bool operator_prove(void *user, struct slice answer, struct buf *out, struct ddp_err *err)
@@ -314,8 +314,11 @@ static bool operator_prove(void *user, struct slice answer, struct buf *out, str
     struct operator* o = user;
     uint8_t proof[AUTH_PROOF_BYTES];
     char theirs[AUTH_PRINT_TEXT], why[256];
-    if (o->secret == NULL)
-        return operator_unseal(o, answer, out, err);
+    struct slice credential;
+    if (o->secret == NULL) {
+        const enum auth_result taken = auth_take(answer, &credential);
+        return operator_unseal(o, taken, credential, err) && operator_greet(o, out);
+    }
     const enum auth_result result = auth_prove(&o->auth, o->secret, answer, proof, theirs);
     if (result == AUTH_OK)
         return buf_append(out, proof, sizeof(proof));
@@ -342,19 +345,56 @@ static bool operator_open(void *user, uint8_t kind, struct slice *frame)
     return auth_open(&o->auth, kind, frame);
 }
 
+static bool operator_open_tls(struct operator* o, struct ddp_err *err)
+{
+    return tls_context_open(TLS_CLIENT, o->secret, o->job != NULL ? o->job : "", &o->context, err) == DDP_OK;
+}
+
+/* Begin a handshake. Without a secret, ask for the store's credential first. */
 static bool tls_begin(void *user, struct buf *out)
 {
     struct operator* o = user;
     struct buf none = { 0 };
+    uint8_t ask[AUTH_ASK_TLS_BYTES];
     tls_free(o->tls);
+    o->tls = NULL;
+    o->answer.len = 0;
+    if (o->context == NULL) {
+        auth_ask_tls(ask);
+        return buf_append(out, ask, sizeof(ask));
+    }
     o->tls = tls_new(o->context);
     return o->tls != NULL && tls_receive(o->tls, slice_of(NULL, 0), &none, out) == TLS_HANDSHAKE;
+}
+
+/* Receive the credential, and begin the handshake with the secret in it. Return as client_tls.receive. */
+static int take_credential(struct operator* o, struct slice bytes, struct buf *out, struct ddp_err *err)
+{
+    struct slice credential = slice_of(NULL, 0);
+    enum auth_result result;
+    if (!buf_append(&o->answer, bytes.data, bytes.len)) {
+        ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+        return -1;
+    }
+    const int got = auth_take_tls(buf_slice(&o->answer), &result, &credential);
+    if (got == 0)
+        return 0;
+    if (got < 0)
+        ddp_fail(err, DDP_ERR_CORRUPT, "the peer does not answer the request for its MUNGE credential");
+    if (got < 0 || !operator_unseal(o, result, credential, err) || !operator_open_tls(o, err))
+        return -1;
+    if (tls_begin(o, out))
+        return 0;
+    ddp_fail(err, DDP_ERR_NOMEM, "cannot begin TLS: out of memory");
+    return -1;
 }
 
 /* Decrypt the store's bytes. A failed handshake has two likely reasons, which the store does not reveal. */
 static int tls_take(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;
+    if (o->tls == NULL)
+        return take_credential(o, bytes, out, err);
     const bool was_open = tls_state(o->tls) != TLS_HANDSHAKE;
     const enum tls_state state = tls_receive(o->tls, bytes, plain, out);
     if (state == TLS_FAILED && tls_alert_code(bytes) == TLS_ALERT_PLAIN)
@@ -405,7 +445,6 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     options.role = "ctl";
     options.connect_timeout_ms = timeout_ms;
     options.timeout_ms = o->timeout_ms;
-    operator.job = o->job;
     if (operator.asks) {
         const ddp_status status =
             client_open(o->addr.host, o->addr.port, &options, &operator_auth, store, err);
@@ -677,22 +716,21 @@ int main(int argc, char **argv)
         log_error("%s", err.msg);
         return EXIT_USAGE;
     }
-    if (options.encrypt && operator.secret == NULL) {
+    if (options.encrypt && operator.secret == NULL && !operator.asks) {
         log_error("--encrypt: no secret; add --secret_file=FILE");
         return EXIT_USAGE;
     }
-    if (options.encrypt) {
-        operator_auth.tls = &operator_tls;
-        if (tls_context_open(TLS_CLIENT, operator.secret, options.job != NULL ? options.job : "",
-                             &operator.context, &err) != DDP_OK) {
-            log_error("%s", err.msg);
-            secret_free(operator.secret);
-            return EXIT_FAILED;
-        }
+    operator.job = options.job;
+    operator_auth.tls = options.encrypt ? &operator_tls : NULL;
+    if (options.encrypt && operator.secret != NULL && !operator_open_tls(&operator, & err)) {
+        log_error("%s", err.msg);
+        secret_free(operator.secret);
+        return EXIT_FAILED;
     }
     const int code = options.watch ? watch(&options) : ask_once(&options);
     tls_free(operator.tls);
     tls_context_close(operator.context);
+    buf_free(&operator.answer);
     secret_free(operator.secret);
     return code;
 }

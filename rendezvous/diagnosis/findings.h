@@ -320,6 +320,13 @@
       "job",                                                                                                \
       "The store, or a host that answers in its place, has not proven the secret. Typical causes: nodes with "      \
       "different secret files, or a secret for other job ids.")                                                     \
+    X(SECRET_UNKNOWN, ERROR,                                                                                \
+      "this node has --encrypt, but gets no secret from ${at}: ${bytes}",                                   \
+      "run munged on every node, or start all nodes with the same --secret_file (PET_SECRET_FILE)",         \
+      "this node has --encrypt, but gets no secret from 10.0.0.1:29500: MUNGE: Failed to access "           \
+      "\"/run/munge/munge.socket.2\"",                                                                      \
+      "MUNGE delivers the secret under a scheduler. The store has no credential of MUNGE, or munged of "    \
+      "this node has not unsealed it.")                                                                     \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose another port",                                                                                \

@@ -263,12 +263,26 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
 }
 
 /* Answer a client that has no secret with the sealed secret. The answer is public. */
-static bool give_credential(struct hub *hub, struct session *s)
+static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
     s->is_ddprun = true;
-    return put_blob(&hub->out,
-                    slice_of(answer, auth_give(hub->limits.secret, hub->limits.credential, answer)));
+    return put_blob(out, slice_of(answer, auth_give(hub->limits.secret, hub->limits.credential, answer)));
+}
+
+bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
+{
+    struct session *s = session_find(hub, conn);
+    return s != NULL && give_credential(hub, s, out);
+}
+
+/* Answer a client that expects a store with TLS, and ends the connection. */
+static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
+{
+    uint8_t answer[AUTH_ASK_BYTES];
+    s->is_ddprun = true;
+    auth_refuse_tls(hub->limits.secret, answer);
+    return put_blob(&hub->out, slice_of(answer, sizeof(answer))) && refuse(hub, AUTH_NOT_ENCRYPTED, message);
 }
 
 /* Handle AUTH. The second message (the proof) gets no answer: if the store serves the next request, the proof was
@@ -277,8 +291,10 @@ bool gate_auth(struct hub *hub, struct session *s, struct slice message)
 {
     if (s->role != ROLE_PLAIN || s->job != NULL)
         return refuse(hub, AUTH_OUT_OF_ORDER, message);
+    if (s->auth == NULL && auth_is_ask_tls(message))
+        return refuse_tls(hub, s, message);
     if (s->auth == NULL)
-        return auth_is_ask(message) ? give_credential(hub, s) : greet(hub, s, message);
+        return auth_is_ask(message) ? give_credential(hub, s, &hub->out) : greet(hub, s, message);
     const enum auth_result result = auth_check(s->auth, message);
     if (result != AUTH_OK)
         return refuse(hub, result, message);

@@ -104,6 +104,9 @@ void hub_await_tls(struct hub *hub, conn_id conn);
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
+/* Append the answer to a client that asks for the credential before TLS (auth/auth.h). */
+bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
+
 /* Reject a connection whose bytes the shell cannot pass to hub_feed. `bytes` are the last received bytes. With
  * `is_ddprun`, the client is a ddprun, so the user of the job must see the reason. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,

@@ -13,6 +13,7 @@
  * A turn is one pass of the event loop. Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
 
+#include "auth/auth.h"
 #include "auth/tls.h"
 #include "base/endpoint.h"
 #include "base/log.h"
@@ -290,7 +291,9 @@ struct client {
     uint8_t place;            /* enum place: the list that the client is in */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
     bool is_foreign;          /* the user is unknown, so the client is on another host */
-    bool has_begun;           /* the first byte has arrived */
+    bool has_begun;           /* it is decided whether the client uses TLS */
+    bool has_asked;           /* the client has got the credential, so TLS must follow */
+    uint8_t n_asked;          /* received bytes of the request for the credential */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
 };
@@ -755,17 +758,47 @@ static void pass_tls(struct client *c, struct slice bytes)
     }
 }
 
+static bool send_credential(struct client *c)
+{
+    struct buf *answer = &c->clients->plain;
+    c->has_asked = hub_give_credential(c->clients->hub, c->id, answer) &&
+                   conn_send(&c->conn, buf_slice(answer), NULL) == CONN_SENT;
+    trim(answer);
+    return c->has_asked;
+}
+
+/* Answer the request for the credential, and remove it from `bytes`. The request is the first message and has a fixed
+ * size. A client on another host must use TLS anyway, so its request may arrive in parts. Return false if more bytes
+ * must arrive first, or if the client was rejected. */
+static bool take_ask(struct client *c, struct slice *bytes)
+{
+    uint8_t ask[AUTH_ASK_TLS_BYTES];
+    const size_t rest = sizeof(ask) - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
+    if (c->clients->tls == NULL || c->has_asked)
+        return true;
+    auth_ask_tls(ask);
+    if ((n < rest && !c->is_foreign) || memcmp(bytes->data, ask + c->n_asked, n) != 0)
+        return true;
+    c->n_asked += (uint8_t)n;
+    *bytes = slice_of((const uint8_t *)bytes->data + n, bytes->len - n);
+    if (n == rest && !send_credential(c)) {
+        reject(c, *bytes, "cannot send the credential");
+        return false;
+    }
+    return bytes->len > 0;
+}
+
 /* Decide by the first byte whether the client uses TLS. Return false if the client was rejected. */
 static bool begin(struct client *c, struct slice bytes)
 {
-    const bool is_tls = *(const uint8_t *)bytes.data == TLS_FIRST_BYTE;
+    const bool is_tls = *(const uint8_t *)bytes.data == TLS_FIRST_BYTE && (c->n_asked == 0 || c->has_asked);
     c->has_begun = true;
     if (is_tls && c->clients->tls == NULL) {
         send_alert(c, TLS_ALERT_PLAIN); /* the hub then rejects the bytes */
     } else if (is_tls && (c->tls = tls_new(c->clients->tls)) == NULL) {
         reject(c, bytes, "out of memory");
         return false;
-    } else if (!is_tls && c->is_foreign && c->clients->tls != NULL) {
+    } else if (!is_tls && (c->is_foreign || c->has_asked) && c->clients->tls != NULL) {
         send_alert(c, TLS_ALERT_ENCRYPTED);
         reject(c, bytes, "a plain connection from another host, but this store encrypts: use --encrypt");
         return false;
@@ -776,7 +809,7 @@ static bool begin(struct client *c, struct slice bytes)
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
-    if (c->place != SERVED || (!c->has_begun && !begin(c, bytes)))
+    if (c->place != SERVED || (!c->has_begun && (!take_ask(c, &bytes) || !begin(c, bytes))))
         return;
     if (c->tls != NULL)
         pass_tls(c, bytes);

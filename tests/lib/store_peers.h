@@ -20,6 +20,10 @@ void serve_end(void);
 int served_port(void);
 void serve_with(const struct store_server_options *options);
 
+/* Seal a secret with MUNGE, and wait for the result. */
+struct secret;
+ddp_status peer_seal(const struct secret *secret, char *credential, struct ddp_err *err);
+
 /* --- peer ------------------------------------------------------------------------------------------------- */
 
 /* A client of the store over a real socket, for tests that check each byte.

@@ -140,6 +140,30 @@ rc=0
 wait "$srun" || rc=$?
 check "and the job ends well" ended 0
 
+# With --encrypt, MUNGE delivers the secret before the TLS handshake.
+rm -f go
+timeout 60 srun --nodes=2 --ntasks-per-node=1 "$ddprun" --encrypt --verbose sh -c \
+    'echo ready at $MASTER_ADDR:$MASTER_PORT; until [ -e '"$tmp"'/go ]; do sleep 0.05; done' >out 2>err &
+srun=$!
+check "--encrypt needs no secret file either" lives
+at=$(grep -o 'store at 10.77.0.1:[0-9]*' err | head -n 1)
+at=${at##* }
+check "the workers of the store's node connect to the store" said out "ready at $at" 1
+check "those of the other node connect to a relay" said out "ready at 10.77.0.2:" 1
+ctl=("${ddprun%/*}/ddpctl" --addr="$at" --timeout=10 status)
+"${ctl[@]}" --encrypt >ctl 2>&1
+check "the job's user reads the encrypted status" said ctl "world size 2" 1
+"${ctl[@]}" >ctl 2>&1
+check "without --encrypt it gets the reason" said ctl "use --encrypt" 1
+setpriv --reuid=1000 --clear-groups "$tmp/ddpctl" "${ctl[@]:1}" --encrypt >ctl 2>&1
+rc=$?
+check "another user reads nothing encrypted" [ "$rc" -ne 0 ]
+check "because the secret is not for this user" said ctl "the secret is for another user" 1
+touch go
+rc=0
+wait "$srun" || rc=$?
+check "and the encrypted job ends well" ended 0
+
 key=$tmp/job.key
 "$ddprun" --make_secret "$key"
 run env PET_SECRET_FILE="$key" srun --nodes=2 --ntasks-per-node=1 "$ddprun" --quiet sh -c "$show"

@@ -19,6 +19,7 @@ static uv_loop_t loop;
 static struct join_dial *dial;
 static struct join_dial_found met;
 static int ended, said;
+static const char *munge_job;
 static char code[64], report[4096], words[4096];
 
 static void on_found(void *user, const struct join_dial_found *found)
@@ -57,6 +58,7 @@ static void dial_on_loop(const char *host, int port, bool master, uint64_t budge
                                                .knob = "--timeout",
                                                .who = "the store",
                                                .this_host = "n1",
+                                               .munge_job = munge_job,
                                                .found = on_found,
                                                .failed = on_failed,
                                                .say = on_say };
@@ -279,4 +281,159 @@ Test(join_dial, may_be_closed_at_any_time)
         cr_assert_eq(uv_loop_close(&loop), 0);
     }
     cr_assert_eq(ended, 0);
+}
+
+/* --- the key of --encrypt from MUNGE ------------------------------------------------------------------------------
+ *
+ * tests/fake/fake_munge.c is libmunge. A store on loopback needs no MUNGE, so the address is 0.0.0.0, with which Linux
+ * connects to this host. */
+
+static struct secret *key;
+
+/* Serve with TLS, as `options` says, and with a credential for the secret. */
+static void begin_munge(bool encrypts, bool has_secret, bool has_credential)
+{
+    static char credential[SECRET_CREDENTIAL_MAX];
+    struct store_server_options options = { .host = "127.0.0.1",
+                                            .encrypt = encrypts,
+                                            .limits = HUB_LIMITS_DEFAULT };
+    struct ddp_err err;
+    setenv("DDP_MUNGE_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
+    setenv("FAKE_MUNGE", "", 1);
+    cr_assert_eq(secret_make(&key, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(peer_seal(key, credential, &err), DDP_OK, "%s", err.msg);
+    options.limits.secret = has_secret ? key : NULL;
+    options.limits.credential = has_credential ? credential : NULL;
+    options.limits.guarded = true;
+    serve_with(&options);
+    munge_job = "job";
+}
+
+static void end_munge(void)
+{
+    serve_end();
+    secret_free(key);
+}
+
+Test(join_dial_munge, the_key_comes_before_the_handshake, .fini = end_munge, .timeout = 120)
+{
+    begin_munge(true, true, true);
+    dial_to("0.0.0.0", served_port(), false, 60000);
+    cr_assert_geq(met.fd, 0, "%s", report);
+    cr_assert(met.tls != NULL && met.context != NULL && met.secret != NULL);
+    cr_expect_eq(tls_state(met.tls), TLS_OPEN);
+    cr_expect_arr_eq(met.secret->key, key->key, SECRET_BYTES);
+    tls_free(met.tls);
+    tls_context_close(met.context);
+    secret_free(met.secret);
+    close(met.fd);
+}
+
+Test(join_dial_munge, a_store_on_loopback_is_not_asked, .fini = end_munge, .timeout = 120)
+{
+    begin_munge(true, true, false);
+    dial_to("127.0.0.1", served_port(), true, 60000);
+    cr_assert_geq(met.fd, 0, "%s", report);
+    cr_expect(met.tls == NULL && met.secret == NULL);
+    close(met.fd);
+}
+
+static void expect_no_key(const char *finding, const char *text)
+{
+    dial_to("0.0.0.0", served_port(), false, 1500);
+    expect(finding, text);
+}
+
+Test(join_dial_munge, a_local_munged_that_fails_is_named, .fini = end_munge, .timeout = 120)
+{
+    begin_munge(true, true, true);
+    setenv("FAKE_MUNGE", "down", 1);
+    expect_no_key("SECRET_UNKNOWN", "MUNGE: Failed to access");
+    setenv("FAKE_MUNGE", "foreign", 1);
+    expect_no_key("SECRET_UNKNOWN", "MUNGE: the credential is of user id");
+}
+
+Test(join_dial_munge, a_local_munged_that_hangs_is_named, .fini = end_munge, .timeout = 120)
+{
+    begin_munge(true, true, true);
+    setenv("FAKE_MUNGE", "hang", 1);
+    dial_to("0.0.0.0", served_port(), false, 8000);
+    expect("SECRET_UNKNOWN", "MUNGE: munged has not answered within 3 s");
+}
+
+/* Close the dial, as its owner may at any time, even while munged hangs. */
+static void on_early(uv_timer_t *timer)
+{
+    join_dial_close(dial);
+    uv_close((uv_handle_t *)timer, NULL);
+}
+
+Test(join_dial_munge, a_dial_may_end_while_munged_hangs, .fini = end_munge, .timeout = 120)
+{
+    uv_timer_t timer;
+    struct ddp_err err;
+    begin_munge(true, true, true);
+    setenv("FAKE_MUNGE", "hang", 1);
+    const struct join_dial_options options = { .loop = &loop,
+                                               .host = "0.0.0.0",
+                                               .port = served_port(),
+                                               .budget_ms = 60000,
+                                               .knob = "--timeout",
+                                               .who = "the store",
+                                               .this_host = "n1",
+                                               .munge_job = munge_job,
+                                               .found = on_found,
+                                               .failed = on_failed,
+                                               .say = on_say };
+    uv_loop_init(&loop);
+    uv_timer_init(&loop, &timer);
+    uv_timer_start(&timer, on_early, 500, 0);
+    cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK, "%s", err.msg);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(uv_loop_close(&loop), 0);
+    cr_expect_eq(ended, 0);
+}
+
+Test(join_dial_munge, a_store_without_munge_is_named, .fini = end_munge, .timeout = 120)
+{
+    begin_munge(true, true, false);
+    expect_no_key("SECRET_UNKNOWN", "the store has a secret, but does not use MUNGE");
+}
+
+Test(join_dial_munge, a_store_without_a_secret_is_named, .fini = end_munge, .timeout = 120)
+{
+    begin_munge(false, false, false);
+    expect_no_key("SECRET_UNKNOWN", "the store has no secret for this job");
+}
+
+Test(join_dial_munge, a_plain_store_is_named, .fini = end_munge, .timeout = 120)
+{
+    begin_munge(false, true, true);
+    expect_no_key("STORE_NOT_ENCRYPTED", "does not encrypt, but this node has --encrypt");
+}
+
+/* The encrypting store answers the request once, and only TLS may follow. */
+Test(join_dial_munge, the_store_answers_one_request, .fini = end_munge, .timeout = 120)
+{
+    static const char ask[] = "00 cef7853c 83 0200000000000000 0104";
+    begin_munge(true, true, false);
+    int fd = peer_connect(served_port());
+    peer_send_hex(fd, ask);
+    peer_expect(fd, "0200000000000000 0107");
+    peer_send_hex(fd, ask);
+    peer_expect(fd, "15030300020273"); /* the alert: use TLS */
+    peer_expect_end(fd);
+    fd = peer_connect(served_port()); /* this user of this host may use the store without TLS */
+    peer_send_hex(fd, "00 cef7853c 0d 01000000");
+    peer_expect(fd, "01000000");
+    close(fd);
+}
+
+Test(join_dial_munge, other_services_get_no_further, .timeout = 120)
+{
+    munge_job = "job";
+    dial_to("0.0.0.0", rude_start(RUDE_HTTP), true, 600);
+    expect("PORT_IS_HTTP", "it sent \"HTTP/1.1 400 Bad Reques\"");
+    dial_to("0.0.0.0", rude_start(RUDE_CLOSER), true, 600);
+    expect("HELLO_CLOSED", "closes them on the first message");
 }

@@ -1,7 +1,10 @@
 /* test_store_host.c -- whether this node starts the store or joins one, with a plan made from the command line. */
 #include "command_line.h"
 #include "run.h"
+#include "auth/secret.h"
 #include "net/store_host.h"
+#include "plan/scheduler.h"
+#include "base/endpoint.h"
 
 #include "store_peers.h"
 
@@ -17,6 +20,9 @@ static uv_loop_t loop;
 static struct cli cli;
 static struct plan plan;
 static struct store_host *host;
+static struct scheduler slurm;
+static bool has_slurm; /* a scheduler has started this node */
+static int turns;      /* of a timer beside the search */
 static struct store_place place;
 static int found, failed, said;
 static char code[64], words[4096], tell_at[64];
@@ -46,15 +52,22 @@ static void on_say(void *user, const char *text)
     snprintf(words, sizeof(words), "%s", text);
 }
 
+static void on_turn(uv_timer_t *timer)
+{
+    (void)timer;
+    turns++;
+}
+
 static void find(char *const *argv)
 {
     static char *const nothing[] = { NULL };
-    static const struct plan_facts facts = { .environ_block = nothing,
-                                             .cpus = 1,
-                                             .host = "n1",
-                                             .nonce = "k3x9",
-                                             .tmp_dir = "/tmp",
-                                             .start_time = "" };
+    const struct plan_facts facts = { .environ_block = nothing,
+                                      .cpus = 1,
+                                      .host = "n1",
+                                      .nonce = "k3x9",
+                                      .tmp_dir = "/tmp",
+                                      .start_time = "",
+                                      .scheduler = has_slurm ? &slurm : NULL };
     const struct store_host_options options = {
         .loop = &loop, .plan = &plan, .found = on_found, .failed = on_failed, .say = on_say
     };
@@ -64,8 +77,14 @@ static void find(char *const *argv)
         argc++;
     cr_assert_eq(cli_parse(&cli, argc, argv, nothing, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(plan_make(&plan, &cli, &facts, &err), DDP_OK, "%s", err.msg);
+    uv_timer_t timer;
     uv_loop_init(&loop);
+    uv_timer_init(&loop, &timer);
+    uv_timer_start(&timer, on_turn, 0, 10);
+    uv_unref((uv_handle_t *)&timer);
     cr_assert_eq(store_host_find(&options, &host, &err), DDP_OK, "%s", err.msg);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&timer, NULL);
     uv_run(&loop, UV_RUN_DEFAULT);
     cr_assert_eq(uv_loop_close(&loop), 0);
     cr_assert_eq(found + failed, 1);
@@ -180,4 +199,45 @@ Test(store_host, a_store_on_all_addresses_reports_on_one_that_has_the_port_free,
     cr_assert_eq(refusing_store_start(&plan, &(struct host_failure){ .code = code, .words = words, .at = "" },
                                       &store, &err),
                  DDP_ERR_IO);
+}
+
+/* --- MUNGE ---------------------------------------------------------------------------------------------------- */
+
+/* Host a store that other hosts reach, with tests/fake/fake_munge.c, which fails as `what` says. */
+static void host_with_munge(const char *what)
+{
+    static char address[64 + 16];
+    struct own_address own[OWN_ADDRESSES_MAX];
+    const int n = own_addresses(own);
+    int at = 0;
+    while (at < n && (endpoint_is_loopback(own[at].text) || strpbrk(own[at].text, ":%") != NULL))
+        at++;
+    if (at == n)
+        cr_skip_test("skipped, because this host has only loopback addresses");
+    setenv("DDP_MUNGE_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
+    setenv("FAKE_MUNGE", what, 1);
+    has_slurm = true;
+    snprintf(address, sizeof(address), "--master_addr=%s", own[at].text);
+    FIND("--nnodes=2", "--node_rank=0", "--encrypt", address, (char *)free_port_option("--master_port="));
+}
+
+Test(store_host, munge_delivers_the_key_of_encrypt, .fini = tear_down)
+{
+    host_with_munge("");
+    cr_assert_eq(found, 1, "%s", words);
+    cr_assert(place.server != NULL && plan.secret != NULL && plan.credential != NULL);
+    store_server_stop(place.server);
+    place.server = NULL;
+    secret_free(plan.secret);
+}
+
+/* munged hangs for 3 s, but the loop continues. The limit on turns is far below the 300 of an idle machine. */
+Test(store_host, a_munged_that_hangs_does_not_stop_the_loop, .fini = tear_down)
+{
+    host_with_munge("hang");
+    cr_assert_eq(failed, 1);
+    cr_expect_str_eq(code, "NO_SECRET");
+    cr_expect_not_null(strstr(words, "munged has not answered within 3 s"), "%s", words);
+    cr_expect_gt(turns, 2);
+    cr_expect(plan.secret == NULL && plan.credential == NULL);
 }

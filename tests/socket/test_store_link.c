@@ -3,6 +3,7 @@
 #include "net/store_link.h"
 #include "run.h"
 #include "server/server.h"
+#include "store_peers.h"
 #include "store/encode.h"
 #include "plan/scheduler.h"
 
@@ -638,7 +639,7 @@ static void begin_munge(void)
     struct ddp_err err;
     setenv("DDP_MUNGE_LIBRARY", bin("tests/fake/libfake_gpu.so"), 1);
     cr_assert_eq(secret_make(&secret, &err), DDP_OK, "%s", err.msg);
-    cr_assert_eq(secret_seal(secret, credential, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(peer_seal(secret, credential, &err), DDP_OK, "%s", err.msg);
     facts.scheduler = &slurm;
     plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
     plan.meeting.node_rank = 1;

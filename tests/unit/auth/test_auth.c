@@ -299,6 +299,31 @@ Test(auth, a_store_gives_its_credential_to_a_client_without_a_secret)
     }
 }
 
+Test(auth, a_store_without_tls_refuses_the_request_before_tls)
+{
+    static const uint8_t bytes[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 2, 0, 0, 0, 0, 0, 0, 0, 1, 4 };
+    uint8_t ask[AUTH_ASK_TLS_BYTES], refusal[AUTH_ASK_BYTES];
+    struct slice got;
+    auth_ask_tls(ask);
+    cr_assert_eq(sizeof(bytes), sizeof(ask));
+    cr_assert_arr_eq(ask, bytes, sizeof(ask));
+    const struct slice message = slice_of(ask + sizeof(ask) - AUTH_ASK_BYTES, AUTH_ASK_BYTES);
+    cr_assert(auth_is_ask_tls(message) && !auth_is_ask(message));
+    auth_refuse_tls(&secret, refusal);
+    cr_assert_eq(auth_take(slice_of(refusal, sizeof(refusal)), &got), AUTH_NOT_ENCRYPTED);
+    uint8_t framed[8 + AUTH_GIFT_BYTES + 1] = { 2, 0, 0, 0, 0, 0, 0, 0, refusal[0], refusal[1] };
+    enum auth_result result;
+    for (size_t n = 0; n < 10; n++)
+        cr_expect_eq(auth_take_tls(slice_of(framed, n), &result, &got), 0, "%zu bytes", n);
+    cr_expect_eq(auth_take_tls(slice_of(framed, 10), &result, &got), 1);
+    cr_expect_eq(result, AUTH_NOT_ENCRYPTED);
+    cr_expect_eq(auth_take_tls(slice_of(framed, 11), &result, &got), -1, "a byte follows");
+    framed[2] = 2; /* a length above AUTH_GIFT_BYTES */
+    cr_expect_eq(auth_take_tls(slice_of(framed, 8), &result, &got), -1);
+    auth_refuse_tls(NULL, refusal);
+    cr_assert_eq(auth_take(slice_of(refusal, sizeof(refusal)), &got), AUTH_NO_SECRET);
+}
+
 /* --- tenants ------------------------------------------------------------------------------------------------ */
 
 static struct secret all = { .key = { 1 } };

@@ -1,6 +1,7 @@
 /* The file of a secret: who may own it, who may read it, what it holds. And its way through MUNGE. */
 #include "auth/secret.h"
 #include "run.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -278,7 +279,7 @@ static ddp_status unseal(const char *credential, struct secret **out, struct ddp
 {
     struct secret_call *call = secret_unseal_begin(credential, strlen(credential));
     cr_assert_not_null(call);
-    for (struct patience p = { 0 }; !secret_unseal_is_over(call) && patience_left(&p);)
+    for (struct patience p = { 0 }; !secret_call_is_over(call) && patience_left(&p);)
         continue;
     return secret_unseal_end(call, out, err);
 }
@@ -288,7 +289,7 @@ static void seal_one(char credential[static SECRET_CREDENTIAL_MAX], struct secre
     struct ddp_err err = { 0 };
     begin_munge("");
     cr_assert_eq(secret_make(secret, &err), DDP_OK, "%s", err.msg);
-    cr_assert_eq(secret_seal(*secret, credential, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(peer_seal(*secret, credential, &err), DDP_OK, "%s", err.msg);
 }
 
 Test(secret, a_sealed_secret_is_the_same_on_another_node)
@@ -322,7 +323,7 @@ Test(secret, what_munge_lacks_is_named_on_both_sides)
     seal_one(credential, &secret);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         begin_munge(cases[i].what);
-        cr_assert_neq(secret_seal(secret, unused, &err), DDP_OK, "%s", cases[i].what);
+        cr_assert_neq(peer_seal(secret, unused, &err), DDP_OK, "%s", cases[i].what);
         cr_assert_not_null(strstr(err.msg, cases[i].seals), "%s", err.msg);
         if (cases[i].unseals == NULL) /* tests/socket/test_store_link.c tests this */
             continue;
@@ -331,7 +332,7 @@ Test(secret, what_munge_lacks_is_named_on_both_sides)
         cr_assert_null(there);
     }
     begin_munge("long");
-    cr_assert_eq(secret_seal(secret, unused, &err), DDP_ERR_LIMIT);
+    cr_assert_eq(peer_seal(secret, unused, &err), DDP_ERR_LIMIT);
     secret_free(secret);
 }
 
@@ -358,7 +359,7 @@ Test(secret, a_missing_libmunge_is_named)
     struct ddp_err err = { 0 };
     setenv("DDP_MUNGE_LIBRARY", "/there/is/no/libmunge.so.2", 1);
     cr_assert_eq(secret_make(&secret, &err), DDP_OK);
-    cr_assert_eq(secret_seal(secret, credential, &err), DDP_ERR_UNSUPPORTED);
+    cr_assert_eq(peer_seal(secret, credential, &err), DDP_ERR_UNSUPPORTED);
     cr_assert_not_null(strstr(err.msg, "MUNGE: /there/is/no/libmunge.so.2"), "%s", err.msg);
     secret_free(secret);
 }

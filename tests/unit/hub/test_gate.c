@@ -342,6 +342,15 @@ Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init
     cr_assert_eq(sim.conn[FIRST].out.data[0], 0);
 }
 
+Test(gate, a_store_without_tls_refuses_the_request_before_tls)
+{
+    struct slice got;
+    stranger(FIRST);
+    sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0104");
+    cr_assert_eq(auth_take(next_blob(FIRST, 0), &got), AUTH_NOT_ENCRYPTED);
+    expect_closed(FIRST, "the store does not encrypt");
+}
+
 Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
 {
     struct slice got;

@@ -227,6 +227,7 @@ Test(dial_plan, every_observation_has_its_finding)
         { STAGE_HELLO, HELLO_ENCRYPTED, 1, "STORE_ENCRYPTED" },
         { STAGE_HELLO, HELLO_PLAIN, 1, "STORE_NOT_ENCRYPTED" },
         { STAGE_HELLO, HELLO_REJECTED, 1, "TLS_REJECTED" },
+        { STAGE_HELLO, HELLO_NO_SECRET, 1, "SECRET_UNKNOWN" },
         { STAGE_HELLO, HELLO_TLS, 1, "PORT_IS_TLS" },
         { STAGE_HELLO, HELLO_SSH, 1, "PORT_IS_SSH" },
         { STAGE_HELLO, HELLO_TORCH, 1, "PORT_IS_TORCH" },

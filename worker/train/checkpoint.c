@@ -4,19 +4,15 @@
  * whether a checkpoint belongs to this run. */
 #include "train/checkpoint.h"
 
-#include "train/files.h"
 #include "train/library.h"
 #include "train/models/models.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-static const char old_file[] = "train.ckpt", step_dir[] = "step-";
+static const char step_dir[] = "step-";
 
 /* The rows of CHECKPOINT_FACTS. */
 static const struct {
@@ -73,16 +69,6 @@ ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int wor
     return ddp_ckpts_save(ckpts, &point, block, blocks_of(&copy, &small, block), err);
 }
 
-ddp_status checkpoint_wait(ddp_ckpts *ckpts, struct ddp_err *err)
-{
-    return ckpts == NULL ? DDP_OK : ddp_ckpts_wait(ckpts, err);
-}
-
-ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err)
-{
-    return ddp_ckpts_close(ckpts, err);
-}
-
 /* --- the newest checkpoint ---------------------------------------------------------------------------- */
 
 /* Return true if `name` has a later step than `than`. Steps are padded with zeros to eight digits: a longer name
@@ -102,13 +88,6 @@ static void find_newest(DIR *d, char newest[64])
     }
 }
 
-static bool old_exists(const char *dir)
-{
-    char path[PATH_MAX];
-    struct ddp_err err;
-    return files_join(path, dir, old_file, &err) == DDP_OK && (access(path, F_OK) == 0 || errno != ENOENT);
-}
-
 int checkpoint_exists(const char *dir, char newest[64])
 {
     newest[0] = '\0';
@@ -117,53 +96,7 @@ int checkpoint_exists(const char *dir, char newest[64])
         find_newest(d, newest);
         closedir(d);
     }
-    if (newest[0] == '\0' && old_exists(dir))
-        strcpy(newest, old_file);
     return newest[0] != '\0';
-}
-
-/* --- files of earlier versions ----------------------------------------------------------------------- */
-
-enum { OLD_FACTS = FACT_SAMPLES + 1 }; /* number of facts in files of earlier versions */
-
-static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_err *err)
-{
-    struct optimizer *o = c->optimizer;
-    const size_t bytes = o->model->params.count * sizeof(float);
-    if (o->slots != OPTIMIZER_SLOTS)
-        return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "%s: written by a run with --optimizer adam; use --optimizer adam", path);
-    const ddp_ckpt_block block[] = { { "facts", c->fact, OLD_FACTS * sizeof(c->fact[0]) },
-                                     { "loss", &c->loss, sizeof(c->loss) },
-                                     { "params", o->slot[0], bytes },
-                                     { "adam.m", o->slot[1], bytes },
-                                     { "adam.v", o->slot[2], bytes } };
-    ddp_status status = ddp_ckpt_load(path, block, sizeof(block) / sizeof(block[0]), err);
-    c->fact[FACT_MODEL] = models_mark(c->fact[FACT_MODEL] == 0 ? "mlp" : "seqnet");
-    c->fact[FACT_OPTIMIZER] = DDP_ADAM;
-    c->fact[FACT_ACCUMULATE] = 1;
-    c->fact[FACT_UPDATES] = c->fact[FACT_STEPS];
-    if (status == DDP_ERR_CORRUPT)
-        snprintf(err->msg + strlen(err->msg), sizeof(err->msg) - strlen(err->msg),
-                 "; remove the file to start from the beginning, or replace it by a copy");
-    return status;
-}
-
-/* Convert the old file to a new checkpoint, which later loads prefer. Keep the old file for earlier versions of
- * train. */
-static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimizer *optimizer,
-                                struct ddp_err *err)
-{
-    char path[PATH_MAX];
-    struct checkpoint c = { .optimizer = optimizer };
-    ddp_status status = files_join(path, dir, old_file, err);
-    if (status == DDP_OK)
-        status = optimizer_room(optimizer, err);
-    if (status == DDP_OK)
-        status = read_old(path, &c, err);
-    if (status == DDP_OK)
-        status = checkpoint_save(ckpts, &c, 0, err);
-    return status == DDP_OK ? ddp_ckpts_wait(ckpts, err) : status;
 }
 
 /* Print a warning with one write, because another thread may print warnings too. */
@@ -173,20 +106,14 @@ static void warn(void *user, const char *words)
     fprintf(stderr, "train: rank 0: warning: %s\n", words);
 }
 
-ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
-                           struct ddp_err *err)
+ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out, struct ddp_err *err)
 {
-    char newest[64];
     ddp_ckpts_options o = DDP_CKPTS_OPTIONS_INIT;
     o.dir = options->checkpoint;
     o.keep_last = (unsigned)options->keep_last;
     o.keep_every = options->keep_every;
     o.warn = warn;
-    ddp_status status = ddp_ckpts_open(&o, out, err);
-    if (status != DDP_OK || (!options->resume && !options->eval) || !checkpoint_exists(o.dir, newest) ||
-        strcmp(newest, old_file) != 0)
-        return status;
-    return take_over_old(*out, o.dir, optimizer, err);
+    return ddp_ckpts_open(&o, out, err);
 }
 
 /* --- resuming ---------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* checkpoint.h -- saves a training run to checkpoints in a directory. Another run can continue from a checkpoint
  * exactly, also in the middle of an epoch and with another number of ranks.
  *
- *     rank 0:     checkpoint_open -> checkpoint_save, any number of times -> checkpoint_close
+ *     rank 0:     checkpoint_open -> checkpoint_save, any number of times -> ddp_ckpts_close
  *     all ranks:  checkpoint_resume
  *
  * A checkpoint has the parameters in float32, the model's buffers, the optimizer's state, the scale of the loss,
@@ -46,17 +46,12 @@ struct checkpoint {
  * count too, because a new run must not overwrite them. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
-/* Open `dir` on rank 0. If `dir` has only a train.ckpt of an earlier version, convert it. */
-ddp_status checkpoint_open(const struct train_options *options, struct optimizer *optimizer, ddp_ckpts **out,
-                           struct ddp_err *err);
+/* Open the directory --checkpoint on rank 0. */
+ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out, struct ddp_err *err);
 
 /* Copy the data and return; a thread writes the copy. If the thread fails, the next call returns the thread's error.
  * `world` is saved only as information. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
-
-/* Wait until all saved checkpoints are on the disk. */
-ddp_status checkpoint_wait(ddp_ckpts *ckpts, struct ddp_err *err);
-ddp_status checkpoint_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
 /* Load the newest undamaged checkpoint into `c` and the optimizer; collective. Rank 0 passes `ckpts`, and all other
  * ranks pass NULL. `c` must contain the facts of this run. Without a checkpoint, return DDP_OK and set *found to 0.

@@ -68,35 +68,23 @@ void phases_end(struct phases *p, uint64_t now_us)
  *
  * The viewers accept a list without its end, so the file of a killed run can be viewed too. */
 
-enum { TRACE_LINE = 256 }; /* bytes of the longest line */
-
 /* Text before the first line and after the last line. Lines end with a comma, so trace_end begins with an empty
  * object. */
 static const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
-/* Return the length of a line, limited to the buffer. Names come from tables of this program, so they need no
- * escapes and fit. */
-static size_t fits(int len)
+/* Write a line. Names come from tables of this program, so they need no escapes. */
+static void trace_rank(FILE *to, int rank)
 {
-    return len < 0 ? 0 : len < TRACE_LINE ? (size_t)len : TRACE_LINE - 1;
+    fprintf(to, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
+            rank, rank);
 }
 
-/* Write a line with newline and NUL to `to`. Return its length without the NUL. */
-static size_t trace_rank(char to[TRACE_LINE], int rank)
+static void trace_piece(FILE *to, int rank, const struct phases_piece *p, uint64_t step)
 {
-    return fits(
-        snprintf(to, TRACE_LINE,
-                 "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
-                 rank, rank));
-}
-
-static size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
-                          uint64_t step)
-{
-    return fits(snprintf(to, TRACE_LINE,
-                         "{\"name\":\"%.40s\",\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%" PRIu64
-                         ",\"dur\":%" PRIu64 ",\"args\":{\"step\":%" PRIu64 "}},\n",
-                         name, rank, begin_us, us, step));
+    fprintf(to,
+            "{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%" PRIu64 ",\"dur\":%" PRIu64
+            ",\"args\":{\"step\":%" PRIu64 "}},\n",
+            phase_words[p->phase < PHASES ? p->phase : 0], rank, p->begin_us, p->end_us - p->begin_us, step);
 }
 
 static ddp_status bad(const struct profile *p, const char *what, struct ddp_err *err)
@@ -106,15 +94,12 @@ static ddp_status bad(const struct profile *p, const char *what, struct ddp_err 
 
 static ddp_status begin_file(struct profile *p, struct ddp_err *err)
 {
-    char line[TRACE_LINE];
     p->file = fopen(p->path, "we");
     if (p->file == NULL)
         return bad(p, "open", err);
     fputs(trace_begin, p->file);
-    for (int rank = 0; rank < ddp_world_size(p->ctx); rank++) {
-        trace_rank(line, rank);
-        fputs(line, p->file);
-    }
+    for (int rank = 0; rank < ddp_world_size(p->ctx); rank++)
+        trace_rank(p->file, rank);
     return DDP_OK;
 }
 
@@ -132,18 +117,6 @@ ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struc
     if (p->all == NULL || p->count == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the trace of %zu ranks", world);
     return begin_file(p, err);
-}
-
-static void write_rank(struct profile *p, int rank, uint64_t step)
-{
-    char line[TRACE_LINE];
-    uint64_t count = p->count[rank] < PHASES_PIECES ? p->count[rank] : PHASES_PIECES;
-    for (uint64_t i = 0; i < count; i++) {
-        const struct phases_piece *piece = &p->all[(size_t)rank * PHASES_PIECES + i];
-        trace_piece(line, rank, phase_words[piece->phase < PHASES ? piece->phase : 0], piece->begin_us,
-                    piece->end_us - piece->begin_us, step);
-        fputs(line, p->file);
-    }
 }
 
 /* Gather structs as bytes. All ranks run the same program, so they have the same layout. */
@@ -167,8 +140,10 @@ ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t
         status = gather(p, mine, p->all, sizeof(mine), err);
     if (status != DDP_OK || p->file == NULL)
         return status;
-    for (int rank = 0; rank < ddp_world_size(p->ctx); rank++)
-        write_rank(p, rank, step);
+    for (int rank = 0; rank < ddp_world_size(p->ctx); rank++) {
+        for (uint64_t i = 0; i < p->count[rank] && i < PHASES_PIECES; i++)
+            trace_piece(p->file, rank, &p->all[(size_t)rank * PHASES_PIECES + i], step);
+    }
     return fflush(p->file) == 0 ? DDP_OK : bad(p, "write", err);
 }
 

@@ -379,7 +379,7 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
     const struct train_options *o = t->options;
     ddp_status status = DDP_OK;
     if (trainer_is_first(t))
-        status = checkpoint_open(o, &t->optimizer, &t->ckpts, err);
+        status = checkpoint_open(o, &t->ckpts, err);
     return status == DDP_OK && (o->resume || o->eval) ? trainer_load(t, err) : status;
 }
 
@@ -629,7 +629,7 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
     if (t->device != NULL)
         t->device->ops->wait(t->device);
     struct ddp_err each[CLOSED];
-    ddp_status status[CLOSED] = { checkpoint_close(t->ckpts, &each[0]), journal_close(&t->journal, &each[1]),
+    ddp_status status[CLOSED] = { ddp_ckpts_close(t->ckpts, &each[0]), journal_close(&t->journal, &each[1]),
                                   close_dump(t, &each[2]), profile_close(&t->profile, &each[3]),
                                   optimizer_close(&t->optimizer, &each[4]) };
     gradient_free(&t->gradient);
@@ -747,7 +747,7 @@ static ddp_status let_in(struct trainer *t, struct ddp_err *err)
     uint32_t waiting = 0;
     if (!t->options->grow || t->epochs_done == t->options->epochs)
         return DDP_OK;
-    ddp_status status = checkpoint_wait(t->ckpts, err);
+    ddp_status status = t->ckpts != NULL ? ddp_ckpts_wait(t->ckpts, err) : DDP_OK;
     if (status != DDP_OK)
         return status;
     if (trainer_is_first(t) && ddp_grow_waiting(t->ctx, &waiting) == DDP_OK)

@@ -34,7 +34,7 @@ TestSuite(llmc, .init = open_all, .fini = close_all);
 
 static uint8_t *encode(void)
 {
-    uint8_t *file = malloc(llmc_bytes(tiny));
+    uint8_t *file = calloc(llmc_bytes(tiny), 1);
     cr_assert_not_null(file);
     llmc_write(tiny, &m->params, m->params.values, file);
     return file;

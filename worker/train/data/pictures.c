@@ -15,6 +15,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { TYPE_U8 = 0x08 }; /* the format's code for bytes */
@@ -171,8 +172,6 @@ void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, in
     }
 }
 
-/* --- cifar ------------------------------------------------------------------------------------------------ */
-
 /* Write the name of a file: "data_batch_3.bin" for training file 3, "test_batch.bin" for number 0. `to` has room
  * for 32 bytes. */
 static void cifar_file_name(char *to, int number)
@@ -202,8 +201,7 @@ static ddp_status check(const struct whole_file *f, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Load one more file. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. Even after an error,
- * cifar_free frees everything. */
+/* Append the records of a file. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. */
 static ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err)
 {
     struct whole_file f;
@@ -214,15 +212,15 @@ static ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *e
     if (status == DDP_OK)
         status = check(&f, err);
     whole_file_close(&f);
-    if (status == DDP_OK && c->files == CIFAR_MAX_FILES)
-        status = ddp_fail(err, DDP_ERR_LIMIT, "more than %d files", CIFAR_MAX_FILES);
-    if (status != DDP_OK) {
-        free(f.bytes);
-        return ddp_wrap(err, "%s", path);
+    uint8_t *grown = status == DDP_OK ? realloc(c->records, c->n * CIFAR_RECORD + f.len) : NULL;
+    if (status == DDP_OK && grown == NULL)
+        status = ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu pictures", c->n + f.len / CIFAR_RECORD);
+    if (grown != NULL) {
+        memcpy(grown + c->n * CIFAR_RECORD, f.bytes, f.len);
+        *c = (struct cifar){ grown, c->n + f.len / CIFAR_RECORD };
     }
-    c->file[c->files++] = (struct cifar_file){ f.bytes, f.len / CIFAR_RECORD };
-    c->n += f.len / CIFAR_RECORD;
-    return DDP_OK;
+    free(f.bytes);
+    return status == DDP_OK ? DDP_OK : ddp_wrap(err, "%s", path);
 }
 
 bool cifar_find(char *found, const char *dir)
@@ -255,7 +253,7 @@ static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err
         if (there)
             status = cifar_add(c, path, err);
     }
-    return status == DDP_OK && c->files == 0 ? err->code : status;
+    return status == DDP_OK && c->n == 0 ? err->code : status;
 }
 
 static ddp_status load_test(struct cifar *c, const char *dir, struct ddp_err *err)
@@ -277,16 +275,11 @@ ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct dd
 
 void cifar_free(struct cifar *c)
 {
-    for (size_t i = 0; i < c->files; i++)
-        free(c->file[i].bytes);
+    free(c->records);
     *c = (struct cifar){ 0 };
 }
 
-/* Return a record. Search the files one by one, because there are only a few. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index)
 {
-    const struct cifar_file *f = c->file;
-    for (; index >= f->n; f++)
-        index -= f->n;
-    return f->bytes + index * CIFAR_RECORD;
+    return c->records + index * CIFAR_RECORD;
 }

@@ -78,11 +78,8 @@ enum {
 };
 
 struct cifar {
-    struct cifar_file {
-        uint8_t *bytes; /* owned */
-        size_t n;       /* number of records in all files */
-    } file[CIFAR_MAX_FILES];
-    size_t files, n;
+    uint8_t *records; /* owned: `n` records */
+    size_t n;
 };
 
 /* Find the directory of the files: `dir`, or in `dir` the folder of the published archive. Write its path to

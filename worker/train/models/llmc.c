@@ -1,6 +1,7 @@
 /* llmc.c -- see llmc.h. */
 #include "train/models/llmc.h"
 
+#include "ddp/amp.h"
 #include "ddp/ckpt.h"
 #include "train/files.h"
 #include "train/models/gpt2.h"
@@ -117,54 +118,51 @@ static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, cons
 
 /* --- tensors ----------------------------------------------------------------------------------------- */
 
-/* Call `visit` with the index of each parameter, in the order of the file. */
-static void in_order(const struct model_kind *kind, void (*visit)(void *user, size_t i), void *user)
-{
-    const size_t blocks = config_of(kind)->blocks, ends = gpt2_tensor(blocks, 0);
-    visit(user, GPT2_TOKENS);
-    visit(user, GPT2_PLACES);
-    for (int which = 0; which < GPT2_BLOCK; which++) {
-        for (size_t block = 0; block < blocks; block++)
-            visit(user, gpt2_tensor(block, (enum gpt2_block_tensor)which));
-    }
-    for (size_t i = 0; i < GPT2_ENDS; i++)
-        visit(user, ends + i);
-}
-
-/* Read a number of `element` bytes. bfloat16 is the upper half of a float32. */
-static float get_number(const uint8_t *from, size_t element)
-{
-    const uint32_t bits =
-        element == 4 ? files_get_u32(from) : (uint32_t)from[0] << 16 | (uint32_t)from[1] << 24;
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-struct reading {
-    const struct llmc *f;
+/* A copy between a file and the parameters. Both have little-endian numbers, as all supported processors do. */
+struct transfer {
     const struct model_tensors *params;
-    const uint8_t *at;
-    size_t padding; /* bytes of padding after wte */
+    float *values; /* of all parameters, tensor after tensor */
+    uint8_t *at;   /* place in the file */
+    size_t element, padding;
+    bool writes;
 };
 
-static void read_tensor(void *user, size_t i)
+static void copy_tensor(struct transfer *c, size_t i)
 {
-    struct reading *r = user;
-    const struct model_tensor *t = &r->params->each[i];
-    for (size_t k = 0; k < t->count; k++, r->at += r->f->element)
-        t->value[k] = get_number(r->at, r->f->element);
-    if (i == GPT2_TOKENS)
-        r->at += r->padding;
+    const struct model_tensor *t = &c->params->each[i];
+    float *values = c->values + (t->value - c->params->values);
+    if (c->writes)
+        memcpy(c->at, values, t->count * sizeof(*values));
+    else
+        ddp_widen_f32(c->at, c->element == sizeof(float) ? DDP_F32 : DDP_BF16, values, t->count, NULL);
+    c->at += t->count * c->element;
+}
+
+/* Copy all parameters in the order of the file. Skip the padding of wte. */
+static void copy_all(const struct model_kind *kind, struct transfer *c)
+{
+    const size_t blocks = config_of(kind)->blocks, ends = gpt2_tensor(blocks, 0);
+    copy_tensor(c, GPT2_TOKENS);
+    c->at += c->padding * config_of(kind)->width * c->element;
+    copy_tensor(c, GPT2_PLACES);
+    for (int which = 0; which < GPT2_BLOCK; which++) {
+        for (size_t block = 0; block < blocks; block++)
+            copy_tensor(c, gpt2_tensor(block, (enum gpt2_block_tensor)which));
+    }
+    for (size_t i = 0; i < GPT2_ENDS; i++)
+        copy_tensor(c, ends + i);
 }
 
 /* Copy the parameters from `body`, which has everything after the header: f->bytes - LLMC_HEADER bytes. */
-static void llmc_read(const struct llmc *f, const struct model_kind *kind, const uint8_t *body,
+static void llmc_read(const struct llmc *f, const struct model_kind *kind, uint8_t *body,
                       const struct model_tensors *params)
 {
-    struct reading r = { f, params, body,
-                         (f->padded - kind->vocabulary) * config_of(kind)->width * f->element };
-    in_order(kind, read_tensor, &r);
+    struct transfer c = { .params = params,
+                          .values = params->values,
+                          .at = body,
+                          .element = f->element,
+                          .padding = f->padded - kind->vocabulary };
+    copy_all(kind, &c);
 }
 
 static size_t padded_for_writing(const struct model_kind *kind)
@@ -182,7 +180,6 @@ static void write_header(const struct model_kind *kind, uint8_t *head)
 {
     struct size size[SIZES];
     sizes_of(kind, size);
-    memset(head, 0, LLMC_HEADER);
     files_put_u32(head, LLMC_MAGIC);
     files_put_u32(head + AT_VERSION, LLMC_FLOAT);
     for (size_t i = 0; i < SIZES; i++)
@@ -190,38 +187,18 @@ static void write_header(const struct model_kind *kind, uint8_t *head)
     files_put_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
 }
 
-struct writing {
-    const struct model_tensors *params;
-    const float *values;
-    uint8_t *at;
-    size_t padding;
-};
-
-static void write_tensor(void *user, size_t i)
-{
-    struct writing *w = user;
-    const struct model_tensor *t = &w->params->each[i];
-    const float *values = w->values + (t->value - w->params->values);
-    for (size_t k = 0; k < t->count; k++, w->at += 4) {
-        uint32_t bits;
-        memcpy(&bits, &values[k], sizeof(bits));
-        files_put_u32(w->at, bits);
-    }
-    if (i == GPT2_TOKENS) {
-        memset(w->at, 0, w->padding);
-        w->at += w->padding;
-    }
-}
-
-/* Write a whole file of llmc_bytes() bytes to `to`. `values` has the values of all parameters, tensor after
- * tensor. */
-static void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
+/* Write a whole file to `to`, which has llmc_bytes() zeros. */
+static void llmc_write(const struct model_kind *kind, const struct model_tensors *params, float *values,
                        uint8_t *to)
 {
-    struct writing w = { params, values, to + LLMC_HEADER,
-                         (padded_for_writing(kind) - kind->vocabulary) * config_of(kind)->width * 4 };
+    struct transfer c = { .params = params,
+                          .values = values,
+                          .at = to + LLMC_HEADER,
+                          .element = sizeof(float),
+                          .padding = padded_for_writing(kind) - kind->vocabulary,
+                          .writes = true };
     write_header(kind, to);
-    in_order(kind, write_tensor, &w);
+    copy_all(kind, &c);
 }
 
 /* --- llmc file -------------------------------------------------------------------------------------------- */
@@ -279,10 +256,10 @@ ddp_status llmc_load(const char *path, const struct model_kind *kind, const stru
 }
 
 ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,
-                     const float *values, struct ddp_err *err)
+                     float *values, struct ddp_err *err)
 {
     const uint64_t bytes = llmc_bytes(kind);
-    uint8_t *file = malloc(bytes);
+    uint8_t *file = calloc(bytes, 1);
     if (file == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for %" PRIu64 " bytes", path, bytes);
     llmc_write(kind, params, values, file);

@@ -25,6 +25,6 @@ ddp_status llmc_load(const char *path, const struct model_kind *kind, const stru
 
 /* Save the parameters; `values` has the values of all parameters, tensor after tensor. If saving fails, the old file stays. */
 ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,
-                     const float *values, struct ddp_err *err);
+                     float *values, struct ddp_err *err);
 
 #endif

@@ -316,16 +316,16 @@ static void update(ddp_optim o, double most)
     struct model_tensors all = { .each = &tensor, .n = 1, .values = p.cpu, .count = n };
     struct compute_report report;
     struct ddp_err err;
-    cr_assert_eq(d.gpu->ops->place(d.gpu, &all, 1, true, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(d.gpu->ops->place(d.gpu, &all, 1, &err), DDP_OK, "%s", err.msg);
+    const struct both master = { p.cpu, tensor.master != NULL ? tensor.master : p.gpu, n, false };
     const double norm = most > 0 ? ddp_clip_grad_norm(&g.cpu, &n, 1, most)
                                  : ddp_grad_norm((const float *const *)&g.cpu, &n, 1);
     for (int step = 0; step < 2; step++) {
         ddp_optim_begin(&o);
         ddp_optim_update(&o, p.cpu, g.cpu, m.cpu, v.cpu, n);
         d.gpu->ops->norm(d.gpu, (float *const *)&g.gpu, &n, 1, most > 0 ? most : INFINITY, 1);
-        const struct compute_update u = { .p = tensor.master,
-                                          .w = tensor.at != tensor.master ? (void *)(uintptr_t)tensor.at
-                                                                          : NULL,
+        const struct compute_update u = { .p = master.gpu,
+                                          .w = tensor.master == NULL ? (void *)(uintptr_t)tensor.at : NULL,
                                           .g = g.gpu,
                                           .m = o.rule == DDP_SGD && o.momentum == 0 ? NULL : m.gpu,
                                           .v = v.gpu,
@@ -334,7 +334,7 @@ static void update(ddp_optim o, double most)
     }
     cr_assert_eq(d.gpu->ops->report(d.gpu, true, &report, &err), DDP_OK);
     cr_expect_float_eq(report.norm, norm, 1e-5 * norm);
-    struct both master = { p.cpu, tensor.master, n, false }, copy = { p.cpu, (void *)tensor.at, n, true };
+    const struct both copy = { p.cpu, (void *)tensor.at, n, true };
     devices_expect_same(&d, "masters", master);
     devices_expect_same(&d, "weights", copy);
 }

@@ -16,7 +16,7 @@ static void open_both(const char *name, int precision)
     d = devices_open(precision);
     on_cpu = known_model(name);
     on_gpu = known_model_on(name, d.gpu);
-    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, true, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, &err), DDP_OK, "%s", err.msg);
 }
 
 static void close_both(void)
@@ -161,7 +161,7 @@ Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
     const struct model_tensor *last = &on_cpu->params.each[on_cpu->params.n - 2];
     for (size_t i = 0; i < last->count; i++) /* otherwise all logits are nearly 0 */
         on_gpu->params.each[on_gpu->params.n - 2].value[i] = last->value[i] *= 1000;
-    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, true, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);
     cr_assert_eq(model_forward(on_gpu, &batch, MODEL_TEST, &of_gpu, &err), DDP_OK, "%s", err.msg);
     cr_expect_float_eq(of_gpu / of_cpu, 1, 0.03, "%g, cpu %g", of_gpu, of_cpu);

@@ -405,7 +405,7 @@ Test(zero1, unusable_parameters_are_named)
 }
 
 /* worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and checkpoints have the same
- * bits for any number of ranks, with shares and without, through NCCL and through the host. One rank or eight add the
+ * bits for any number of ranks, through NCCL and through the host. One rank or eight add the
  * eight parts of a gradient as a tree. */
 
 enum { PARTS = 8, SHARES_PARAMS = 6, SHARES_STEPS = 2, ALL = 303049 };
@@ -416,7 +416,6 @@ static const size_t order[SHARES_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 
 struct how {
     int precision;
-    bool shares; /* false, for a rank that is alone: updates and state are those of whole parameters */
     bool staged;
 };
 
@@ -428,7 +427,6 @@ struct job {
     struct model_tensor each[SHARES_PARAMS];
     struct model_tensors params;
     struct shares *shares;
-    float *m, *v;               /* on the device, without shares */
     float *room[PARTS / 2 + 1]; /* on the host, ALL elements each */
     float *flat;
 };
@@ -460,31 +458,25 @@ static void open_job(struct job *j, struct rank *me)
         j->flat[i] = cosf((float)i);
     j->params =
         (struct model_tensors){ .each = j->each, .n = SHARES_PARAMS, .values = j->flat, .count = ALL };
-    check(j,
-          j->gpu->ops->place(j->gpu, &j->params, shares_multiple((size_t)me->world), !j->how->shares, &err),
-          &err);
+    check(j, j->gpu->ops->place(j->gpu, &j->params, shares_multiple((size_t)me->world), &err), &err);
     const struct shares_request request = { .group = ddp_world(j->ctx),
                                             .device = j->gpu,
                                             .params = &j->params,
                                             .count = shares_counts,
                                             .world = me->world,
                                             .rank = me->rank,
+                                            .reduces = true,
                                             .dtype = j->how->precision == PRECISION_BF16 ? DDP_BF16 : DDP_F32,
                                             .any_world = true,
                                             .slots = 3 };
     check(j, shares_open(&j->shares, &request, &err), &err);
-    if (j->how->shares)
-        check(j, shares_import(j->shares, 0, j->flat, &err), &err);
-    j->m = j->gpu->ops->alloc(j->gpu, ALL * sizeof(float));
-    j->v = j->gpu->ops->alloc(j->gpu, ALL * sizeof(float));
+    check(j, shares_import(j->shares, 0, j->flat, &err), &err);
 }
 
 static void close_job(struct job *j)
 {
     j->gpu->ops->wait(j->gpu);
     shares_close(j->shares);
-    j->gpu->ops->release(j->gpu, j->m);
-    j->gpu->ops->release(j->gpu, j->v);
     j->gpu->ops->close(j->gpu);
     for (int i = 0; i <= PARTS / 2; i++)
         free(j->room[i]);
@@ -525,32 +517,15 @@ static void add_up(struct job *j, int step)
     check(j, shares_average(j->shares, &err), &err);
 }
 
-static void shares_update_whole(struct job *j, const ddp_optim *rule, size_t i)
-{
-    const struct model_tensor *t = &j->each[i];
-    const struct compute_update u = { .p = t->master,
-                                      .w = t->at != t->master ? (void *)(uintptr_t)t->at : NULL,
-                                      .g = shares_grad(j->shares, i),
-                                      .m = j->m + (t->value - j->flat),
-                                      .v = j->v + (t->value - j->flat),
-                                      .n = t->count };
-    j->gpu->ops->update(j->gpu, rule, &u);
-}
-
 static void step(struct job *j, ddp_optim *rule, int number)
 {
     struct ddp_err err = { 0 };
     add_up(j, number);
     check(j, shares_norm(j->shares, 0.5, 1, &err), &err);
     ddp_optim_begin(rule);
-    for (size_t i = 0; i < SHARES_PARAMS; i++) {
-        if (j->how->shares)
-            shares_update(j->shares, rule, i);
-        else
-            shares_update_whole(j, rule, i);
-    }
-    if (j->how->shares)
-        check(j, shares_send(j->shares, &err), &err);
+    for (size_t i = 0; i < SHARES_PARAMS; i++)
+        shares_update(j->shares, rule, i, shares_grad(j->shares, i));
+    check(j, shares_send(j->shares, &err), &err);
 }
 
 static void hash(struct job *j, const void *data, size_t bytes)
@@ -563,10 +538,7 @@ static void hash(struct job *j, const void *data, size_t bytes)
 static void gather(struct job *j, int slot, float *flat)
 {
     struct ddp_err err = { 0 };
-    if (j->how->shares)
-        check(j, shares_export(j->shares, slot, j->me->rank == 0 ? flat : NULL, &err), &err);
-    else
-        check(j, j->gpu->ops->copy(j->gpu, flat, slot == 1 ? j->m : j->v, ALL, &err), &err);
+    check(j, shares_export(j->shares, slot, j->me->rank == 0 ? flat : NULL, &err), &err);
 }
 
 /* Send gathered values back, and expect unchanged values. */
@@ -575,9 +547,8 @@ static void there_and_back(struct job *j)
     struct ddp_err err = { 0 };
     gather(j, 1, j->room[0]);
     rank_expect_ok(j->me, ddp_broadcast(ddp_world(j->ctx), j->room[0], ALL, DDP_F32, 0, NULL, NULL));
-    if (j->how->shares)
-        check(j, shares_import(j->shares, 2, j->room[0], &err), &err);
-    gather(j, j->how->shares ? 2 : 1, j->room[1]);
+    check(j, shares_import(j->shares, 2, j->room[0], &err), &err);
+    gather(j, 2, j->room[1]);
     rank_expect(j->me, j->me->rank != 0 || memcmp(j->room[0], j->room[1], ALL * sizeof(float)) == 0,
                 "what was imported is not what was exported");
 }
@@ -619,22 +590,21 @@ TestSuite(shares, .timeout = 150);
 
 Test(shares, the_same_bits_for_any_number_of_ranks)
 {
-    const uint64_t one = run(1, (struct how){ PRECISION_FP32, false, false });
-    cr_expect_eq(run(2, (struct how){ PRECISION_FP32, true, false }), one);
-    cr_expect_eq(run(8, (struct how){ PRECISION_FP32, true, false }), one);
+    const uint64_t one = run(1, (struct how){ PRECISION_FP32, false });
+    cr_expect_eq(run(2, (struct how){ PRECISION_FP32, false }), one);
+    cr_expect_eq(run(8, (struct how){ PRECISION_FP32, false }), one);
 }
 
 Test(shares, the_same_bits_through_the_host)
 {
-    const uint64_t one = run(1, (struct how){ PRECISION_FP32, true, true });
-    cr_expect_eq(run(2, (struct how){ PRECISION_FP32, true, true }), one);
-    cr_expect_eq(run(4, (struct how){ PRECISION_FP32, true, true }), one);
+    const uint64_t one = run(1, (struct how){ PRECISION_FP32, true });
+    cr_expect_eq(run(2, (struct how){ PRECISION_FP32, true }), one);
+    cr_expect_eq(run(4, (struct how){ PRECISION_FP32, true }), one);
 }
 
 Test(shares, masters_of_16_bits_are_shared_out)
 {
-    const uint64_t one = run(1, (struct how){ PRECISION_BF16, false, false });
-    cr_expect_eq(run(1, (struct how){ PRECISION_BF16, true, false }), one);
-    cr_expect_eq(run(2, (struct how){ PRECISION_BF16, true, false }), one);
-    cr_expect_eq(run(4, (struct how){ PRECISION_BF16, true, true }), one);
+    const uint64_t one = run(1, (struct how){ PRECISION_BF16, false });
+    cr_expect_eq(run(2, (struct how){ PRECISION_BF16, false }), one);
+    cr_expect_eq(run(4, (struct how){ PRECISION_BF16, true }), one);
 }

@@ -149,16 +149,13 @@ struct compute_ops {
     void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows);
 
-    /* Allocates masters and weights of all tensors on the device, each as one array, and copies the values from the
-     * host. Each parameter uses compute_room() elements, and the total is rounded up to `multiple`. Without
-     * `masters`, allocates only weights. */
-    ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, bool masters,
-                        struct ddp_err *err);
+    /* Allocates the weights of all tensors on the device as one array, and copies the values from the host. Float
+     * weights are also the masters. Each parameter uses compute_room() elements, and the total is rounded up to
+     * `multiple`. */
+    ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
     ddp_status (*send)(struct compute *c, const struct model_tensors *t,
                        struct ddp_err *err);                                              /* host to device */
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err); /* device to host */
-    /* Recomputes the weights from the masters, after another module has changed the masters. */
-    void (*refresh)(struct compute *c, const struct model_tensors *t);
     /* Copies floats to or from the device, and waits for the copy. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
     /* Computes the norm of n gradients, times `unscale`. Later updates clip gradients to a norm of `most`. */
@@ -192,7 +189,7 @@ struct compute_ops {
     X(pool_backward) X(cross_entropy) X(examine)
 #define COMPUTE_OTHERS(X) \
     X(alloc) X(release) X(zero) X(begin) X(end) X(add) X(norm_measure) X(norm_learn) X(norm_apply) \
-    X(norm_sums) X(norm_gradient) X(place) X(send) X(fetch) X(refresh) X(copy) X(norm) X(norm_now) X(squares) \
+    X(norm_sums) X(norm_gradient) X(place) X(send) X(fetch) X(copy) X(norm) X(norm_now) X(squares) \
     X(join_squares) X(sum_rows) X(update) X(report) X(wait)
 /* clang-format on */
 

@@ -25,27 +25,14 @@ static bool is_shared_out(const struct optimizer *o)
     return o->options->zero1 || (o->device != NULL && o->options->determinism == DETERMINISM_WORLD);
 }
 
-/* Place the parameters on the device, before the ranks compare them. With shares, place no masters, because
- * shares.c has the masters of this rank's share. */
+/* Place the parameters on the device, before the ranks compare them. */
 static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err)
 {
-    const size_t multiple = is_shared_out(o) ? shares_multiple((size_t)ddp_world_size(o->ctx)) : 1;
-    return o->device->ops->place(o->device, &o->model->params, multiple, !is_shared_out(o), err);
+    const size_t multiple = shares_multiple(is_shared_out(o) ? (size_t)ddp_world_size(o->ctx) : 1);
+    return o->device->ops->place(o->device, &o->model->params, multiple, err);
 }
 
-static ddp_status open_states(struct optimizer *o, struct ddp_err *err)
-{
-    const struct model_tensors *params = &o->model->params;
-    for (int slot = 1; slot < o->slots; slot++) {
-        o->state[slot - 1] = o->device->ops->alloc(o->device, params->count * sizeof(float));
-        if (o->state[slot - 1] == NULL)
-            return ddp_fail(err, DDP_ERR_NOMEM,
-                            "out of device memory for the optimizer's state of %zu parameters",
-                            params->count);
-    }
-    return DDP_OK;
-}
-
+/* Allocate the state: this rank's share, or all of it. */
 static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
 {
     static const ddp_dtype read[] = {
@@ -55,41 +42,24 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
                                             .device = o->device,
                                             .params = &o->model->params,
                                             .count = o->count,
-                                            .world = ddp_world_size(o->ctx),
-                                            .rank = ddp_rank(o->ctx),
+                                            .world = is_shared_out(o) ? ddp_world_size(o->ctx) : 1,
+                                            .rank = is_shared_out(o) ? ddp_rank(o->ctx) : 0,
+                                            .reduces = is_shared_out(o),
                                             .dtype = read[o->options->precision],
                                             .any_world = o->options->determinism == DETERMINISM_WORLD,
                                             .slots = o->slots };
     return shares_open(&o->shares, &request, err);
 }
 
-/* Fill the weights with rank 0's parameters. The comparison has written these to the masters, or without masters to
- * the host's memory. */
-static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
-{
-    const struct model_tensors *params = &o->model->params;
-    if (params->n > 0 && params->each[0].master == NULL) {
-        ddp_status status = o->device->ops->send(o->device, params, err);
-        return status == DDP_OK ? shares_import(o->shares, 0, params->values, err) : status;
-    }
-    o->device->ops->refresh(o->device, params);
-    return o->device->ops->end(o->device, err);
-}
-
+/* Set masters and weights to rank 0's parameters. The comparison of the ranks has written these to the device if
+ * layers read the masters, otherwise to the host's memory. */
 static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {
-    ddp_status status = is_shared_out(o) ? open_shares(o, err) : open_states(o, err);
-    return status == DDP_OK ? optimizer_fill(o, err) : status;
-}
-
-static void optimizer_device_close(struct optimizer *o)
-{
-    shares_close(o->shares);
-    o->shares = NULL;
-    for (int slot = 1; o->device != NULL && slot < o->slots; slot++) {
-        o->device->ops->release(o->device, o->state[slot - 1]);
-        o->state[slot - 1] = NULL;
-    }
+    const struct model_tensors *params = &o->model->params;
+    ddp_status status = open_shares(o, err);
+    if (status == DDP_OK && params->n > 0 && params->each[0].master == NULL)
+        status = o->device->ops->send(o->device, params, err);
+    return status == DDP_OK ? shares_import(o->shares, 0, params->values, err) : status;
 }
 
 /* --- one step ----------------------------------------------------------------------------------------- */
@@ -98,7 +68,7 @@ static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
 {
     const double most = o->options->clip > 0 ? o->options->clip : INFINITY;
     const double unscale = 1 / (double)o->scaler.scale;
-    if (o->shares != NULL)
+    if (is_shared_out(o))
         return shares_norm(o->shares, most, unscale, err);
     o->device->ops->norm(o->device, o->grad, o->count, o->model->params.n, most, unscale);
     return DDP_OK;
@@ -126,72 +96,22 @@ static ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp
     return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
 
-static void update_whole(struct optimizer *o, const ddp_optim *rule, size_t i)
-{
-    const struct model_tensor *t = &o->model->params.each[i];
-    const size_t at = (size_t)(t->value - o->model->params.values);
-    const struct compute_update u = { .p = t->master,
-                                      .w = t->at != t->master ? (void *)(uintptr_t)t->at : NULL,
-                                      .g = o->grad[i],
-                                      .m = o->state[0] != NULL ? o->state[0] + at : NULL,
-                                      .v = o->state[1] != NULL ? o->state[1] + at : NULL,
-                                      .n = t->count };
-    o->device->ops->update(o->device, rule, &u);
-}
-
 static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, size_t i)
 {
-    if (o->shares != NULL)
-        shares_update(o->shares, rule, i);
-    else
-        update_whole(o, rule, i);
-}
-
-static ddp_status optimizer_device_made(struct optimizer *o, struct ddp_err *err)
-{
-    ddp_status status = o->shares != NULL ? shares_send(o->shares, err) : DDP_OK;
-    return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
+    shares_update(o->shares, rule, i, o->grad[i]);
 }
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
-/* Copy the masters of all parameters to the host, one after another. */
-static ddp_status fetch_masters(struct optimizer *o, float *flat, struct ddp_err *err)
-{
-    const struct model_tensors *params = &o->model->params;
-    ddp_status status = DDP_OK;
-    for (size_t i = 0; i < params->n && status == DDP_OK; flat += params->each[i++].count)
-        status = o->device->ops->copy(o->device, flat, params->each[i].master, params->each[i].count, err);
-    return status;
-}
-
-/* Gather one slot: from the masters that every rank has, or from the shares of all ranks. */
-static ddp_status gather_one(struct optimizer *o, int slot, struct ddp_err *err)
-{
-    const struct model_tensors *params = &o->model->params;
-    const bool first = ddp_rank(o->ctx) == 0;
-    if (slot == 0 && params->each[0].master != NULL)
-        return first ? fetch_masters(o, o->slot[0], err) : DDP_OK;
-    if (o->shares != NULL)
-        return shares_export(o->shares, slot, first ? o->slot[slot] : NULL, err);
-    return o->device->ops->copy(o->device, o->slot[slot], o->state[slot - 1], params->count, err);
-}
-
+/* Gather all slots; collective if each rank has only its share. If layers read the masters, every rank has them. */
 static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
-    ddp_status status = DDP_OK;
-    for (int slot = 0; slot < o->slots && status == DDP_OK; slot++)
-        status = gather_one(o, slot, err);
+    struct model_tensors *params = &o->model->params;
+    const bool first = ddp_rank(o->ctx) == 0, has_masters = params->each[0].master != NULL;
+    ddp_status status = first && has_masters ? o->device->ops->fetch(o->device, params, err) : DDP_OK;
+    for (int slot = has_masters; slot < o->slots && status == DDP_OK; slot++)
+        status = shares_export(o->shares, slot, first ? o->slot[slot] : NULL, err);
     return status;
-}
-
-static ddp_status restore_one(struct optimizer *o, int slot, struct ddp_err *err)
-{
-    if (o->shares != NULL)
-        return shares_import(o->shares, slot, o->slot[slot], err);
-    return slot == 0 ? DDP_OK
-                     : o->device->ops->copy(o->device, o->state[slot - 1], o->slot[slot],
-                                            o->model->params.count, err);
 }
 
 /* Copy o->slot to the device. */
@@ -202,7 +122,7 @@ static ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *
         memcpy(params->values, o->slot[0], params->count * sizeof(float));
     ddp_status status = o->device->ops->send(o->device, params, err);
     for (int slot = 0; slot < o->slots && status == DDP_OK; slot++)
-        status = restore_one(o, slot, err);
+        status = shares_import(o->shares, slot, o->slot[slot], err);
     return status;
 }
 
@@ -417,7 +337,7 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
     ddp_status status = library(ddp_reducer_free(o->reducer), err);
     if (status == DDP_OK)
         status = library(ddp_zero1_free(o->zero1), err);
-    optimizer_device_close(o);
+    shares_close(o->shares);
     free(o->grad);
     free(o->count);
     free(o->no_decay);
@@ -442,9 +362,9 @@ ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
 
 static float *grad_of(const struct optimizer *o, size_t i)
 {
-    if (o->shares != NULL)
-        return shares_grad(o->shares, i);
-    return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
+    if (o->reducer != NULL)
+        return ddp_reducer_grad(o->reducer, i);
+    return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : shares_grad(o->shares, i);
 }
 
 /* Begin a step. Set o->grad again, because the reducer may have moved the gradients. Without a reducer, send the
@@ -453,7 +373,7 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status =
         o->reducer != NULL ? ddp_reducer_forward(o->reducer) : optimizer_share_buffers(o->model, o->ctx);
-    if (o->shares != NULL)
+    if (o->shares != NULL && o->reducer == NULL)
         shares_start(o->shares);
     for (size_t i = 0; i < o->model->params.n && status == DDP_OK; i++)
         o->grad[i] = grad_of(o, i);
@@ -462,16 +382,16 @@ ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 
 ddp_status optimizer_ready(struct optimizer *o, size_t i, struct ddp_err *err)
 {
-    if (o->shares != NULL)
-        return shares_ready(o->shares, i, err);
-    return o->zero1 != NULL ? DDP_OK : library(ddp_reducer_ready(o->reducer, i), err);
+    if (o->reducer != NULL)
+        return library(ddp_reducer_ready(o->reducer, i), err);
+    return o->shares != NULL ? shares_ready(o->shares, i, err) : DDP_OK;
 }
 
 ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
 {
-    if (o->shares != NULL)
-        return shares_average(o->shares, err);
-    return library(o->zero1 != NULL ? ddp_zero1_reduce(o->zero1) : ddp_reducer_finish(o->reducer), err);
+    if (o->reducer != NULL)
+        return library(ddp_reducer_finish(o->reducer), err);
+    return o->zero1 != NULL ? library(ddp_zero1_reduce(o->zero1), err) : shares_average(o->shares, err);
 }
 
 /* Divide the gradients by the scale. All ranks have the same averages, so all ranks find the same infinite
@@ -561,7 +481,8 @@ static ddp_status update_on_device(struct optimizer *o, double lr, struct ddp_er
     if (status != DDP_OK || !go)
         return status;
     update_each(o, optimizer_device_one);
-    return optimizer_device_made(o, err);
+    status = shares_send(o->shares, err);
+    return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
 
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err)

@@ -5,7 +5,7 @@
  *
  * Without --zero1 the reducer averages all gradients, and every rank updates all parameters, with the same result.
  * With --zero1 each rank gets the averages of its share, updates this share, and gathers the other shares. On a
- * device shares.c implements --zero1 and --determinism world.
+ * device shares.c has the state, and implements --zero1 and --determinism world.
  *
  * With --precision bf16 or fp16, the model's parameters are rounded copies of float32 masters. On the CPU,
  * gradients are rounded too, like the results of 16-bit kernels. With fp16 the loss is scaled. All sums are
@@ -29,13 +29,12 @@ struct optimizer {
     ddp_ctx *ctx;
     ddp_optim optim; /* the rule before optimizer_open; afterwards use optimizer_rule() */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* one of reducer, zero1 and shares is used */
+    ddp_reducer *reducer; /* one of reducer, zero1 and shares has the gradients */
     ddp_zero1 *zero1;
     struct shares *shares;
     float **grad;                 /* for each parameter, the address of its gradient in this step */
     size_t *count;                /* for each parameter, its number of elements */
     struct compute *device;       /* the model's device; NULL = the CPU */
-    float *state[2];              /* states in device memory; not used with shares */
     unsigned char *no_decay;      /* for each parameter: 1 = no weight decay */
     float *memory;                /* owned: memory of `slot` */
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only during a checkpoint */

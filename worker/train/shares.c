@@ -166,8 +166,9 @@ static bool take(struct shares *s, void **out, size_t elements, size_t bytes)
 static bool shares_allocate(struct shares *s)
 {
     const struct shares_plan *p = &s->plan;
-    bool ok = take(s, (void **)&s->grads, p->count, sizeof(float)) &&
-              take(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double));
+    const bool reduces = s->request.reduces;
+    bool ok = !reduces || (take(s, (void **)&s->grads, p->count, sizeof(float)) &&
+                           take(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double)));
     for (int i = has_masters(s) ? 0 : 1; i < s->request.slots && ok; i++)
         ok = take(s, (void **)&s->slot[i], p->count / p->world, sizeof(float));
     for (int i = 0; s->request.any_world && !alone(s) && i < ROWS && ok; i++)
@@ -359,7 +360,7 @@ static float *of_slot(const struct shares *s, int slot, size_t at)
     return s->slot[slot] != NULL ? s->slot[slot] + at : NULL;
 }
 
-void shares_update(struct shares *s, const ddp_optim *rule, size_t i)
+void shares_update(struct shares *s, const ddp_optim *rule, size_t i, const float *grad)
 {
     for (size_t b = 0; b < s->plan.buckets; b++) {
         const struct shares_piece piece =
@@ -371,7 +372,7 @@ void shares_update(struct shares *s, const ddp_optim *rule, size_t i)
         void *read = weights(s, piece.at);
         const struct compute_update u = { .p = master != NULL ? master : read,
                                           .w = master != NULL ? read : NULL,
-                                          .g = s->grads + piece.at,
+                                          .g = grad + piece.first,
                                           .m = of_slot(s, 1, at),
                                           .v = of_slot(s, 2, at),
                                           .n = piece.n };

@@ -1,6 +1,7 @@
-/* shares.h -- gradients and parameters on a device, divided into a share for each rank. Each rank updates only its
- * share. This module replaces the reducer for --zero1, and for --determinism world, where the order of a sum must not
- * depend on the number of ranks.
+/* shares.h -- the optimizer's state on a device. With --zero1 and with --determinism world, gradients and parameters
+ * are divided into a share for each rank, and each rank updates only its share. Then this module replaces the
+ * reducer, whose sums have an order that depends on the number of ranks. Otherwise there is one share, which every
+ * rank has, and the reducer has the gradients.
  *
  *     shares_open -> each step: shares_start, gradients into shares_grad, shares_ready for each gradient (while the
  *     backward pass still runs), shares_average, shares_norm, shares_update for each parameter, shares_send
@@ -39,8 +40,9 @@ struct shares_request {
     struct compute *device;
     const struct model_tensors *params; /* placed by compute_ops.place with shares_multiple(world) */
     const size_t *count;                /* number of elements of each parameter */
-    int world, rank;
-    ddp_dtype dtype; /* type of the weights that layers read */
+    int world, rank;                    /* 1 and 0 if each rank has everything */
+    bool reduces;                       /* true: this module has the gradients, false: the reducer */
+    ddp_dtype dtype;                    /* type of the weights that layers read */
     bool any_world;
     int slots; /* number of slots: the masters, then the optimizer's states */
 };
@@ -62,8 +64,8 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err);
 /* Compute the norm of all gradients, as compute_ops.norm does; collective. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err);
 
-/* Update the elements of parameter i that are in this rank's shares. */
-void shares_update(struct shares *s, const ddp_optim *rule, size_t i);
+/* Update the elements of parameter i that are in this rank's shares. `grad` is the gradient of the parameter. */
+void shares_update(struct shares *s, const ddp_optim *rule, size_t i, const float *grad);
 /* Gather the new weights of all ranks; collective. */
 ddp_status shares_send(struct shares *s, struct ddp_err *err);
 

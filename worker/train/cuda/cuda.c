@@ -14,9 +14,9 @@ static void *cuda_stream(struct compute *base)
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
-    void *const memory[] = { c->master,        c->weights,         c->workspace,   c->total,
-                             c->batch.memory,  c->pictures.memory, c->part.memory, c->columns.memory,
-                             c->losses.memory, c->squares.memory };
+    void *const memory[] = { c->weights,        c->workspace,       c->total,
+                             c->batch.memory,   c->pictures.memory, c->part.memory,
+                             c->columns.memory, c->losses.memory,   c->squares.memory };
     if (c->stream != NULL)
         c->gpu.call.stream_sync(c->stream);
     cuda_gemm_close(c);

@@ -68,7 +68,7 @@ struct cuda {
     struct plan plan[PLANS];
     int plans;
 
-    void *master, *weights;                                      /* arrays of all parameters */
+    void *weights;                                               /* array of all parameters */
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
     struct room slot[SLOTS]; /* pinned host memory for the batches being sent */

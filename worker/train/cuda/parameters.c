@@ -1,7 +1,7 @@
 /* parameters.c -- see compute.h: parameters on the device, updates, and results for the host.
  *
- * Each parameter begins at a multiple of 256 bytes, in the array of float masters and in the array of weights that
- * kernels read. With float values the masters are the weights. */
+ * Each parameter begins at a multiple of 256 bytes in the array of weights that kernels read. Float weights are also
+ * the masters. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"
@@ -14,43 +14,23 @@
 _Static_assert((int)KERNEL_SQUARES == (int)COMPUTE_LEAF && (int)KERNEL_ROWS == (int)COMPUTE_ROWS,
                "kernels.h and compute.h have different constants");
 
-/* Allocate masters and weights. With float values the masters are the weights. */
-static bool get_memory(struct cuda *c, size_t count, bool masters)
-{
-    struct compute *base = &c->base;
-    const bool narrow = base->value_bytes != sizeof(float);
-    base->ops->release(base, c->master);
-    base->ops->release(base, c->weights);
-    c->master = masters || !narrow ? base->ops->alloc(base, count * sizeof(float)) : NULL;
-    c->weights = narrow ? base->ops->alloc(base, count * base->value_bytes) : NULL;
-    return (c->master != NULL || (!masters && narrow)) && (c->weights != NULL || !narrow);
-}
-
-ddp_status cuda_place(struct compute *base, struct model_tensors *t, size_t multiple, bool masters,
-                      struct ddp_err *err)
+ddp_status cuda_place(struct compute *base, struct model_tensors *t, size_t multiple, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
     size_t count = 0, at = 0;
     for (size_t i = 0; i < t->n; i++)
         count += compute_room(t->each[i].count);
-    if (!get_memory(c, (count + multiple - 1) / multiple * multiple, masters))
+    cuda_release(base, c->weights);
+    c->weights = cuda_alloc(base, (count + multiple - 1) / multiple * multiple * base->value_bytes);
+    if (c->weights == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for %zu parameters", t->count);
     for (size_t i = 0; i < t->n; i++) {
-        t->each[i].master = c->master != NULL ? (float *)c->master + at : NULL;
-        t->each[i].at =
-            c->weights != NULL ? (char *)c->weights + at * base->value_bytes : (void *)t->each[i].master;
+        char *here = (char *)c->weights + at * base->value_bytes;
+        t->each[i].at = here;
+        t->each[i].master = base->value_bytes == sizeof(float) ? (float *)(void *)here : NULL;
         at += compute_room(t->each[i].count);
     }
     return cuda_send(base, t, err);
-}
-
-void cuda_refresh(struct compute *base, const struct model_tensors *t)
-{
-    struct cuda *c = cuda_of(base);
-    for (size_t i = 0; i < t->n && c->weights != NULL && c->master != NULL; i++) {
-        struct narrow_args args = { (void *)(uintptr_t)t->each[i].at, t->each[i].master, t->each[i].count };
-        cuda_launch(c, KERNEL_narrow, cuda_by_packs(c, args.n), 1, &args);
-    }
 }
 
 static void start_copy(struct cuda *c, float *to, const float *from, size_t n)
@@ -118,18 +98,17 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 ddp_status cuda_send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
-    if (c->master == NULL)
+    if (base->value_bytes != sizeof(float))
         return each_narrow(c, t, true, err);
     for (size_t i = 0; i < t->n; i++)
         start_copy(c, t->each[i].master, t->each[i].value, t->each[i].count);
-    cuda_refresh(base, t);
     return wait(c, err);
 }
 
 ddp_status cuda_fetch(struct compute *base, struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
-    if (c->weights != NULL)
+    if (base->value_bytes != sizeof(float))
         return each_narrow(c, t, false, err);
     for (size_t i = 0; i < t->n; i++)
         start_copy(c, t->each[i].value, t->each[i].master, t->each[i].count);

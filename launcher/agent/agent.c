@@ -62,11 +62,11 @@ static void agent_explain(struct agent *a, enum no_restart why);
 static void agent_note_stop(struct agent *a, const struct agent_event *e);
 static void agent_leave(struct agent *a);
 static void agent_lose_store(struct agent *a);
-static void agent_hear_told(struct agent *a, const struct agent_event *e);
+static void agent_handle_notice(struct agent *a, const struct agent_event *e);
 
 typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
 static agent_cell run_started, run_started_settling, run_started_late, run_not_started, run_ended,
-    run_settled, run_user_stops, run_user_insists, run_heard, run_told, run_told_late, run_lose_store,
+    run_settled, run_user_stops, run_user_insists, run_heard, run_notified, run_notified_late, run_lose_store,
     run_note_lost, run_kill_all, run_begin;
 
 struct agent *agent_new(const struct agent_options *options)
@@ -224,9 +224,9 @@ static enum agent_state judged_early(struct agent *a, const struct agent_event *
 }
 
 /* Handle the failure of another node after the workers of this node have succeeded. */
-static enum agent_state told_waiting(struct agent *a, const struct agent_event *e)
+static enum agent_state notified_waiting(struct agent *a, const struct agent_event *e)
 {
-    agent_hear_told(a, e);
+    agent_handle_notice(a, e);
     a->deadline_ms = UINT64_MAX;
     agent_emit(a, EFFECT_DRAIN, -1, 0);
     return AGENT_DRAINING;
@@ -310,14 +310,14 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
     /*                      START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  TOLD_TO_STOP    HEARD      VERDICT       STORE_LOST      NOT_READY  TICK */
     [AGENT_GATHERING]   = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   not_ready, ignore         },
-    [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       run_heard, judged_early, run_lose_store, ignore,    ignore         },
-    [AGENT_SETTLING]    = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       run_heard, judged_early, run_lose_store, ignore,    run_settled },
-    [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    run_kill_all   },
-    [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    give_up        },
-    [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    sweep_on       },
-    [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    ignore         },
-    [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  told_waiting, ignore,    judged,       lost_between,   ignore,    linger_on      },
-    [AGENT_WAIT_VERDICT]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_told_late,  run_heard, judged,       lost_between,   ignore,    await_on       },
+    [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_heard, judged_early, run_lose_store, ignore,    ignore         },
+    [AGENT_SETTLING]    = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_heard, judged_early, run_lose_store, ignore,    run_settled },
+    [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    run_kill_all   },
+    [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    give_up        },
+    [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    sweep_on       },
+    [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    ignore         },
+    [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  notified_waiting, ignore,    judged,       lost_between,   ignore,    linger_on      },
+    [AGENT_WAIT_VERDICT]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_notified_late,  run_heard, judged,       lost_between,   ignore,    await_on       },
     [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   ignore,    join_again     },
     [AGENT_DONE]        = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,         ignore,    ignore,       ignore,         ignore,    ignore         },
 };
@@ -390,7 +390,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
 }
 
 /* Send `sig` to all workers, and keep `sig` for a worker that starts later. */
-static void tell_all(struct agent *a, int sig)
+static void signal_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
     for (int r = 0; r < a->nproc; r++)
@@ -446,7 +446,7 @@ static enum agent_state agent_stop_all(struct agent *a, int sig)
     a->deadline_ms = a->now_ms + a->options.grace_ms;
     if (is_stopped_by_failure(a))
         agent_emit(a, EFFECT_SAMPLE, -1, 0);
-    tell_all(a, sig);
+    signal_all(a, sig);
     return sweep_if_gone(a);
 }
 
@@ -596,8 +596,8 @@ static enum agent_state wait_for_same(struct agent *a)
 
 /* Return the verdict on a worker that has ended. ddprun caused the end if the worker was signalled before it ended.
  * If a worker died of SIGKILL and ddprun has sent no SIGKILL, the kernel or another process has killed the worker. */
-static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
-                                 const struct agent_event *e)
+static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
+                                      const struct agent_event *e)
 {
     if (w->signal == 0 && w->exit_code == 0)
         return WORKER_OK;
@@ -620,7 +620,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     w->signal = e->signal;
     w->import_error = e->import_error;
     w->ended_ms = e->now_ms;
-    w->verdict = judge(a, w, e);
+    w->verdict = verdict_of(a, w, e);
     a->alive--;
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         note_failure(a, e->local_rank);
@@ -665,22 +665,22 @@ static enum agent_state run_user_stops(struct agent *a, const struct agent_event
 }
 
 /* Record that the store has stopped this node, usually because another node has failed. */
-static void agent_hear_told(struct agent *a, const struct agent_event *e)
+static void agent_handle_notice(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
     a->told_code = e->exit_code;
 }
 
-static enum agent_state run_told(struct agent *a, const struct agent_event *e)
+static enum agent_state run_notified(struct agent *a, const struct agent_event *e)
 {
-    agent_hear_told(a, e);
+    agent_handle_notice(a, e);
     return agent_stop_all(a, SIGTERM);
 }
 
 /* Record that another node failed first, while this node is already stopping its workers. */
-static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
+static enum agent_state run_notified_late(struct agent *a, const struct agent_event *e)
 {
-    agent_hear_told(a, e);
+    agent_handle_notice(a, e);
     return a->state;
 }
 
@@ -743,7 +743,7 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
 {
     (void)e;
     a->deadline_ms = a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
-    tell_all(a, SIGKILL);
+    signal_all(a, SIGKILL);
     agent_emit(a, EFFECT_SIGNAL_REST, -1, SIGKILL);
     return AGENT_KILLING;
 }

@@ -82,7 +82,7 @@ static ddp_status explain(const char *step, int error, struct ddp_err *err)
 
 /* --- in the guardian ------------------------------------------------------------------------------------- */
 
-static bool put_text(const char *path, const char *text)
+static bool write_text(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
@@ -98,8 +98,8 @@ static bool map_ids(unsigned uid, unsigned gid)
     char uids[64], gids[64];
     snprintf(uids, sizeof(uids), "%u %u 1", uid, uid);
     snprintf(gids, sizeof(gids), "%u %u 1", gid, gid);
-    return put_text("/proc/self/uid_map", uids) && put_text("/proc/self/setgroups", "deny") &&
-           put_text("/proc/self/gid_map", gids);
+    return write_text("/proc/self/uid_map", uids) && write_text("/proc/self/setgroups", "deny") &&
+           write_text("/proc/self/gid_map", gids);
 }
 
 /* Create a new PID namespace. The next child of the guardian becomes process 1 of the namespace. Call this before

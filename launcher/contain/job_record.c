@@ -215,7 +215,7 @@ static bool record_print(struct buf *out, const struct record *r)
 
 /* Copy the value after "name " in the line at *at, and move *at to the next line. Return false if the line has
  * another name, or if the value does not fit. */
-static bool record_take_field(const char **at, const char *name, char *value, size_t size)
+static bool record_copy_field(const char **at, const char *name, char *value, size_t size)
 {
     size_t len = strlen(name), n = strcspn(*at, "\n");
     if (n <= len || strncmp(*at, name, len) != 0 || (*at)[len] != ' ' || (*at)[n] != '\n' || n - len > size)
@@ -228,7 +228,7 @@ static bool record_take_field(const char **at, const char *name, char *value, si
 
 /* Parse decimal digits at *at and skip the space after the digits. Return false without digits, or if the number is
  * above `limit`. */
-static bool take_number(const char **at, uint64_t limit, uint64_t *to)
+static bool parse_number(const char **at, uint64_t limit, uint64_t *to)
 {
     size_t n = strspn(*at, "0123456789");
     *to = 0;
@@ -240,23 +240,23 @@ static bool take_number(const char **at, uint64_t limit, uint64_t *to)
     return *to <= limit;
 }
 
-static bool take_process(const char **at, const char *name, struct record_process *to)
+static bool read_process(const char **at, const char *name, struct record_process *to)
 {
     char value[64];
     const char *p = value;
     uint64_t pid;
-    if (!record_take_field(at, name, value, sizeof(value)) || !take_number(&p, INT32_MAX, &pid) ||
-        !take_number(&p, UINT64_MAX, &to->start_ticks))
+    if (!record_copy_field(at, name, value, sizeof(value)) || !parse_number(&p, INT32_MAX, &pid) ||
+        !parse_number(&p, UINT64_MAX, &to->start_ticks))
         return false;
     to->pid = (int)pid;
     return pid > 0 && *p == '\0';
 }
 
-static bool take_namespace(const char **at, uint64_t *to)
+static bool read_namespace(const char **at, uint64_t *to)
 {
     char value[32];
     const char *p = value;
-    return record_take_field(at, "pid_namespace", value, sizeof(value)) && take_number(&p, UINT64_MAX, to) &&
+    return record_copy_field(at, "pid_namespace", value, sizeof(value)) && parse_number(&p, UINT64_MAX, to) &&
            *p == '\0';
 }
 
@@ -281,14 +281,14 @@ static bool record_parse(const char *text, struct record *out)
     char version[8];
     const char *at = text;
     *out = (struct record){ 0 };
-    return record_take_field(&at, "ddprun-record", version, sizeof(version)) && strcmp(version, "1") == 0 &&
-           record_take_field(&at, "boot", out->boot, sizeof(out->boot)) &&
-           take_namespace(&at, &out->pid_namespace) && take_process(&at, "guardian", &out->guardian) &&
-           take_process(&at, "agent", &out->agent) &&
-           record_take_field(&at, "cookie", out->cookie, sizeof(out->cookie)) && is_cookie(out->cookie) &&
-           record_take_field(&at, "cgroup", out->cgroup, sizeof(out->cgroup)) &&
+    return record_copy_field(&at, "ddprun-record", version, sizeof(version)) && strcmp(version, "1") == 0 &&
+           record_copy_field(&at, "boot", out->boot, sizeof(out->boot)) &&
+           read_namespace(&at, &out->pid_namespace) && read_process(&at, "guardian", &out->guardian) &&
+           read_process(&at, "agent", &out->agent) &&
+           record_copy_field(&at, "cookie", out->cookie, sizeof(out->cookie)) && is_cookie(out->cookie) &&
+           record_copy_field(&at, "cgroup", out->cgroup, sizeof(out->cgroup)) &&
            (out->cgroup[0] == '\0' || is_our_group(out->cgroup, out->cookie)) &&
-           record_take_field(&at, "job", out->job, sizeof(out->job)) && *at == '\0';
+           record_copy_field(&at, "job", out->job, sizeof(out->job)) && *at == '\0';
 }
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
@@ -480,7 +480,7 @@ static bool who_is(pid_t pid, struct record_process *to)
     return stat.start_ticks != 0;
 }
 
-static bool look_where_we_are(struct record *r)
+static bool read_own_record(struct record *r)
 {
     struct stat st;
     const char *boot = procfs_boot_id();
@@ -495,7 +495,7 @@ static bool look_where_we_are(struct record *r)
 static bool where_are_we(struct record *r)
 {
     static struct record here;
-    if (here.boot[0] == '\0' && !look_where_we_are(&here))
+    if (here.boot[0] == '\0' && !read_own_record(&here))
         return false;
     memcpy(r->boot, here.boot, sizeof(r->boot));
     r->pid_namespace = here.pid_namespace;
@@ -503,7 +503,7 @@ static bool where_are_we(struct record *r)
 }
 
 /* Write to a draft and rename the draft, so that no reader finds half a file. Readers ignore the name of a draft. */
-static bool put_file(int dir, const char *name, const struct buf *text)
+static bool record_write_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
     snprintf(draft, sizeof(draft), ".%s", name);
@@ -537,7 +537,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
         return ddp_fail(err, DDP_ERR_IO, "cannot read this process's entry in /proc");
     }
     int dir = runtime_dir_make(path);
-    bool ok = dir >= 0 && put_file(dir, cookie, &text);
+    bool ok = dir >= 0 && record_write_file(dir, cookie, &text);
     int error = errno;
     if (dir >= 0)
         close(dir);
@@ -557,7 +557,7 @@ void record_write_store(const char *cookie, const char *address)
     const int dir = runtime_dir_make(path);
     store_file_name(name, cookie);
     if (dir >= 0) {
-        put_file(dir, name, &text);
+        record_write_file(dir, name, &text);
         close(dir);
     }
 }
@@ -675,7 +675,7 @@ static bool bury(const struct record *r, bool quiet)
 
 /* Wait until no other start cleans up, at most SWEEP_LIMIT_MS. Two killers with raised priority would leave no
  * processor time to the dying processes. */
-static void take_turn(int dir)
+static void wait_for_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
     while (flock(dir, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && clock_ms() < end)
@@ -688,7 +688,7 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
     memcpy(cookie, r->cookie, sizeof(cookie));
-    take_turn(dir);
+    wait_for_turn(dir);
     const bool still_there = read_record(dir, cookie, r), buried = !still_there || bury(r, quiet);
     if (still_there && buried)
         remove_files(dir, cookie);
@@ -698,7 +698,7 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
 
 /* Examine a record and clean up after a dead job. Return true if the record was removed. The caller then examines all
  * records again, because the dead job may have started other jobs. */
-static bool look_at(int dir, const char *name, const struct record *here, bool quiet)
+static bool check_record(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;
     if (!read_record(dir, name, &r))
@@ -730,7 +730,7 @@ static void remove_litter(int dir, const char *name)
 }
 
 /* Clean up after the dead jobs of one directory, and return their number. */
-static int look_through(int dir, const struct record *here, bool quiet)
+static int check_directory(int dir, const struct record *here, bool quiet)
 {
     int seen = 0, buried = 0;
     DIR *d = entries_of(dir);
@@ -743,7 +743,7 @@ static int look_through(int dir, const struct record *here, bool quiet)
         if (e->d_name[0] == '.' || strlen(e->d_name) != COOKIE_CHARS)
             continue;
         seen++;
-        buried += look_at(dir, e->d_name, here, quiet);
+        buried += check_record(dir, e->d_name, here, quiet);
     }
     closedir(d);
     return buried;
@@ -760,7 +760,7 @@ void record_sweep(bool quiet)
         if (dir < 0)
             continue;
         known = known || where_are_we(&here);
-        while (known && look_through(dir, &here, quiet) > 0)
+        while (known && check_directory(dir, &here, quiet) > 0)
             continue;
         close(dir);
     }

@@ -98,7 +98,7 @@ static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
 
 /* Read a path from the memory of a process. Stop at the end of the memory page, because the next page may not
  * exist. */
-static void put_path(pid_t pid, unsigned long address, char *to, size_t size)
+static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
 {
     const size_t page = 4096 - address % 4096, n = page < size - 1 ? page : size - 1;
     to[0] = '\0';
@@ -109,7 +109,7 @@ static void put_path(pid_t pid, unsigned long address, char *to, size_t size)
 }
 
 /* Format a peer as "10.0.0.2:29500". Write "" if the peer is not on the network. */
-static void put_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
+static void write_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "";
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
@@ -122,14 +122,14 @@ static void put_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEX
 }
 
 /* Format the peer of a socket, by copying the descriptor from the other process (pidfd_getfd, Linux 5.6). */
-static void put_socket(pid_t pid, int fd, char *to, size_t size)
+static void write_socket(pid_t pid, int fd, char *to, size_t size)
 {
     struct sockaddr_storage peer = { 0 };
     socklen_t len = sizeof(peer);
     char text[ENDPOINT_TEXT_MAX] = "";
     const int pidfd = pids_hold(pid), copy = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
     if (copy >= 0 && getpeername(copy, (struct sockaddr *)&peer, &len) == 0)
-        put_address(&peer, text);
+        write_address(&peer, text);
     if (copy >= 0)
         close(copy);
     if (pidfd >= 0)
@@ -139,33 +139,33 @@ static void put_socket(pid_t pid, int fd, char *to, size_t size)
 }
 
 /* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". */
-static void put_fd(pid_t pid, unsigned long fd, char *to, size_t size)
+static void write_fd(pid_t pid, unsigned long fd, char *to, size_t size)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)fd);
     const ssize_t n = readlink(path, to, size - 1);
     to[n > 0 ? n : 0] = '\0';
     if (strncmp(to, "socket:", 7) == 0)
-        put_socket(pid, (int)fd, to, size);
+        write_socket(pid, (int)fd, to, size);
 }
 
 /* Format the first of the polled descriptors. */
-static void put_polled(pid_t pid, unsigned long address, unsigned long n, char *to, size_t size)
+static void write_polled(pid_t pid, unsigned long address, unsigned long n, char *to, size_t size)
 {
     struct pollfd first;
     if (n > 0 && read_memory(pid, address, &first, sizeof(first)))
-        put_fd(pid, (unsigned long)first.fd, to, size);
+        write_fd(pid, (unsigned long)first.fd, to, size);
 }
 
-static void put_subject(pid_t pid, const struct call *call, const unsigned long *args, bool has_memory,
-                        char *to, size_t size)
+static void write_subject(pid_t pid, const struct call *call, const unsigned long *args, bool has_memory,
+                          char *to, size_t size)
 {
     if (call->subject == FD)
-        put_fd(pid, args[0], to, size);
+        write_fd(pid, args[0], to, size);
     else if (call->subject == PATH && has_memory)
-        put_path(pid, args[1], to, size);
+        write_path(pid, args[1], to, size);
     else if (call->subject == POLLED && has_memory)
-        put_polled(pid, args[0], args[1], to, size);
+        write_polled(pid, args[0], args[1], to, size);
 }
 
 /* --- connections without an answer ---------------------------------------------------------------------- */
@@ -315,7 +315,7 @@ static void describe(const char *dir, char state, bool has_memory, struct stack_
         snprintf(where, sizeof(where), function[0] != '\0' ? "%s (%s)" : "%s", call->name, function);
     thread_words(state, where, t->does);
     if (call != NULL)
-        put_subject(t->pid, call, args, has_memory, t->object, sizeof(t->object));
+        write_subject(t->pid, call, args, has_memory, t->object, sizeof(t->object));
 }
 
 /* Copy the name, which is between the first and the last parenthesis. */

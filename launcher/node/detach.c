@@ -79,7 +79,7 @@ static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 /* --- the supervisor ------------------------------------------------------------------------------------------ */
 
 /* Append the command line as a shell would read it. */
-static bool put_command(const struct detached_job *job, struct buf *out)
+static bool append_command(const struct detached_job *job, struct buf *out)
 {
     bool ok = buf_printf(out, "ddprun");
     for (char *const *word = job->argv + 1; ok && *word != NULL && out->len < COMMAND_MAX; word++)
@@ -94,7 +94,7 @@ static char *describe_job(const struct supervisor *s)
     cJSON *o = cJSON_CreateObject();
     event_time(since, s->started_us);
     char *text = NULL;
-    if (put_command(s->job, &command)) {
+    if (append_command(s->job, &command)) {
         text_disarm(command.data, command.len - 1, '\0');
         if (json_add_text(o, "id", s->job->id) &&
             json_add_text(o, "state", s->stops > 0 ? "stopping" : "running") &&
@@ -147,7 +147,7 @@ static void accept_viewer(struct supervisor *s)
         close(fd);
 }
 
-static void tell_end(struct supervisor *s, int code)
+static void send_end(struct supervisor *s, int code)
 {
     char text[32];
     const int len = snprintf(text, sizeof(text), "ended %d", code);
@@ -179,7 +179,7 @@ static int supervise(struct supervisor *s)
     }
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_SIGNAL + WTERMSIG(status);
     unlink(s->socket);
-    tell_end(s, code);
+    send_end(s, code);
     return code;
 }
 

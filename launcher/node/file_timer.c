@@ -38,7 +38,7 @@ static void timer_table_free(struct timer_table *t)
 /* --- a request ---------------------------------------------------------------------------------------------- */
 
 /* Get an integer member that fits into an int. */
-static bool take_int(const cJSON *o, const char *name, int *to)
+static bool get_int(const cJSON *o, const char *name, int *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= INT_MIN && item->valuedouble <= INT_MAX))
@@ -48,7 +48,7 @@ static bool take_int(const cJSON *o, const char *name, int *to)
 }
 
 /* Get the name of the timer, and replace control characters, because the name is printed. */
-static bool take_scope(const cJSON *o, char scope[TIMER_SHOWN])
+static bool get_scope(const cJSON *o, char scope[TIMER_SHOWN])
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "scope_id"));
     size_t len = 0;
@@ -60,11 +60,11 @@ static bool take_scope(const cJSON *o, char scope[TIMER_SHOWN])
     return true;
 }
 
-static bool take_request(const cJSON *o, struct timer_row *row)
+static bool handle_request(const cJSON *o, struct timer_row *row)
 {
     const cJSON *when = cJSON_GetObjectItemCaseSensitive(o, "expiration_time");
-    if (!take_int(o, "pid", &row->pid) || row->pid <= 0 || !take_int(o, "signal", &row->signal) ||
-        !take_scope(o, row->scope) || !cJSON_IsNumber(when))
+    if (!get_int(o, "pid", &row->pid) || row->pid <= 0 || !get_int(o, "signal", &row->signal) ||
+        !get_scope(o, row->scope) || !cJSON_IsNumber(when))
         return false;
     row->expires = when->valuedouble;
     return true;
@@ -115,11 +115,11 @@ static bool apply(struct timer_table *t, const struct timer_row *row)
     return true;
 }
 
-static bool take_line(struct timer_table *t)
+static bool handle_line(struct timer_table *t)
 {
     struct timer_row row;
     cJSON *o = t->too_long ? NULL : cJSON_ParseWithLength(t->line, t->len);
-    const bool ok = take_request(o, &row) && apply(t, &row);
+    const bool ok = handle_request(o, &row) && apply(t, &row);
     cJSON_Delete(o);
     t->len = 0;
     t->too_long = false;
@@ -132,7 +132,7 @@ static size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t 
     size_t wrong = 0;
     for (size_t i = 0; i < n; i++) {
         if (bytes[i] == '\n')
-            wrong += !take_line(t);
+            wrong += !handle_line(t);
         else if (t->len == sizeof(t->line))
             t->too_long = true;
         else
@@ -161,7 +161,7 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
 
 /* Remove all timers of a process with an expired timer. Set *row to the earliest expired timer of this process,
  * preferably one with a signal. Return false if no timer has expired. */
-static bool timer_table_take(struct timer_table *t, double now, struct timer_row *row)
+static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;
     for (size_t i = 0; i < t->n; i++) {
@@ -213,7 +213,7 @@ static void on_due(uv_timer_t *timer)
 {
     struct file_timer *ft = timer->data;
     struct timer_row row;
-    while (timer_table_take(&ft->table, now_s(), &row))
+    while (timer_table_remove(&ft->table, now_s(), &row))
         ft->calls.expired(ft->calls.user, &row);
     set_timer(ft);
 }

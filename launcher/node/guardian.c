@@ -161,7 +161,7 @@ static bool watch_agent(struct guardian *g, int *status)
     return false;
 }
 
-static void say_agent_died(pid_t agent, int sig)
+static void print_agent_died(pid_t agent, int sig)
 {
     const char *name = signal_abbrev(sig);
     log_error("the agent process (pid %d) was killed by signal %d (SIG%s); all processes that it had started "
@@ -221,7 +221,7 @@ static int watch_over(struct guardian *g, struct contain *contain)
     sweep(contain, WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_UNKILLABLE);
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
-    say_agent_died(g->agent, WTERMSIG(status));
+    print_agent_died(g->agent, WTERMSIG(status));
     return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
 

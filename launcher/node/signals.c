@@ -193,7 +193,7 @@ static void rest(struct node *n)
 }
 
 /* Report a worker that another process has stopped, because a stopped worker blocks all other workers. */
-static void say_who_stopped(struct node *n)
+static void report_stopped(struct node *n)
 {
     siginfo_t info = { 0 };
     while (waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0) {
@@ -229,7 +229,7 @@ void node_signal(struct node *n, const struct signal_heard *from)
         break;
     case SIGNAL_CHILD:
         n->run.reap = true; /* in the next turn, reap all children that have ended */
-        say_who_stopped(n);
+        report_stopped(n);
         break;
     case SIGNAL_NONE:
         break;

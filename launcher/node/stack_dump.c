@@ -635,7 +635,7 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
 
 /* Process a target. A Python process gets a helper, if a py-spy was found. The threads of other processes are read
  * here. */
-static void take_target(struct stack_dump *d, const struct target *t)
+static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
         return;
@@ -651,7 +651,7 @@ static void dump_advance(struct stack_dump *d)
     const size_t n = d->targets.len / sizeof(struct target);
     const uint64_t slice_ms = clock_ms() + SLICE_MS;
     while (!d->is_over && d->next < n && free_helper(d) != NULL && clock_ms() <= slice_ms)
-        take_target(d, (const struct target *)(const void *)d->targets.data + d->next++);
+        process_target(d, (const struct target *)(const void *)d->targets.data + d->next++);
     const bool is_late = clock_ms() >= d->until_ms;
     if (d->next < n && is_late)
         d->stacks.is_cut = true;

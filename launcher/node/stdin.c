@@ -178,7 +178,7 @@ struct input {
 };
 
 static void give(struct input *in, int local_rank);
-static void take_if_wanted(struct input *in);
+static void read_if_wanted(struct input *in);
 static void go_on(struct input *in);
 
 /* --- the terminal ----------------------------------------------------------------------------------------- */
@@ -217,7 +217,7 @@ static void on_room(uv_poll_t *poll, int status, int events)
     struct pipe_end *end = poll->data;
     struct input *in = end->input;
     give(in, end->local_rank);
-    take_if_wanted(in);
+    read_if_wanted(in);
 }
 
 /* Write as much as the pipe accepts. A worker that has closed its stdin gets no more input. */
@@ -277,7 +277,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 /* Read input that the kernel has in memory. Such a read is faster than libuv's threads. Return false if no byte was
  * read. The end of a file is detected only by a read that may block, because Linux 5.9 and 5.10 may report a wrong
  * end here. */
-static bool take_at_once(struct input *in)
+static bool read_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
     const ssize_t n = sys_preadv2(in->source, &into, 1, -1, RWF_NOWAIT);
@@ -289,13 +289,13 @@ static bool take_at_once(struct input *in)
 }
 
 /* Read a chunk. If a read cannot be started, the input ends. */
-static void input_take(struct input *in)
+static void input_read(struct input *in)
 {
     if (in->polled) {
         uv_poll_start(&in->ready, UV_READABLE, on_ready);
         return;
     }
-    if (take_at_once(in))
+    if (read_at_once(in))
         return;
     uv_buf_t into = uv_buf_init(in->chunk, CHUNK);
     in->request.data = in;
@@ -309,15 +309,15 @@ static void go_on(struct input *in)
 {
     for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
         give(in, i);
-    take_if_wanted(in);
+    read_if_wanted(in);
 }
 
-static void take_if_wanted(struct input *in)
+static void read_if_wanted(struct input *in)
 {
     if (in->way != INPUT_COPIED || in->closing || in->reading)
         return;
     if (fan_wants(&in->fan))
-        input_take(in);
+        input_read(in);
     else if (in->polled)
         uv_poll_stop(&in->ready);
 }

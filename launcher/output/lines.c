@@ -255,20 +255,20 @@ void tail_free(struct tail *t)
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
 /* Append a line or a piece of a line. At the start of a line append the prefix first. */
-static bool merge_put(struct merge *m, const void *data, size_t len, struct buf *out)
+static bool merge_append(struct merge *m, const void *data, size_t len, struct buf *out)
 {
     const bool begins = !m->midline && m->rest.len == 0;
     return (!begins || buf_append(out, m->prefix, strlen(m->prefix))) && buf_append(out, data, len);
 }
 
 /* Append the rest, which is the beginning of the unfinished line. */
-static bool merge_put_rest(struct merge *m, struct buf *out)
+static bool merge_append_rest(struct merge *m, struct buf *out)
 {
     struct buf rest = m->rest;
     if (rest.len == 0)
         return true;
     m->rest = (struct buf){ 0 };
-    bool ok = merge_put(m, rest.data, rest.len, out);
+    bool ok = merge_append(m, rest.data, rest.len, out);
     buf_free(&rest);
     m->midline = true;
     return ok;
@@ -279,20 +279,20 @@ bool merge_feed(struct merge *m, struct slice bytes, struct buf *out)
     const char *p = bytes.data, *end = p + bytes.len, *newline;
     bool ok = true;
     while (p < end && (newline = memchr(p, '\n', (size_t)(end - p))) != NULL) {
-        ok = merge_put_rest(m, out) && merge_put(m, p, (size_t)(newline + 1 - p), out) && ok;
+        ok = merge_append_rest(m, out) && merge_append(m, p, (size_t)(newline + 1 - p), out) && ok;
         m->midline = false;
         p = newline + 1;
     }
     ok = buf_append(&m->rest, p, (size_t)(end - p)) && ok;
     if (m->rest.len > MERGE_LINE_MAX)
-        ok = merge_put_rest(m, out) && ok;
+        ok = merge_append_rest(m, out) && ok;
     return ok;
 }
 
 bool merge_finish(struct merge *m, struct buf *out)
 {
     const bool open = m->midline || m->rest.len > 0;
-    bool ok = merge_put_rest(m, out);
+    bool ok = merge_append_rest(m, out);
     m->midline = false;
     return !open || (buf_append(out, "\n", 1) && ok);
 }
@@ -321,7 +321,7 @@ static int rank_at(const void *user, int i)
 }
 
 /* Append "3" for a single rank or "0,2-5" for a set, and a NUL. */
-static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
+static bool append_ranks(const struct line_origin *from, int base, struct buf *out)
 {
     const struct numbered n = { from->ranks, base };
     bool ok = from->ranks != NULL ? rank_set_print_each(rank_at, &n, from->ranks->limit, RANKS_MAX, out)
@@ -330,8 +330,8 @@ static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
 }
 
 /* Append the prefix. The caller has set the ranks in `values`; this function sets the other values. */
-static bool put_prefix(const struct plan *plan, const struct line_origin *from, struct prefix_values *values,
-                       int colour, struct buf *out)
+static bool append_prefix(const struct plan *plan, const struct line_origin *from,
+                          struct prefix_values *values, int colour, struct buf *out)
 {
     char pid[NUMBER_MAX], attempt[NUMBER_MAX], time[PREFIX_TIME_MAX], elapsed[PREFIX_TIME_MAX];
     snprintf(pid, sizeof(pid), "%d", from->pid);
@@ -357,7 +357,7 @@ static int colour_of(const struct plan *plan, const struct line_origin *from)
 bool line_prefix(const struct plan *plan, const struct line_origin *from, bool colour, struct buf *out)
 {
     struct buf rank = { 0 }, local_rank = { 0 };
-    bool ok = put_ranks(from, plan->workers[0].rank, &rank) && put_ranks(from, 0, &local_rank);
+    bool ok = append_ranks(from, plan->workers[0].rank, &rank) && append_ranks(from, 0, &local_rank);
     struct prefix_values values = { 0 };
     const bool prefix =
         from->ranks != NULL ? plan->prefix : plan_stream_has_prefix(plan, from->local_rank, from->which);
@@ -367,8 +367,8 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
         if (from->ranks != NULL && !(plan->prefix && plan->line_prefix.ranked))
             ok = buf_printf(out, "[%s] ", values.of[PREFIX_RANK]);
         if (prefix)
-            ok =
-                ok && put_prefix(plan, from, &values, colour ? colour_of(plan, from) : PREFIX_NO_COLOUR, out);
+            ok = ok &&
+                 append_prefix(plan, from, &values, colour ? colour_of(plan, from) : PREFIX_NO_COLOUR, out);
     }
     buf_free(&rank);
     buf_free(&local_rank);
@@ -394,8 +394,8 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /* Every line gets the prefix, whatever the line contains. So a worker cannot print a line that looks like a line
  * of ddprun or of another worker. */
 
-static bool fold_put_line(struct buf *out, const struct line_row *row, struct slice prefix, struct slice text,
-                          enum line_kind kind)
+static bool fold_append_line(struct buf *out, const struct line_row *row, struct slice prefix,
+                             struct slice text, enum line_kind kind)
 {
     static const char cut_mark[] = " [line continues]";
     size_t mark = kind == LINE_CUT ? sizeof(cut_mark) - 1 : 0;
@@ -417,7 +417,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
     size_t before = out->len;
     bool drawn = row->drawn;
     const char *wipe = line_row_wipe(row);
-    if (!buf_append(out, wipe, strlen(wipe)) || !fold_put_line(out, row, prefix, text, kind)) {
+    if (!buf_append(out, wipe, strlen(wipe)) || !fold_append_line(out, row, prefix, text, kind)) {
         out->len = before;
         row->drawn = drawn;
         return false;
@@ -509,7 +509,7 @@ static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
 }
 
 /* Remove and return the first waiting line, which is also the oldest of its bucket. */
-static struct waiting *take_first(struct fold *f)
+static struct waiting *remove_first(struct fold *f)
 {
     struct waiting *w = f->first;
     f->first = w->next;
@@ -526,7 +526,7 @@ static struct waiting *take_first(struct fold *f)
 
 static void deliver_first(struct fold *f)
 {
-    struct waiting *w = take_first(f);
+    struct waiting *w = remove_first(f);
     w->line.ranks = w->count > 1 ? &w->ranks : NULL;
     f->line(f->user, &w->line);
     free_waiting(w);
@@ -544,7 +544,7 @@ void fold_free(struct fold *f)
     if (f == NULL)
         return;
     while (f->first != NULL)
-        free_waiting(take_first(f));
+        free_waiting(remove_first(f));
     free(f->last);
     free(f);
 }

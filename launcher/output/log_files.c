@@ -113,7 +113,7 @@ static bool move_away(struct log_file *f)
 }
 
 /* Rename the part back, because the new file could not be created. The user expects output under the old name. */
-static void take_back(const struct log_file *f)
+static void rename_back(const struct log_file *f)
 {
     char name[PATH_MAX];
     if (part_name(name, f, f->part))
@@ -151,7 +151,7 @@ static void rotate(struct log_file *f)
         return;
     }
     if (moved)
-        take_back(f);
+        rename_back(f);
     f->full = f->size + f->rotate.bytes;
     atomic_store(&f->news, LOG_NOT_ROTATED);
 }
@@ -160,7 +160,7 @@ static void rotate(struct log_file *f)
 
 /* Create the file again if the user has deleted it, perhaps with its directory. The old content is gone, but new
  * output must not be lost. */
-static void look_if_deleted(struct log_file *f)
+static void check_deleted(struct log_file *f)
 {
     struct stat st;
     const uint64_t now = clock_ms();
@@ -202,7 +202,7 @@ static size_t target_write(void *user, const uint8_t *data, size_t len, int *err
     size_t done = 0;
     *error = 0;
     disk_begin(DISK_FILES, f->path);
-    look_if_deleted(f);
+    check_deleted(f);
     while (done < len && *error == 0) {
         size_t part = log_file_room(f, data + done, len - done);
         done += write_some(f, data + done, part, error);
@@ -391,7 +391,7 @@ void filtered_free(struct filtered *f)
     *f = (struct filtered){ 0 };
 }
 
-static void filtered_put(struct filtered *f)
+static void filtered_append(struct filtered *f)
 {
     sinks_put(f->sinks, f->sink, buf_slice(&f->out));
     f->out.len = 0;
@@ -402,7 +402,7 @@ void filtered_feed(struct filtered *f, struct slice bytes)
     if (f->words == NULL)
         return;
     lines_feed(&f->lines, bytes);
-    filtered_put(f);
+    filtered_append(f);
 }
 
 void filtered_finish(struct filtered *f)
@@ -410,7 +410,7 @@ void filtered_finish(struct filtered *f)
     if (f->words == NULL)
         return;
     lines_finish(&f->lines);
-    filtered_put(f);
+    filtered_append(f);
 }
 
 bool filtered_is_behind(const struct filtered *f, bool resume)

@@ -177,7 +177,7 @@ static void stream_free(struct stream *s)
 /* --- reading -------------------------------------------------------------------------------------------- */
 
 /* Queue the lines in `merged`. The buffer is empty after each read, so all streams can share it. */
-static void put_merged(struct stream *s)
+static void pass_merged(struct stream *s)
 {
     sinks_put(s->group->sinks, s->file, buf_slice(&s->group->merged));
     s->group->merged.len = 0;
@@ -185,14 +185,14 @@ static void put_merged(struct stream *s)
 
 /* Pass bytes to all consumers. The tail is first, because the tail never waits for a sink. The console comes
  * before the filtered lines, because the console reads the clock for both. */
-static void take_bytes(struct stream *s, struct slice bytes)
+static void pass_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
     if (s->group->printed != NULL)
         s->group->printed(s->group->printed_user, s->local_rank, s->which, bytes);
     if (s->shared) {
         merge_feed(&s->merge, bytes, &s->group->merged);
-        put_merged(s);
+        pass_merged(s);
     } else if (s->file != STREAM_NO_SINK) {
         sinks_put(s->group->sinks, s->file, bytes);
     }
@@ -220,7 +220,7 @@ static void stream_end(struct stream *s)
     pipe->poll.data = pipe;
     if (s->shared) {
         merge_finish(&s->merge, &s->group->merged);
-        put_merged(s);
+        pass_merged(s);
     }
     if (s->to_console)
         console_stream_finish(&s->console);
@@ -230,13 +230,13 @@ static void stream_end(struct stream *s)
 
 /* Read at most `most` bytes that are in the pipe now. The limit is necessary, because a daemon of the worker may
  * write without end. libuv has made the descriptor non-blocking, so an empty pipe ends the loop. */
-static void take_rest(struct stream *s, size_t most)
+static void read_rest(struct stream *s, size_t most)
 {
     size_t done = 0;
     ssize_t n;
     while (s->pipe != NULL && done < most &&
            (n = read(s->pipe->fd, s->group->chunk, STREAM_READ_BYTES)) > 0) {
-        take_bytes(s, slice_of(s->group->chunk, (size_t)n));
+        pass_bytes(s, slice_of(s->group->chunk, (size_t)n));
         done += (size_t)n;
     }
 }
@@ -244,14 +244,14 @@ static void take_rest(struct stream *s, size_t most)
 /* Read the bytes that are in the pipe now, without waiting. Then close the pipe. */
 static void stream_end_with_rest(struct stream *s)
 {
-    take_rest(s, REST_BYTES);
+    read_rest(s, REST_BYTES);
     stream_end(s);
 }
 
 /* Read the bytes that are in the pipe now, without waiting. */
 static void stream_catch_up(struct stream *s)
 {
-    take_rest(s, PIPE_BYTES);
+    read_rest(s, PIPE_BYTES);
 }
 
 /* Return true if any sink of the stream is behind. */
@@ -281,7 +281,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         stream_end(s);
     if (n <= 0)
         return;
-    take_bytes(s, slice_of(s->group->chunk, (size_t)n));
+    pass_bytes(s, slice_of(s->group->chunk, (size_t)n));
     if (s->pipe != NULL && is_behind(s, false)) {
         s->paused = true;
         uv_poll_stop(poll);
@@ -362,7 +362,7 @@ struct output {
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
     bool told_hung;             /* the user was warned about a hanging disk */
-    bool looking;               /* look_for_failures runs, so `idle` must not be called */
+    bool looking;               /* check_failures runs, so `idle` must not be called */
     uint64_t written, moved_ms; /* number of bytes written by all sinks, and when that number last changed */
 };
 
@@ -453,7 +453,7 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
 
 /* Report the events of the sinks. console_is_closed may end the last stream, after which `idle` would free this
  * object. So `looking` prevents `idle` until all sinks are reported. */
-static void look_for_failures(struct output *o)
+static void check_failures(struct output *o)
 {
     struct sink_event e;
     o->looking = true;
@@ -473,10 +473,10 @@ static bool is_idle(const struct output *o)
 
 /* Call `idle` once, when the drain is complete. Before that check the sinks once more, because their last write
  * may have failed. The messages about such a failure must be written too. */
-static void look_for_idle(struct output *o)
+static void check_idle(struct output *o)
 {
     if (is_idle(o))
-        look_for_failures(o);
+        check_failures(o);
     if (!is_idle(o))
         return;
     o->draining = false;
@@ -489,17 +489,17 @@ static void on_stream_ended(void *user)
     struct output *o = user;
     if (o->group.open == 0)
         console_fold_finish(&o->console);
-    look_for_idle(o);
+    check_idle(o);
 }
 
 /* Check all sinks and streams. A wake-up does not name its sink, and several wake-ups may be merged. */
 static void on_progress(void *user)
 {
     struct output *o = user;
-    look_for_failures(o);
+    check_failures(o);
     for (int i = 0; i < n_streams(o); i++)
         stream_resume(&o->streams[i]);
-    look_for_idle(o);
+    check_idle(o);
 }
 
 /* Wake the loop. The writer's thread calls this function. */
@@ -692,7 +692,7 @@ static void end_all(struct output *o)
 /* Check whether the sinks still accept bytes. After a successful job, wait for the reader (a pager) without a
  * limit, and print that ddprun waits. After a failure, and between two attempts, drop the remaining bytes if the
  * sinks accept nothing for UNREAD_MS. */
-static void look_for_progress(struct output *o)
+static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
     if (written != o->written) {
@@ -709,12 +709,12 @@ static void look_for_progress(struct output *o)
                     "end without them",
                     (unsigned long long)sinks_queued(o->sinks));
     o->told_waiting = true;
-    look_for_idle(o);
+    check_idle(o);
 }
 
 static void on_watch_time(uv_timer_t *timer)
 {
-    look_for_progress(timer->data);
+    check_progress(timer->data);
 }
 
 /* Stop waiting for pipes that are still open. At the end of the job, also stop waiting for a full disk. */
@@ -727,7 +727,7 @@ static void on_drain_time(uv_timer_t *timer)
     if (o->finishing)
         sinks_wait_no_more(o->sinks);
     o->given_up = !(o->finishing && o->finished_well) && disk_hangs(DISK_HUNG_MS, NULL);
-    look_for_idle(o);
+    check_idle(o);
     if (!o->draining)
         return;
     o->written = sinks_written(o->sinks);
@@ -742,14 +742,14 @@ void output_finish(struct output *o, bool well)
     o->finished_well = well;
 }
 
-/* Start the drain. Usually all pipes have ended, and look_for_idle() completes the drain at once. The timer limits
+/* Start the drain. Usually all pipes have ended, and check_idle() completes the drain at once. The timer limits
  * the wait for pipes that another process holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
     o->given_up = o->told_waiting = false;
     uv_timer_start(&o->drain, on_drain_time, limit_ms, 0);
-    look_for_idle(o);
+    check_idle(o);
 }
 
 bool output_is_midline(const struct output *o)

@@ -18,7 +18,7 @@ enum { DIGITS_MAX = 9, PORT_MAX = 65535 };
 
 /* Parse a number of at most DIGITS_MAX (nine) digits, so that it fits an int. Store how many digits it has in
  * *width, because "01" and "1" are different hosts in Slurm. */
-static bool take_number(const char **at, const char *end, int *value, int *width)
+static bool parse_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
     while (*at < end && isdigit((unsigned char)**at) && *width < DIGITS_MAX) {
@@ -34,15 +34,15 @@ struct range {
 };
 
 /* Parse a range. All its numbers have at least as many digits as the first, as in Slurm. */
-static bool take_range(const char **at, const char *end, struct range *r)
+static bool parse_range(const char **at, const char *end, struct range *r)
 {
     int width;
-    if (!take_number(at, end, &r->from, &r->width))
+    if (!parse_number(at, end, &r->from, &r->width))
         return false;
     r->to = r->from;
     if (*at < end && **at == '-') {
         ++*at;
-        if (!take_number(at, end, &r->to, &width))
+        if (!parse_number(at, end, &r->to, &width))
             return false;
     }
     if (*at < end && *(*at)++ != ',')
@@ -57,7 +57,7 @@ static long count_ranges(const char *at, const char *end)
     struct range r;
     long n = 0;
     while (at < end && n <= HOST_LIST_MAX) {
-        if (!take_range(&at, end, &r))
+        if (!parse_range(&at, end, &r))
             return 0;
         n += r.to - r.from + 1L;
     }
@@ -70,7 +70,7 @@ static void print_number(const char *at, const char *end, long index, char *out,
 {
     struct range r;
     out[0] = '\0';
-    while (at < end && take_range(&at, end, &r)) {
+    while (at < end && parse_range(&at, end, &r)) {
         if (index <= r.to - r.from) {
             snprintf(out, size, "%0*ld", r.width, r.from + index);
             return;
@@ -178,7 +178,7 @@ static bool same_host(const char *a, const char *b)
 }
 
 /* Find the next word of `text`. Cut a word that is too long. Return false if no word is left. */
-static bool take_word(const char **text, const char **word, size_t *len)
+static bool next_word(const char **text, const char **word, size_t *len)
 {
     *word = *text + strspn(*text, " \t\r\n");
     *len = strcspn(*word, " \t\r\n");
@@ -190,7 +190,7 @@ static bool is_before(const char *text, const char *word, size_t len)
 {
     const char *other;
     size_t other_len;
-    while (take_word(&text, &other, &other_len) && other < word)
+    while (next_word(&text, &other, &other_len) && other < word)
         if (other_len == len && memcmp(other, word, len) == 0)
             return true;
     return false;
@@ -203,7 +203,7 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     const char *at = text, *word, *last = "";
     size_t len, last_len = 0;
     *out = (struct host_list){ .here = -1 };
-    for (int i = 0, changes = 0; take_word(&at, &word, &len); i++) {
+    for (int i = 0, changes = 0; next_word(&at, &word, &len); i++) {
         char name[HOST_NAME_SIZE];
         if ((counted && i % 2 == 1) || (len == last_len && memcmp(word, last, len) == 0))
             continue;
@@ -228,11 +228,11 @@ int host_list_tasks(const char *text, int node)
     const char *const end = text + strlen(text);
     while (text < end) {
         int tasks, times = 1, width;
-        if (!take_number(&text, end, &tasks, &width))
+        if (!parse_number(&text, end, &tasks, &width))
             return 0;
         if (strncmp(text, "(x", 2) == 0) {
             text += 2;
-            if (!take_number(&text, end, &times, &width) || *text++ != ')')
+            if (!parse_number(&text, end, &times, &width) || *text++ != ')')
                 return 0;
         }
         if (node < times)
@@ -321,7 +321,7 @@ static ddp_status parse_port(const char *name, const char *text, int *port, stru
 {
     const char *const end = text + strlen(text);
     int width;
-    if (take_number(&text, end, port, &width) && text == end && *port > 0 && *port <= PORT_MAX)
+    if (parse_number(&text, end, port, &width) && text == end && *port > 0 && *port <= PORT_MAX)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the port must be a number from 1 to %d", name, PORT_MAX);
 }
@@ -333,7 +333,7 @@ static ddp_status parse_tail(const char *name, char *text, bool counted, struct 
     const char *at = text;
     char *colon = strchr(text, ':');
     int number = 0, width;
-    const bool is_number = take_number(&at, text + strlen(text), &number, &width) && *at == '\0';
+    const bool is_number = parse_number(&at, text + strlen(text), &number, &width) && *at == '\0';
     const bool is_port = is_number && (counted || number >= HOST_PORT_MIN) && number <= PORT_MAX;
     if (colon != NULL)
         *colon = '\0';

@@ -176,7 +176,7 @@ static unsigned long long next_number(const char **text)
  * nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 separates
  * neighbouring jobs of an array. The range ends at 28000, below the kernel's ephemeral ports (32768) and
  * torchrun's defaults (29400, 29500). */
-static void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
+static void scheduler_set_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
     const unsigned long long first = next_number(&at), second = next_number(&at);
@@ -197,7 +197,7 @@ static int scheduler_entries(const char *text)
 
 /* Set the number of workers to the node's number of GPUs in variable `name`, or to the number of visible GPUs if
  * that is smaller. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
-static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
+static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
     const int given = scheduler_number(f, name);
@@ -235,7 +235,7 @@ static bool list_read(const struct list *l, const struct scheduler_facts *f, str
 }
 
 /* Set the address to the first host of a list. Return false if the list is missing or invalid. */
-static bool put_first_host(struct scheduler *s, const struct scheduler_facts *f, const struct list *l)
+static bool set_first_host(struct scheduler *s, const struct scheduler_facts *f, const struct list *l)
 {
     struct host_list hosts;
     if (!list_read(l, f, &hosts))
@@ -293,7 +293,7 @@ static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool
         snprintf(again, sizeof(again), "-restart%d", s->restarts);
     snprintf(job, sizeof(job), "slurm-%.60s.%d%s", id, step ? scheduler_number(f, "SLURM_STEP_ID") : 0,
              again);
-    scheduler_put_job(s, job,
+    scheduler_set_job(s, job,
                       s->restarts > 0 ? "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_RESTART_COUNT"
                                       : "SLURM_JOB_ID, SLURM_STEP_ID");
 }
@@ -302,7 +302,7 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
 {
     const struct list list = { of(step, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), LIST_SLURM };
     const char *text = scheduler_env(f, list.variable);
-    if (text != NULL && !put_first_host(s, f, &list))
+    if (text != NULL && !set_first_host(s, f, &list))
         scheduler_note(s, "%s=%.120s: not a list of hosts; set --master_addr", list.variable, text);
 }
 
@@ -351,7 +351,7 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
     slurm_job(s, f, step);
     note_components(s, f);
     slurm_address(s, f, step);
-    scheduler_put_gpus(s, f, "SLURM_GPUS_ON_NODE");
+    scheduler_set_gpus(s, f, "SLURM_GPUS_ON_NODE");
     if (s->values[SCHEDULER_WORKERS].text[0] == '\0' && scheduler_env(f, "SLURM_STEP_GPUS") != NULL)
         scheduler_put_number(s, SCHEDULER_WORKERS, scheduler_entries(scheduler_env(f, "SLURM_STEP_GPUS")),
                              "SLURM_STEP_GPUS=%.80s", scheduler_env(f, "SLURM_STEP_GPUS"));
@@ -379,7 +379,7 @@ static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
 {
     for (int id = 0; id < IDS; id++) {
         const struct list *l = row_list(&rows[id], f);
-        if (l != NULL && put_first_host(s, f, l))
+        if (l != NULL && set_first_host(s, f, l))
             return;
     }
     scheduler_note(s, "%s does not report the host of its process 0; set --master_addr", s->title);
@@ -400,7 +400,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
             *p = '-'; /* a file name may contain the job's name */
-    scheduler_put_job(s, job, name);
+    scheduler_set_job(s, job, name);
 }
 
 static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
@@ -444,7 +444,7 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
         snprintf(number, sizeof(number), ".%d", index);
     snprintf(job, sizeof(job), "%s-%.*s%s", s->name, len < 60 ? len : 60, id, number);
     snprintf(from, sizeof(from), index > 0 ? "%s, %s" : "%s", r->job, r->job_index);
-    scheduler_put_job(s, job, from);
+    scheduler_set_job(s, job, from);
 }
 
 /* Return whether ddprun was started on all hosts. This is certain for a process that is not on the first host,
@@ -526,7 +526,7 @@ static const char *host_of(const struct scheduler_facts *f)
 
 /* Set the address to the name of pod 0. If the host name contains the domain (setHostnameAsFQDN), /etc/hosts is
  * not needed. */
-static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
+static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
     char name[SCHEDULER_TEXT_MAX], first[SCHEDULER_TEXT_MAX];
@@ -553,11 +553,11 @@ static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f
     scheduler_put_number(s, SCHEDULER_NODE_RANK, index, "JOB_COMPLETION_INDEX");
     snprintf(job, sizeof(job), "%.*s", stem_of(host), host);
     scheduler_put(s, SCHEDULER_JOB, job, "host name %.80s, without its number", host);
-    put_pod_0(s, f);
+    set_pod_0(s, f);
 }
 
 /* Set the job's name from a host name: "mnist-worker-1" -> "mnist". */
-static void put_job_name(struct scheduler *s, const char *host)
+static void set_job_name(struct scheduler *s, const char *host)
 {
     static const char *const roles[] = { "-master", "-worker" };
     char job[SCHEDULER_TEXT_MAX];
@@ -584,7 +584,7 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
     if (port > 0)
         scheduler_put_number(s, SCHEDULER_PORT, port, "MASTER_PORT");
     scheduler_put(s, SCHEDULER_ADDRESS, scheduler_env(f, "MASTER_ADDR"), "MASTER_ADDR");
-    put_job_name(s, host_of(f));
+    set_job_name(s, host_of(f));
 }
 
 /* --- the scheduler ------------------------------------------------------------------------------------------ */
@@ -698,7 +698,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *
  * If the user sets the layout (--standalone, or nodes and ranks), there is no finding. */
 
-static bool says_user(const struct cli *cli, enum cli_option option)
+static bool is_set_by_user(const struct cli *cli, enum cli_option option)
 {
     return cli->origin[option] > FROM_SCHEDULER;
 }
@@ -715,14 +715,15 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
     const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
     const bool known_rank = s->values[SCHEDULER_NODE_RANK].text[0] != '\0' && !cli_is_elastic(cli);
     const struct cli_nnodes *n = &cli->nnodes;
-    if (known_nodes && says_user(cli, OPT_NNODES) && n->min == n->max &&
+    if (known_nodes && is_set_by_user(cli, OPT_NNODES) && n->min == n->max &&
         n->max != number_of(s, SCHEDULER_NODES))
         scheduler_note(s, "--nnodes=%d is used, although %s provides %s (%s)", n->max, s->title,
                        s->values[SCHEDULER_NODES].text, s->values[SCHEDULER_NODES].from);
-    if (known_rank && says_user(cli, OPT_NODE_RANK) && cli->node_rank != number_of(s, SCHEDULER_NODE_RANK))
+    if (known_rank && is_set_by_user(cli, OPT_NODE_RANK) &&
+        cli->node_rank != number_of(s, SCHEDULER_NODE_RANK))
         scheduler_note(s, "--node_rank=%d is used, although %s provides %s (%s)", cli->node_rank, s->title,
                        s->values[SCHEDULER_NODE_RANK].text, s->values[SCHEDULER_NODE_RANK].from);
-    if (says_user(cli, OPT_NPROC_PER_NODE) && cli->nproc.kind == NPROC_NUMBER &&
+    if (is_set_by_user(cli, OPT_NPROC_PER_NODE) && cli->nproc.kind == NPROC_NUMBER &&
         s->values[SCHEDULER_WORKERS].text[0] != '\0' && cli->nproc.count != number_of(s, SCHEDULER_WORKERS))
         scheduler_note(s, "--nproc_per_node=%d is used, although %s provides %s GPUs (%s)", cli->nproc.count,
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
@@ -731,7 +732,8 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
 /* Return true if the job needs this value of the scheduler. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
-    const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;
+    const bool endpoint = is_set_by_user(cli, OPT_RDZV_ENDPOINT),
+               meet = cli->nnodes.max > 1 && !cli->standalone;
     switch (id) {
     case SCHEDULER_NODES:
         return !cli->standalone;
@@ -791,8 +793,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
-    const bool by_hand = cli->standalone || says_user(cli, OPT_NODE_RANK) ||
-                         (says_user(cli, OPT_NNODES) && cli->nnodes.max == t->tasks);
+    const bool by_hand = cli->standalone || is_set_by_user(cli, OPT_NODE_RANK) ||
+                         (is_set_by_user(cli, OPT_NNODES) && cli->nnodes.max == t->tasks);
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
@@ -800,7 +802,8 @@ static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
     const int nodes = number_of(s, SCHEDULER_NODES);
-    const bool said = cli->standalone || says_user(cli, OPT_NNODES) || says_user(cli, OPT_NODE_RANK);
+    const bool said =
+        cli->standalone || is_set_by_user(cli, OPT_NNODES) || is_set_by_user(cli, OPT_NODE_RANK);
     s->finding.mine = !t->known || t->local == 0;
     if (is_wrong_layout(s, cli))
         find_tasks(s);
@@ -808,7 +811,7 @@ static void scheduler_find(struct scheduler *s, const struct cli *cli)
         find_nodes(s, FINDING_LAUNCHED_ON_ONE_NODE, nodes);
     else if (t->known && s->job_nodes > t->nodes && !said)
         find_nodes(s, FINDING_STEP_TOO_SMALL, s->job_nodes);
-    else if (t->known && !cli->per_task && says_user(cli, OPT_NNODES) && cli->nnodes.min > t->tasks)
+    else if (t->known && !cli->per_task && is_set_by_user(cli, OPT_NNODES) && cli->nnodes.min > t->tasks)
         find_nodes(s, FINDING_NNODES_NOT_LAUNCHED, cli->nnodes.min);
 }
 
@@ -820,7 +823,7 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
     note_conflicts(s, cli);
     for (int i = 0; i < SCHEDULER_VALUE_COUNT && status == DDP_OK; i++) {
         const struct scheduler_value *v = &s->values[i];
-        if (v->text[0] != '\0' && !says_user(cli, scheduler_options[i]) &&
+        if (v->text[0] != '\0' && !is_set_by_user(cli, scheduler_options[i]) &&
             scheduler_value_counts(cli, (enum scheduler_value_id)i))
             status = cli_offer(cli, scheduler_options[i], v->text, v->from, err);
     }

@@ -213,7 +213,7 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* Set the task's place on the machines, because the worker expects it. In the rendezvous the task counts as a
  * node. */
-static void tell_task(struct env_facts *facts, const struct cli_task *task)
+static void set_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
     facts->node_rank = task->node_rank;
@@ -229,7 +229,7 @@ static bool has_rank0_store(const struct plan *plan)
 
 /* Set the address and port of the store that rank 0 hosts. If rank 0 hosts none, do nothing: the launcher's store
  * is set. */
-static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
+static void set_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
         return;
@@ -260,7 +260,7 @@ static const char *own_flight(const struct plan *plan)
 }
 
 /* Add the facts that differ between the workers of a node. */
-static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
+static void set_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
     const struct plan_worker *w = &plan->workers[local_rank];
     facts->rank = w->rank;
@@ -301,10 +301,10 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
                                .cookie = plan->facts->cookie,
                                .share_gpu = plan->cli->share_gpu,
                                .timeout_ms = plan->cli->timeout_ms };
-    tell_rank0_store(&facts, plan);
+    set_rank0_store(&facts, plan);
     if (plan->cli->per_task)
-        tell_task(&facts, &plan->cli->task);
-    tell_worker(&facts, plan, local_rank);
+        set_task(&facts, &plan->cli->task);
+    set_worker(&facts, plan, local_rank);
     env_facts_inherit(&facts, plan->facts->environ_block, plan->cli->env.items, plan->cli->env.n);
     return facts;
 }
@@ -582,7 +582,7 @@ static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-static void take_round(struct plan *plan, const struct plan_round *round)
+static void set_round(struct plan *plan, const struct plan_round *round)
 {
     plan->attempt = round->attempt;
     plan->restarts = round->restarts;
@@ -620,7 +620,7 @@ static bool plan_filtered(struct plan *plan)
 /* Apply a round. File names are built again, because they may contain the attempt or a rank. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
-    take_round(plan, round);
+    set_round(plan, round);
     if (!plan_filtered(plan) || !plan_set_flight(plan))
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d", round->attempt);
     for (int r = 0; r < plan->nproc; r++) {

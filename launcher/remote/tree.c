@@ -39,7 +39,7 @@ enum {
 /* --- messages ----------------------------------------------------------------------------------------------- */
 
 /* Append a message that begins with a slot. */
-static bool put_slot(struct buf *out, enum remote_message kind, int slot, struct slice body)
+static bool append_slot(struct buf *out, enum remote_message kind, int slot, struct slice body)
 {
     const uint8_t head[SLOT_BYTES] = { (uint8_t)(slot >> 8), (uint8_t)slot };
     struct buf whole = { 0 };
@@ -51,7 +51,7 @@ static bool put_slot(struct buf *out, enum remote_message kind, int slot, struct
 }
 
 /* Parse the slot of a message, and remove it from `body`. Return -1 if it is missing. */
-static int take_slot(struct slice *body)
+static int parse_slot(struct slice *body)
 {
     const uint8_t *at = body->data;
     if (body->len < SLOT_BYTES)
@@ -196,8 +196,8 @@ static void report_no_fork(struct branch *b, struct carried *c, const char *step
     char text[128], status[8];
     snprintf(text, sizeof(text), "ddprun: %s: %s\n", step, why);
     snprintf(status, sizeof(status), "%d", EXIT_NOT_REACHED);
-    put_slot(&b->out, REMOTE_ERR, c->slot, slice_str(text));
-    put_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
+    append_slot(&b->out, REMOTE_ERR, c->slot, slice_str(text));
+    append_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
     for (int i = 0; i < 3; i++)
         carried_close(c, i);
     carried_unmap(c);
@@ -255,7 +255,7 @@ static void branch_KILL(struct branch *b, int slot, struct slice body)
         kill(c->pid, (int)slice_number(body));
 }
 
-static void branch_take(struct branch *b, enum remote_message kind, struct slice body)
+static void branch_handle(struct branch *b, enum remote_message kind, struct slice body)
 {
     static void (*const take[REMOTE_MESSAGE_KINDS])(struct branch *, int, struct slice) = {
         [REMOTE_OPEN] = branch_OPEN,
@@ -271,19 +271,19 @@ static void branch_take(struct branch *b, enum remote_message kind, struct slice
         if (number == SIGTSTP || number == SIGCONT)
             b->rests = number == SIGTSTP;
     } else if (take[kind] != NULL) {
-        const int slot = take_slot(&body);
+        const int slot = parse_slot(&body);
         take[kind](b, slot, body);
     }
 }
 
-static void branch_take_all(struct branch *b)
+static void branch_handle_all(struct branch *b)
 {
     enum remote_message kind;
     struct slice body;
     size_t size, done = 0;
     int got;
     while ((got = remote_take(slice_of(b->in->data + done, b->in->len - done), &kind, &body, &size)) == 1) {
-        branch_take(b, kind, body);
+        branch_handle(b, kind, body);
         done += size;
     }
     buf_consume(b->in, done);
@@ -300,7 +300,7 @@ static void branch_read(struct branch *b)
     if (n <= 0 || !buf_append(b->in, bytes, (size_t)n))
         branch_end(b);
     else
-        branch_take_all(b);
+        branch_handle_all(b);
 }
 
 static void carried_write(struct carried *c)
@@ -325,7 +325,7 @@ static void carried_read(struct branch *b, struct carried *c, int end)
         return;
     if (n <= 0)
         carried_close(c, end);
-    else if (!put_slot(&b->out, end == 1 ? REMOTE_OUT : REMOTE_ERR, c->slot, slice_of(bytes, (size_t)n)))
+    else if (!append_slot(&b->out, end == 1 ? REMOTE_OUT : REMOTE_ERR, c->slot, slice_of(bytes, (size_t)n)))
         branch_end(b);
     c->exited_ms = c->pid == 0 ? clock_ms() : 0;
 }
@@ -348,7 +348,7 @@ static void carried_check(struct branch *b, struct carried *c)
     if (c->ends[1] >= 0 || c->ends[2] >= 0)
         return;
     snprintf(status, sizeof(status), "%d", c->status);
-    c->is_over = put_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
+    c->is_over = append_slot(&b->out, REMOTE_EXIT, c->slot, slice_str(status));
     buf_free(&c->to);
     carried_unmap(c);
 }
@@ -437,7 +437,7 @@ int branch_run(int signals, uint64_t silent_ms, struct buf *in)
     struct branch b = { .in = in, .signals = signals, .silent_ms = silent_ms, .heard_ms = clock_ms() };
     struct pollfd *fds = NULL;
     fcntl(STDOUT_FILENO, F_SETFL, O_NONBLOCK);
-    branch_take_all(&b);
+    branch_handle_all(&b);
     while (!branch_is_done(&b)) {
         struct pollfd *grown = realloc(fds, (size_t)(TURN_CARRIED + 3 * b.n) * sizeof(*fds));
         if (grown == NULL)
@@ -544,7 +544,7 @@ static void link_finish(struct link *l)
 }
 
 /* Take bytes of a branch: output of the processes that it carries. */
-static void link_take(struct link *branch, struct slice bytes)
+static void link_read(struct link *branch, struct slice bytes)
 {
     struct links *all = branch->all;
     enum remote_message kind;
@@ -555,7 +555,7 @@ static void link_take(struct link *branch, struct slice bytes)
     int got = buf_append(&branch->in, bytes.data, bytes.len) ? 1 : -1;
     while (got == 1 && (got = remote_take(slice_of(branch->in.data + done, branch->in.len - done), &kind,
                                           &body, &size)) == 1) {
-        const int slot = take_slot(&body);
+        const int slot = parse_slot(&body);
         struct link *l = slot >= 0 && slot < all->n ? all->slots[slot] : NULL;
         done += size;
         if (l == NULL || l->via != branch || l->is_over)
@@ -566,7 +566,7 @@ static void link_take(struct link *branch, struct slice bytes)
             all->hooks->exited(l->peer, l);
             link_finish(l);
         } else if (l->is_branch && kind == REMOTE_OUT) {
-            link_take(l, body);
+            link_read(l, body);
         } else if (kind == REMOTE_OUT || kind == REMOTE_ERR) {
             all->hooks->bytes(l->peer, l, kind == REMOTE_ERR, body);
         }
@@ -591,7 +591,7 @@ static void on_link_bytes(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
     const int end = stream == (uv_stream_t *)&l->pipes[1] ? 1 : 2;
     l->active_ms = clock_ms();
     if (n > 0 && l->is_branch && end == 1)
-        link_take(l, slice_of(bytes->base, (size_t)n));
+        link_read(l, slice_of(bytes->base, (size_t)n));
     else if (n > 0)
         l->all->hooks->bytes(l->peer, l, end == 2, slice_of(bytes->base, (size_t)n));
     free(bytes->base);
@@ -658,7 +658,7 @@ void link_send(struct link *l, struct slice bytes)
     }
     while (bytes.len > 0) {
         const size_t n = bytes.len < REMOTE_PIECE_MAX ? bytes.len : REMOTE_PIECE_MAX;
-        put_slot(&out, REMOTE_PASS, l->slot, slice_of(bytes.data, n));
+        append_slot(&out, REMOTE_PASS, l->slot, slice_of(bytes.data, n));
         bytes = slice_of((const char *)bytes.data + n, bytes.len - n);
     }
     link_send(l->via, buf_slice(&out));
@@ -669,7 +669,7 @@ void link_send(struct link *l, struct slice bytes)
 static bool link_order(const struct link *l, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
-    const bool ok = put_slot(&out, kind, l->slot, body);
+    const bool ok = append_slot(&out, kind, l->slot, body);
     if (ok)
         link_send(l->via, buf_slice(&out));
     buf_free(&out);

@@ -58,7 +58,7 @@ static void read_fault(const char *path, struct worker_evidence *facts)
 }
 
 /* Record the core file at `path` if it was written after `began` and is the newest so far. */
-static void take_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
+static void record_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
     if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_mtime < began || st.st_mtime < *newest)
@@ -81,7 +81,7 @@ static void search_core(const char *glob, time_t began, struct worker_evidence *
     for (struct dirent *d; list != NULL && (d = readdir(list)) != NULL;) {
         int n = snprintf(path, sizeof(path), "%s%s", slash != NULL ? dir : "", d->d_name);
         if (n < PATH_MAX && fnmatch(last, d->d_name, 0) == 0)
-            take_core(path, began, &newest, facts);
+            record_core(path, began, &newest, facts);
     }
     if (list != NULL)
         closedir(list);
@@ -137,7 +137,7 @@ static bool writes_core(int signal)
 /* Record the core file of a worker, or the reason why it is missing. `status` is from waitpid. `began` is a time
  * before the worker's start, because older files belong to other processes. Do nothing after a signal that writes
  * no core file, such as SIGKILL. */
-static void coredump_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
+static void coredump_find(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
         return;
@@ -499,7 +499,7 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
         check_cpu(facts);
     facts->cpu_limit_s = soft_limit(RLIMIT_CPU);
     facts->file_limit = soft_limit(RLIMIT_FSIZE);
-    coredump_look(pid, status, e->began, facts);
+    coredump_find(pid, status, e->began, facts);
 }
 
 /* --- interface ------------------------------------------------------------------------------------------ */
@@ -630,7 +630,7 @@ static const cJSON *find_message(const cJSON *root, const cJSON **callstack, con
 
 /* Copy the members of the object. A file without a message is rejected, because an empty report would hide that
  * the worker wrote a file. */
-static ddp_status error_text_take(const cJSON *root, struct error_text *out, struct ddp_err *err)
+static ddp_status error_text_copy(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
     const cJSON *message = find_message(root, &callstack, &when);
@@ -659,7 +659,7 @@ static ddp_status error_text_parse(struct slice bytes, struct error_text *out, s
     if (root == NULL)
         return ddp_fail(err, DDP_ERR_CORRUPT, "the file is not JSON (byte %zu of %zu)",
                         end != NULL ? (size_t)(end - (const char *)bytes.data) : 0, bytes.len);
-    ddp_status status = error_text_take(root, out, err);
+    ddp_status status = error_text_copy(root, out, err);
     cJSON_Delete(root);
     return status;
 }

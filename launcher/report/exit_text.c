@@ -15,7 +15,7 @@
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
 /* Append `text` to `glob`. Return false if `glob` has no room. */
-static bool put(char glob[PATH_MAX], size_t *n, const char *text)
+static bool append_text(char glob[PATH_MAX], size_t *n, const char *text)
 {
     size_t len = strlen(text);
     if (*n + len >= PATH_MAX)
@@ -26,10 +26,10 @@ static bool put(char glob[PATH_MAX], size_t *n, const char *text)
 }
 
 /* Append a character that fnmatch must match literally. */
-static bool put_plain(char glob[PATH_MAX], size_t *n, char c)
+static bool append_plain(char glob[PATH_MAX], size_t *n, char c)
 {
     const char text[] = { c, '\0' }, escaped[] = { '\\', c, '\0' };
-    return put(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
+    return append_text(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
 }
 
 /* Convert the kernel's pattern, see core(5), to a pattern for fnmatch(3). Only the pid and the signal are known. */
@@ -43,20 +43,20 @@ bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char
     glob[0] = '\0';
     for (; *pattern != '\0' && *pattern != '\n' && ok; pattern++) {
         if (*pattern != '%') {
-            ok = put_plain(glob, &n, *pattern);
+            ok = append_plain(glob, &n, *pattern);
             continue;
         }
         if (*++pattern == '\0')
             break;
         has_pid = has_pid || *pattern == 'p';
-        ok = put(glob, &n,
-                 *pattern == 'p'   ? pid_text
-                 : *pattern == 's' ? signal_text
-                 : *pattern == '%' ? "%"
-                                   : "*");
+        ok = append_text(glob, &n,
+                         *pattern == 'p'   ? pid_text
+                         : *pattern == 's' ? signal_text
+                         : *pattern == '%' ? "%"
+                                           : "*");
     }
     if (uses_pid && !has_pid)
-        ok = ok && put(glob, &n, ".") && put(glob, &n, pid_text);
+        ok = ok && append_text(glob, &n, ".") && append_text(glob, &n, pid_text);
     return ok;
 }
 

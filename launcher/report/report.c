@@ -39,19 +39,19 @@ struct rows {
     bool ok; /* false after memory was short; later appends do nothing */
 };
 
-static void put(struct rows *r, const void *bytes, size_t len)
+static void append_row(struct rows *r, const void *bytes, size_t len)
 {
     r->ok = r->ok && buf_append(r->out, bytes, len);
 }
 
-static void put_colour(struct rows *r, const char *code)
+static void append_colour(struct rows *r, const char *code)
 {
     if (r->colour)
-        put(r, code, strlen(code));
+        append_row(r, code, strlen(code));
 }
 
 /* Append text without control characters and colours, because it may contain names from other programs. */
-static void rows_put(struct rows *r, struct slice text)
+static void rows_append(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_put_plain(r->out, text);
 }
@@ -64,9 +64,9 @@ static bool begin_line(struct rows *r, const char *label)
         return false;
     r->lines++;
     snprintf(padded, sizeof(padded), "  %-*s ", LABEL_WIDTH, label);
-    put_colour(r, DIM);
-    put(r, padded, TEXT_AT);
-    put_colour(r, PLAIN);
+    append_colour(r, DIM);
+    append_row(r, padded, TEXT_AT);
+    append_colour(r, PLAIN);
     return true;
 }
 
@@ -74,11 +74,11 @@ static bool begin_line(struct rows *r, const char *label)
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
-    put_colour(r, BOLD_RED);
-    put(r, "ddprun: ", 8);
-    rows_put(r, text);
-    put_colour(r, PLAIN);
-    put(r, "\n", 1);
+    append_colour(r, BOLD_RED);
+    append_row(r, "ddprun: ", 8);
+    rows_append(r, text);
+    append_colour(r, PLAIN);
+    append_row(r, "\n", 1);
 }
 
 /* Return how many bytes fit on this line, up to the last blank before the right edge. A word that is too long,
@@ -104,11 +104,11 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left);
-        rows_put(r, slice_of(p, n));
+        rows_append(r, slice_of(p, n));
         n += n < left; /* skip the blank or newline */
         p += n;
         left -= n;
-        put(r, i + 1 == max && left > 0 ? " ...\n" : "\n", i + 1 == max && left > 0 ? 5 : 1);
+        append_row(r, i + 1 == max && left > 0 ? " ...\n" : "\n", i + 1 == max && left > 0 ? 5 : 1);
     }
 }
 
@@ -137,9 +137,9 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
         len--;
     if (!begin_line(r, label))
         return;
-    put(r, "| ", 2);
+    append_row(r, "| ", 2);
     r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* keeps the worker's own colours */
-    put(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
+    append_row(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }
 
 /* --- the other workers ---------------------------------------------------------------------------------- */
@@ -229,7 +229,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* put_group_sentence() fills the placeholders. {s} and {was} make a sentence correct for one rank and for several. */
+/* append_group_sentence() fills the placeholders. {s} and {was} make a sentence correct for one rank and for several. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
@@ -240,7 +240,8 @@ static const char *const sentences[] = {
     [BY_ITSELF] = "rank{s} {ranks} ended{after}{how}",
 };
 
-static void put_group_sentence(const struct group *g, const char *ranks, struct rows *rows, const char *label)
+static void append_group_sentence(const struct group *g, const char *ranks, struct rows *rows,
+                                  const char *label)
 {
     const bool one = strpbrk(ranks, ",-") == NULL;
     char name[ENDING_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8];
@@ -259,7 +260,7 @@ static void put_group_sentence(const struct group *g, const char *ranks, struct 
     buf_free(&text);
 }
 
-static bool is_told(const struct group *groups, size_t n, const struct agent_worker *w)
+static bool is_reported(const struct group *groups, size_t n, const struct agent_worker *w)
 {
     for (size_t i = 0; i < n; i++)
         if (same_end(&groups[i], w))
@@ -267,12 +268,12 @@ static bool is_told(const struct group *groups, size_t n, const struct agent_wor
     return false;
 }
 
-static void tell_group(const struct group *g, struct rows *rows, const char *label)
+static void append_ranks_of_end(const struct group *g, struct rows *rows, const char *label)
 {
     struct buf ranks = { 0 };
     if (rank_set_print_each(rank_in_group, g, g->r->plan->nproc, RANKS_MAX, &ranks) &&
         buf_append(&ranks, "", 1))
-        put_group_sentence(g, (const char *)ranks.data, rows, label);
+        append_group_sentence(g, (const char *)ranks.data, rows, label);
     else
         rows->ok = false;
     buf_free(&ranks);
@@ -286,7 +287,7 @@ static void report_others(const struct report *r, struct rows *rows)
     size_t n = 0;
     for (int i = 0; i < r->plan->nproc; i++) {
         const struct agent_worker *w = agent_worker(r->agent, i);
-        if (w == cause_worker(r) || is_told(groups, n, w))
+        if (w == cause_worker(r) || is_reported(groups, n, w))
             continue;
         if (n == GROUPS_MAX) {
             rows_printf(rows, "",
@@ -294,7 +295,7 @@ static void report_others(const struct report *r, struct rows *rows)
             return;
         }
         groups[n] = (struct group){ .r = r, .like = w };
-        tell_group(&groups[n], rows, n == 0 ? "then" : "");
+        append_ranks_of_end(&groups[n], rows, n == 0 ? "then" : "");
         n++;
     }
 }
@@ -359,7 +360,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
 /* Format "rank 1: ", with the host if the job has several. Write "" if a node was lost and not a worker. */
-static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
+static void format_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
     if (f->rank >= 0 && r->plan->nnodes > 1)
@@ -370,11 +371,11 @@ static void put_who(const struct report *r, const struct failure *f, char *out, 
 
 /* Append a row about a failed attempt. Its time counts from the worker's own start, so a crash at the beginning
  * differs from a crash during training. */
-static void put_attempt(const struct report *r, struct rows *rows, const char *label,
-                        const struct failed_attempt *a)
+static void append_attempt(const struct report *r, struct rows *rows, const char *label,
+                           const struct failed_attempt *a)
 {
     char who[128], time[TIME_TEXT_MAX], after[TIME_TEXT_MAX + 20] = "", step[40] = "";
-    put_who(r, &a->failure, who, sizeof(who));
+    format_who(r, &a->failure, who, sizeof(who));
     if (a->verdict != WORKER_NOT_STARTED)
         snprintf(after, sizeof(after), ", %s after %s start",
                  words_time(time, a->failed_ms - a->worker_started_ms), a->failure.rank < 0 ? "the" : "its");
@@ -389,7 +390,7 @@ static bool has_failure(const struct report *r)
 }
 
 /* Append the failed attempts, except the one that the headline describes. */
-static void put_attempts(const struct report *r, struct rows *rows)
+static void append_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
     if (n > 0 && has_failure(r))
@@ -399,11 +400,11 @@ static void put_attempts(const struct report *r, struct rows *rows)
         rows_printf(rows, "before", "%zu earlier attempt%s also failed", first, first == 1 ? "" : "s");
     }
     for (size_t i = first; i < n; i++)
-        put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
+        append_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
 /* Append why no restart followed. A user who allowed restarts expects one. */
-static void put_no_restart(const struct report *r, struct rows *rows)
+static void append_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
     rows->ok = rows->ok && report_no_restart(r, &words);
@@ -414,7 +415,7 @@ static void put_no_restart(const struct report *r, struct rows *rows)
 
 /* Append a row about a process that cannot be killed. The kernel function in which it hangs shows the cause, for
  * example nfs_... or nvidia_... */
-static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
+static void append_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
     if (s->rank >= 0)
@@ -423,7 +424,7 @@ static void put_stuck(struct rows *rows, const char *label, const struct stuck *
                 s->where[0] != '\0' ? " in " : "", s->where);
 }
 
-static void put_left(const struct report *r, struct rows *rows)
+static void append_left(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };
     rows->ok = rows->ok && cause_put_left(r, &text);
@@ -435,16 +436,16 @@ static void put_left(const struct report *r, struct rows *rows)
 static void report_attempts(const struct report *r, struct rows *rows)
 {
     struct failure room;
-    put_attempts(r, rows);
-    put_no_restart(r, rows);
+    append_attempts(r, rows);
+    append_no_restart(r, rows);
     const bool is_headline =
         r->hang != NULL && r->elsewhere != NULL && strcmp(r->elsewhere->words, r->hang->sentence) == 0;
     if (r->hang != NULL && !is_headline)
         rows_printf(rows, "hang", "%s  [%s]", r->hang->sentence, finding_code_name(r->hang->code));
     if (cause_has_left(r, FINDING_RANK_EXITED_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
-        put_left(r, rows);
+        append_left(r, rows);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
-        put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
+        append_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
     if (r->n_stuck > 0)
         rows_printf(
             rows, "",
@@ -510,7 +511,7 @@ static void headline(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
-static bool put_fact(struct buf *out, enum failure_shown shown, const char *label, int64_t value)
+static bool append_fact(struct buf *out, enum failure_shown shown, const char *label, int64_t value)
 {
     char size[SIZE_TEXT_MAX];
     if (shown == FAILURE_HIDDEN || value == 0)
@@ -519,11 +520,11 @@ static bool put_fact(struct buf *out, enum failure_shown shown, const char *labe
 }
 
 /* Append the facts of the failure that are printed, for example ", peak memory 1.2 GiB". */
-static bool put_facts(const struct failure *f, struct buf *out)
+static bool append_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
 #define PUT(X, kind, name, least, most, missing, what, shown, label) \
-    ok = ok && put_fact(out, FAILURE_##shown, label, f->name);
+    ok = ok && append_fact(out, FAILURE_##shown, label, f->name);
     FAILURE_ROWS(PUT, )
 #undef PUT
     return ok;
@@ -540,7 +541,7 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
         ok = buf_printf(&text, "rank %d (local rank %d)", f->rank, f->local_rank) &&
              (f->pid == 0 || buf_printf(&text, ", pid %d", f->pid)) &&
              buf_printf(&text, ", host %s", f->host) &&
-             (!elsewhere || buf_printf(&text, ", node %d", f->node_rank)) && put_facts(f, &text) &&
+             (!elsewhere || buf_printf(&text, ", node %d", f->node_rank)) && append_facts(f, &text) &&
              (!elsewhere || buf_printf(&text, "; that node's report has more"));
         rows_text(rows, "worker", buf_slice(&text), WHY_LINES);
     } else if (f->node_rank >= 0) {

@@ -117,7 +117,7 @@ static bool same_family(int a, int b)
 }
 
 /* Return the first problem of the file. Problems that make later bytes meaningless are checked first. */
-static enum elf_kind judge(const struct reader *file, const struct reader *ours)
+static enum elf_kind first_problem(const struct reader *file, const struct reader *ours)
 {
     int machine = machine_of(file), our_machine = machine_of(ours);
     uint64_t type = number(file, offsetof(Elf64_Ehdr, e_type), 2);
@@ -149,7 +149,8 @@ static void elf_check(struct slice file, struct slice ours, struct elf_look *loo
     }
     if (!reader_open(&theirs, file))
         return;
-    look->kind = judge(&theirs, known ? &mine : &theirs); /* without `mine`, compare the file with itself */
+    look->kind =
+        first_problem(&theirs, known ? &mine : &theirs); /* without `mine`, compare the file with itself */
     look->machine = machine_of(&theirs);
     look->bits = theirs.wide ? 64 : 32;
     if (header_is_whole(&theirs))

@@ -150,7 +150,7 @@ static uint64_t since_start(const struct announce *a)
 }
 
 /* Write an event to --json and --events. `made` is false if memory was short; the event is then skipped. */
-static void put_event(const struct announce *a, bool made, struct buf *event)
+static void emit_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)
         output_put(a->output, event);
@@ -227,7 +227,7 @@ void announce_job(const struct announce *a, const char *note)
         note_before(a, "contained by: %s", plan->contained_by);
     announce_lacks(a);
     if (wants_events(a))
-        put_event(a, event_started(&event, since_start(a), plan), &event);
+        emit_event(a, event_started(&event, since_start(a), plan), &event);
 }
 
 void announce_worker_started(const struct announce *a, int local_rank, int pid)
@@ -235,7 +235,7 @@ void announce_worker_started(const struct announce *a, int local_rank, int pid)
     const struct plan_worker *who = &a->plan->workers[local_rank];
     struct buf event = { 0 };
     if (wants_events(a))
-        put_event(a, event_worker_started(&event, since_start(a), who, pid), &event);
+        emit_event(a, event_worker_started(&event, since_start(a), who, pid), &event);
     if (a->plan->cli->verbose && !a->plan->cli->json)
         output_note(a->output, "rank %d started, pid %d", who->rank, pid);
 }
@@ -246,7 +246,7 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     char text[ENDING_MAX];
     struct buf event = { 0 };
     if (wants_events(a))
-        put_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
+        emit_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
     if (a->plan->cli->verbose && !a->plan->cli->json) {
         ending_text(text, how);
         output_note(a->output, "rank %d: %s", who->rank, text);
@@ -267,7 +267,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
     char who[LIMIT_TEXT + 32] = "", restart[48] = "", when[48];
     struct buf event = { 0 };
     if (wants_events(a))
-        put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
+        emit_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
     if (a->plan->cli->json || is_repeated(a))
         return;
     if (failed->failure.rank >= 0 && a->plan->nnodes > 1)
@@ -322,7 +322,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
     struct buf event = { 0 };
     struct message_finding first;
     if (a->plan->cli->json) {
-        put_event(a, event_findings(&event, since_start(a), push), &event);
+        emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
     while (*screen != '\0' && !is_repeated(a)) {
@@ -400,7 +400,7 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
     };
     struct buf event = { 0 };
     if (wants_events(a))
-        put_event(a, event_stop(&event, since_start(a), heard), &event);
+        emit_event(a, event_stop(&event, since_start(a), heard), &event);
     if (!a->plan->cli->json && !a->plan->cli->quiet)
         note_signal(a, heard, words[runs][first]);
 }
@@ -413,7 +413,7 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
     struct buf event = { 0 };
     snprintf(what, sizeof(what), ": passed on to %d worker%s", workers, workers == 1 ? "" : "s");
     if (wants_events(a))
-        put_event(a, event_signal_passed(&event, since_start(a), heard, workers), &event);
+        emit_event(a, event_signal_passed(&event, since_start(a), heard, workers), &event);
     if (!a->plan->cli->json && (a->plan->cli->verbose || (!heard->sender.kernel && !a->plan->cli->quiet)))
         note_signal(a, heard, what);
 }
@@ -450,7 +450,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
     struct buf event = { 0 };
     signal_name(name, signal);
     if (wants_events(a))
-        put_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
+        emit_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
     if (!a->plan->cli->json && !a->plan->cli->quiet)
         output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d", who->rank, name,
                     pid);
@@ -486,7 +486,7 @@ static bool is_running(const struct status_facts *f, int local_rank)
 }
 
 /* Append ", has waited in all_reduce #5 for 3.7 s, after step 3". The step is the last that the rank has reported. */
-static bool put_steps(const cJSON *member, struct buf *out)
+static bool append_steps(const cJSON *member, struct buf *out)
 {
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(member, "beat_ms");
@@ -498,7 +498,7 @@ static bool put_steps(const cJSON *member, struct buf *out)
 }
 
 /* Append what the store knows about the rank, for example ", waits for barrier 'x'". */
-static bool put_store(const struct status_facts *f, int rank, struct buf *out)
+static bool append_store(const struct status_facts *f, int rank, struct buf *out)
 {
     const cJSON *member = member_of(f, rank);
     const cJSON *silent = cJSON_GetObjectItemCaseSensitive(member, "silent_ms");
@@ -506,7 +506,7 @@ static bool put_store(const struct status_facts *f, int rank, struct buf *out)
     if (waits[0] != '\0')
         return buf_printf(out, ", waits for %s", waits);
     if (cJSON_HasObjectItem(member, "beat_ms"))
-        return put_steps(member, out);
+        return append_steps(member, out);
     if (strcmp(state, "disconnected") == 0)
         return buf_printf(out, ", has closed its connection to the store");
     if (strcmp(state, "connected") != 0 || !cJSON_IsNumber(silent))
@@ -516,22 +516,22 @@ static bool put_store(const struct status_facts *f, int rank, struct buf *out)
 }
 
 /* Append the process state if only the user can end it. */
-static bool put_state(char state, int pid, struct buf *out)
+static bool append_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')
         return buf_printf(out, ", is stopped: run kill -CONT %d to continue", pid);
     return state != 'D' || buf_printf(out, ", hangs in the kernel (state D; see /proc/%d/wchan)", pid);
 }
 
-static bool put_worker(const struct status_facts *f, int i, struct buf *out)
+static bool append_worker(const struct status_facts *f, int i, struct buf *out)
 {
     const struct agent_worker *w = agent_worker(f->agent, i);
     const int rank = f->plan->workers[i].rank;
     char how[ENDING_MAX];
     if (is_running(f, i))
         return buf_printf(out, "rank %d (pid %d) runs for ", rank, w->pid) &&
-               text_put_ms(out, f->now_ms - w->started_ms) && put_state(f->states[i], w->pid, out) &&
-               put_store(f, rank, out);
+               text_put_ms(out, f->now_ms - w->started_ms) && append_state(f->states[i], w->pid, out) &&
+               append_store(f, rank, out);
     ending_text(how, w);
     bool ok = buf_printf(out, "rank %d: %s", rank, how);
     if (w->verdict == WORKER_PENDING || w->verdict == WORKER_NOT_STARTED)
@@ -567,7 +567,7 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
 
 /* Append the headline. It also reports a store that does not answer, because users request the status when a job
  * hangs. */
-static bool put_headline(const struct status_facts *f, struct buf *out)
+static bool append_headline(const struct status_facts *f, struct buf *out)
 {
     return text_put_ms(out, f->now_ms - f->started_ms) &&
            buf_printf(out, " after the start: job %s, %d of %d workers run%s", f->plan->job,
@@ -581,9 +581,9 @@ bool status_line(const struct status_facts *f, int i, struct buf *out)
     const int shown = count(f, is_shown);
     const int lines = shown < STATUS_LINES_MAX ? shown : STATUS_LINES_MAX;
     if (i == 0)
-        return put_headline(f, out);
+        return append_headline(f, out);
     if (i <= lines)
-        return put_worker(f, nth_shown(f, i - 1), out);
+        return append_worker(f, nth_shown(f, i - 1), out);
     if (i > lines + 1 || lines == f->plan->nproc)
         return false;
     return buf_printf(out, "%d more ranks, of which %d wait for others; run ddpctl status to see all",

@@ -117,7 +117,7 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
 /* --- the prefix ----------------------------------------------------------------------------------------- */
 
 /* Append the value of a field. Control characters are replaced, because a job id may contain any byte. */
-static bool put_value(struct buf *out, const char *value)
+static bool append_value(struct buf *out, const char *value)
 {
     size_t begin = out->len;
     if (value == NULL)
@@ -130,13 +130,13 @@ static bool put_value(struct buf *out, const char *value)
     return true;
 }
 
-static bool put_pieces(const struct prefix *p, const struct prefix_values *values, struct buf *out)
+static bool append_pieces(const struct prefix *p, const struct prefix_values *values, struct buf *out)
 {
     bool ok = true;
     for (size_t i = 0; i < p->n && ok; i++) {
         const struct prefix_piece *piece = &p->pieces[i];
         ok = piece->text != NULL ? buf_append(out, piece->text, piece->len)
-                                 : put_value(out, values->of[piece->field]);
+                                 : append_value(out, values->of[piece->field]);
     }
     return ok;
 }
@@ -148,8 +148,8 @@ bool prefix_render(const struct prefix *p, const struct prefix_values *values, i
     if (p->n == 0)
         return true;
     if (colour == PREFIX_NO_COLOUR)
-        return put_pieces(p, values, out);
-    bool ok = buf_printf(out, "\033[%dm", colour) && put_pieces(p, values, out);
+        return append_pieces(p, values, out);
+    bool ok = buf_printf(out, "\033[%dm", colour) && append_pieces(p, values, out);
     while (ok && out->len > begin && out->data[out->len - 1] == ' ') {
         out->len--;
         blanks++;

@@ -267,7 +267,7 @@ static bool is_colour_off(const uint8_t *p, size_t len)
     return true;
 }
 
-static bool put_visible(struct buf *out, const uint8_t *p, size_t len)
+static bool append_visible(struct buf *out, const uint8_t *p, size_t len)
 {
     static const char hex[] = "0123456789abcdef";
     bool ok = true;
@@ -276,16 +276,16 @@ static bool put_visible(struct buf *out, const uint8_t *p, size_t len)
     return ok;
 }
 
-static bool put_character(struct buf *out, const uint8_t *p, size_t len, size_t *used)
+static bool append_character(struct buf *out, const uint8_t *p, size_t len, size_t *used)
 {
     const size_t sequence = utf8_sequence(p, len);
     *used = sequence > 0 ? sequence : 1;
-    return put_visible(out, p, *used);
+    return append_visible(out, p, *used);
 }
 
 /* Append the special sequence or character at `p`: copy a colour, drop an erase sequence, print other bytes as
  * \xNN. Set *used to its length, and *coloured if a colour stays on. */
-static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
+static bool append_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
         *coloured = !is_colour_off(p, *used);
@@ -293,7 +293,7 @@ static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *u
     }
     if ((*used = control_sequence(p, len, 'K')) > 0)
         return true;
-    return put_character(out, p, len, used);
+    return append_character(out, p, len, used);
 }
 
 bool escape_put(struct buf *out, struct slice line)
@@ -305,7 +305,7 @@ bool escape_put(struct buf *out, struct slice line)
         len--;
     for (size_t used; len > 0 && ok; p += used, len -= used) {
         used = text_run(p, len);
-        ok = used > 0 ? buf_append(out, p, used) : put_special(out, p, len, &used, &coloured);
+        ok = used > 0 ? buf_append(out, p, used) : append_special(out, p, len, &used, &coloured);
     }
     return ok && buf_append(out, COLOUR_OFF, coloured ? sizeof(COLOUR_OFF) - 1 : 0);
 }
@@ -317,7 +317,7 @@ bool escape_put_plain(struct buf *out, struct slice line)
     bool ok = true;
     for (size_t used; len > 0 && ok; p += used, len -= used) {
         used = text_run(p, len);
-        ok = used > 0 ? buf_append(out, p, used) : put_character(out, p, len, &used);
+        ok = used > 0 ? buf_append(out, p, used) : append_character(out, p, len, &used);
     }
     return ok;
 }

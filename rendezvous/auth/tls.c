@@ -425,7 +425,7 @@ static void decrypt(struct tls *t, struct buf *plain)
         tls_fail_by_openssl(t, "invalid message");
 }
 
-static void put_input(struct tls *t, struct slice bytes)
+static void append_input(struct tls *t, struct slice bytes)
 {
     if (bytes.len > 0 && ssl.BIO_write(t->in, bytes.data, (int)bytes.len) != (int)bytes.len)
         tls_fail(t, "out of memory", NULL);
@@ -436,7 +436,7 @@ static void put_input(struct tls *t, struct slice bytes)
 static void receive_handshake(struct tls *t, struct slice bytes)
 {
     const size_t room = TLS_HANDSHAKE_MAX - t->handshake_bytes, n = bytes.len < room ? bytes.len : room;
-    put_input(t, slice_of(bytes.data, n));
+    append_input(t, slice_of(bytes.data, n));
     t->handshake_bytes += n;
     if (t->state == TLS_HANDSHAKE)
         shake_hands(t);
@@ -445,7 +445,7 @@ static void receive_handshake(struct tls *t, struct slice bytes)
     if (t->state == TLS_HANDSHAKE)
         tls_fail(t, "too many bytes before the end of the handshake", NULL);
     else
-        put_input(t, slice_of((const char *)bytes.data + n, bytes.len - n));
+        append_input(t, slice_of((const char *)bytes.data + n, bytes.len - n));
 }
 
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out)
@@ -456,7 +456,7 @@ enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain,
     if (t->state == TLS_HANDSHAKE)
         receive_handshake(t, bytes);
     else
-        put_input(t, bytes);
+        append_input(t, bytes);
     if (t->state == TLS_OPEN)
         decrypt(t, plain);
     if (!drain(t, out))

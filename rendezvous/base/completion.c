@@ -27,7 +27,7 @@ static enum value_kind kind_of(const struct option_row *o)
 }
 
 /* Append `text`, and replace each backquote with the program's name. */
-static bool put_template(struct buf *out, const struct completion *c, const char *text)
+static bool append_template(struct buf *out, const struct completion *c, const char *text)
 {
     bool ok = true;
     for (const char *at; (at = strchr(text, '`')) != NULL; text = at + 1)
@@ -36,7 +36,7 @@ static bool put_template(struct buf *out, const struct completion *c, const char
 }
 
 /* Append the names of all options that have a value, or of all options that have none: "--a --b". */
-static bool put_names(struct buf *out, const struct completion *c, bool with_value)
+static bool append_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
     bool ok = true;
@@ -49,7 +49,7 @@ static bool put_names(struct buf *out, const struct completion *c, bool with_val
 }
 
 /* Append "r t": the letters of options with a value. */
-static bool put_letters(struct buf *out, const struct completion *c)
+static bool append_letters(struct buf *out, const struct completion *c)
 {
     const char *blank = "";
     bool ok = true;
@@ -63,7 +63,7 @@ static bool put_letters(struct buf *out, const struct completion *c)
     return ok;
 }
 
-static bool put_words(struct buf *out, const struct option_row *o)
+static bool append_words(struct buf *out, const struct option_row *o)
 {
     const char *blank = "";
     bool ok = true;
@@ -76,7 +76,7 @@ static bool put_words(struct buf *out, const struct option_row *o)
 }
 
 /* Append the name with underscores, because the scripts compare names in this form. */
-static bool put_key(struct buf *out, const char *name)
+static bool append_key(struct buf *out, const char *name)
 {
     bool ok = true;
     for (; *name != '\0'; name++)
@@ -86,8 +86,8 @@ static bool put_key(struct buf *out, const char *name)
 
 /* Append a line for each option whose value can be completed: `KEY) BEFORE words AFTER ;;`. If the value is a file
  * or directory, `file` or `dir` replaces BEFORE, words and AFTER. */
-static bool put_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
-                      const char *file, const char *dir)
+static bool append_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
+                         const char *file, const char *dir)
 {
     bool ok = true;
     for (size_t i = 0; i < c->options->n; i++) {
@@ -95,12 +95,12 @@ static bool put_cases(struct buf *out, const struct completion *c, const char *b
         const enum value_kind kind = kind_of(o);
         if (kind == VALUE_NONE)
             continue;
-        ok = ok && buf_printf(out, "    ") && put_key(out, o->name);
+        ok = ok && buf_printf(out, "    ") && append_key(out, o->name);
         if (o->letter != 0)
             ok = ok && buf_printf(out, "|%c", o->letter);
         ok = ok && buf_printf(out, ") ");
         if (kind == VALUE_WORDS)
-            ok = ok && buf_printf(out, "%s", before) && put_words(out, o) && buf_printf(out, "%s", after);
+            ok = ok && buf_printf(out, "%s", before) && append_words(out, o) && buf_printf(out, "%s", after);
         else
             ok = ok && buf_printf(out, "%s", kind == VALUE_DIR ? dir : file);
         ok = ok && buf_printf(out, " ;;\n");
@@ -110,7 +110,7 @@ static bool put_cases(struct buf *out, const struct completion *c, const char *b
 
 /* Append "-|a|b": the commands whose arguments are files. "-" keeps the pattern valid if the list is empty. No
  * command has the name "-". */
-static bool put_file_commands(struct buf *out, const struct completion *c)
+static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
     for (size_t i = 0; i < c->n_commands; i++)
@@ -119,7 +119,7 @@ static bool put_file_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-static bool put_commands(struct buf *out, const struct completion *c)
+static bool append_commands(struct buf *out, const struct completion *c)
 {
     bool ok = true;
     for (size_t i = 0; i < c->n_commands; i++)
@@ -129,7 +129,7 @@ static bool put_commands(struct buf *out, const struct completion *c)
 
 /* Append the first clause of a help text, quoted for a shell's '...'. The clause has no colon, because zsh separates
  * name and text by a colon. */
-static bool put_help(struct buf *out, const char *help, bool fish)
+static bool append_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
     bool ok = true;
@@ -195,37 +195,38 @@ static const char bash_command[] = "        *) command=${command:-$word} ;;\n"
 static bool print_bash(const struct completion *c, struct buf *out)
 {
     bool ok =
-        put_template(
+        append_template(
             out, c,
             "# Completes the command line of ` in bash.\n_`_value() {\n    local words=\n    case $name "
             "in\n") &&
-        put_cases(out, c, "words='", "'",
-                  "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -f -- \"$cur\"); compopt -o filenames",
-                  "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -d -- \"$cur\"); compopt -o filenames") &&
-        put_template(
+        append_cases(
+            out, c, "words='", "'",
+            "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -f -- \"$cur\"); compopt -o filenames",
+            "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -d -- \"$cur\"); compopt -o filenames") &&
+        append_template(
             out, c,
             "    esac\n"
             "    [[ -z $words ]] || mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -W \"$words\" -- "
             "\"$cur\")\n"
             "}\n\n_`() {\n    local command= switches='") &&
-        put_names(out, c, false) && buf_printf(out, "' valued='") && put_names(out, c, true) &&
-        buf_printf(out, "' letters='") && put_letters(out, c) && put_template(out, c, bash_walk);
+        append_names(out, c, false) && buf_printf(out, "' valued='") && append_names(out, c, true) &&
+        buf_printf(out, "' letters='") && append_letters(out, c) && append_template(out, c, bash_walk);
     if (c->program_follows)
-        ok = ok && put_template(out, c, bash_program) && put_template(out, c, bash_value) &&
-             put_template(out, c, bash_program_end) && put_template(out, c, bash_options) &&
-             put_template(out, c, bash_program_rest) && put_commands(out, c) &&
-             put_template(out, c, bash_program_last);
+        ok = ok && append_template(out, c, bash_program) && append_template(out, c, bash_value) &&
+             append_template(out, c, bash_program_end) && append_template(out, c, bash_options) &&
+             append_template(out, c, bash_program_rest) && append_commands(out, c) &&
+             append_template(out, c, bash_program_last);
     else
-        ok = ok && put_template(out, c, bash_command) && put_template(out, c, bash_value) &&
-             buf_printf(out, "    if [[ $cur == -* ]]; then\n") && put_template(out, c, bash_options) &&
+        ok = ok && append_template(out, c, bash_command) && append_template(out, c, bash_value) &&
+             buf_printf(out, "    if [[ $cur == -* ]]; then\n") && append_template(out, c, bash_options) &&
              buf_printf(out, "    elif [[ -z $command ]]; then\n"
                              "        mapfile -t COMPREPLY < <(compgen -W '") &&
-             put_commands(out, c) &&
+             append_commands(out, c) &&
              buf_printf(out, "' -- \"$cur\")\n    else\n        case $command in\n        ") &&
-             put_file_commands(out, c) &&
+             append_file_commands(out, c) &&
              buf_printf(out, ") mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); compopt -o filenames ;;\n"
                              "        esac\n    fi\n}\n");
-    return ok && put_template(out, c, "complete -F _` `\n");
+    return ok && append_template(out, c, "complete -F _` `\n");
 }
 
 /* --- zsh ------------------------------------------------------------------------------------------------ */
@@ -262,55 +263,55 @@ static const char zsh_program_rest[] =
     "        _alternative 'files:program:_files' 'commands:command:_command_names -e' 'own:ddprun command:(";
 
 /* Append "'--name:help'" for each option. */
-static bool put_described(struct buf *out, const struct completion *c, bool with_value)
+static bool append_described(struct buf *out, const struct completion *c, bool with_value)
 {
     bool ok = true;
     for (size_t i = 0; i < c->options->n; i++) {
         const struct option_row *o = &c->options->rows[i];
         if (is_shown(o) && options_is_switch(o) != with_value)
-            ok = ok && buf_printf(out, "\n        '--%s:", o->name) && put_help(out, o->help, false) &&
+            ok = ok && buf_printf(out, "\n        '--%s:", o->name) && append_help(out, o->help, false) &&
                  buf_printf(out, "'");
     }
     return ok;
 }
 
-static bool put_zsh_commands(struct buf *out, const struct completion *c)
+static bool append_zsh_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "    elif [[ -z $command ]]; then\n        subcommands=(");
     for (size_t i = 0; i < c->n_commands; i++)
         ok = ok && buf_printf(out, "\n            '%s:", c->commands[i].name) &&
-             put_help(out, c->commands[i].help, false) && buf_printf(out, "'");
+             append_help(out, c->commands[i].help, false) && buf_printf(out, "'");
     return ok &&
            buf_printf(
                out,
                ")\n        _describe command subcommands\n    else\n        case $command in\n        (") &&
-           put_file_commands(out, c) && buf_printf(out, ") _files ;;\n        esac\n    fi\n}\n");
+           append_file_commands(out, c) && buf_printf(out, ") _files ;;\n        esac\n    fi\n}\n");
 }
 
 static bool print_zsh(const struct completion *c, struct buf *out)
 {
-    bool ok = put_template(
+    bool ok = append_template(
                   out, c,
                   "#compdef `\n# Completes the command line of ` in zsh.\n_`_value() {\n    case $1 in\n") &&
-              put_cases(out, c, "compadd -- ", "", "_files", "_path_files -/") &&
-              put_template(out, c,
-                           "    esac\n}\n\n_`() {\n    setopt localoptions extendedglob\n"
-                           "    local cur=$words[CURRENT] i word name= first=0 command= letters='") &&
-              put_letters(out, c) && buf_printf(out, "'\n    local -a subcommands switches=(") &&
-              put_described(out, c, false) && buf_printf(out, ") valued=(") && put_described(out, c, true) &&
-              buf_printf(out, ")\n") && put_template(out, c, zsh_walk);
+              append_cases(out, c, "compadd -- ", "", "_files", "_path_files -/") &&
+              append_template(out, c,
+                              "    esac\n}\n\n_`() {\n    setopt localoptions extendedglob\n"
+                              "    local cur=$words[CURRENT] i word name= first=0 command= letters='") &&
+              append_letters(out, c) && buf_printf(out, "'\n    local -a subcommands switches=(") &&
+              append_described(out, c, false) && buf_printf(out, ") valued=(") &&
+              append_described(out, c, true) && buf_printf(out, ")\n") && append_template(out, c, zsh_walk);
     if (c->program_follows)
         ok = ok && buf_printf(out, "        (*) first=$i; break ;;\n        esac\n    done\n") &&
-             put_template(out, c, zsh_value) &&
+             append_template(out, c, zsh_value) &&
              buf_printf(out, "    if [[ $first == 0 && $cur == -* ]]; then\n") &&
-             put_template(out, c, zsh_options) && put_template(out, c, zsh_program_rest) &&
-             put_commands(out, c) && buf_printf(out, ")'\n    fi\n}\n");
+             append_template(out, c, zsh_options) && append_template(out, c, zsh_program_rest) &&
+             append_commands(out, c) && buf_printf(out, ")'\n    fi\n}\n");
     else
         ok = ok && buf_printf(out, "        (*) command=${command:-$word} ;;\n        esac\n    done\n") &&
-             put_template(out, c, zsh_value) && buf_printf(out, "    if [[ $cur == -* ]]; then\n") &&
-             put_template(out, c, zsh_options) && put_zsh_commands(out, c);
+             append_template(out, c, zsh_value) && buf_printf(out, "    if [[ $cur == -* ]]; then\n") &&
+             append_template(out, c, zsh_options) && append_zsh_commands(out, c);
     return ok &&
-           put_template(out, c, "\nif [[ $funcstack[1] == _` ]]; then _` \"$@\"; else compdef _` `; fi\n");
+           append_template(out, c, "\nif [[ $funcstack[1] == _` ]]; then _` \"$@\"; else compdef _` `; fi\n");
 }
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
@@ -340,28 +341,28 @@ static const char fish_dashes[] =
     "end\n";
 
 /* Append the names of options with a value, as the function __words compares them: "__nproc_per_node -r". */
-static bool put_fish_valued(struct buf *out, const struct completion *c)
+static bool append_fish_valued(struct buf *out, const struct completion *c)
 {
-    bool ok = put_template(out, c, "set -g __`_valued");
+    bool ok = append_template(out, c, "set -g __`_valued");
     for (size_t i = 0; i < c->options->n; i++) {
         const struct option_row *o = &c->options->rows[i];
         if (is_shown(o) && !options_is_switch(o))
-            ok = ok && buf_printf(out, " __") && put_key(out, o->name);
+            ok = ok && buf_printf(out, " __") && append_key(out, o->name);
         if (!options_is_switch(o) && o->letter != 0)
             ok = ok && buf_printf(out, " -%c", o->letter);
     }
     return ok && buf_printf(out, "\n");
 }
 
-static bool put_fish_option(struct buf *out, const struct completion *c, const struct option_row *o,
-                            bool dashes)
+static bool append_fish_option(struct buf *out, const struct completion *c, const struct option_row *o,
+                               bool dashes)
 {
     const enum value_kind kind = kind_of(o);
     const bool switch_only = options_is_switch(o);
     bool ok =
-        put_template(out, c, c->program_follows ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
+        append_template(out, c, c->program_follows ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
     if (c->program_follows)
-        ok = ok && put_template(out, c, dashes ? "; and __`_dashes'" : "'");
+        ok = ok && append_template(out, c, dashes ? "; and __`_dashes'" : "'");
     ok = ok && buf_printf(out, " -l ");
     for (const char *p = o->name; *p != '\0'; p++)
         ok = ok && buf_append(out, dashes && *p == '_' ? "-" : p, 1);
@@ -370,60 +371,60 @@ static bool put_fish_option(struct buf *out, const struct completion *c, const s
     if (!switch_only)
         ok = ok && buf_printf(out, kind == VALUE_FILE ? " -rF" : " -x");
     if (!switch_only && kind == VALUE_WORDS)
-        ok = ok && buf_printf(out, " -a '") && put_words(out, o) && buf_printf(out, "'");
+        ok = ok && buf_printf(out, " -a '") && append_words(out, o) && buf_printf(out, "'");
     if (kind == VALUE_DIR)
         ok = ok && buf_printf(out, " -a '(__fish_complete_directories)'");
-    return ok && buf_printf(out, " -d '") && put_help(out, o->help, true) && buf_printf(out, "'\n");
+    return ok && buf_printf(out, " -d '") && append_help(out, o->help, true) && buf_printf(out, "'\n");
 }
 
-static bool put_fish_words(struct buf *out, const struct completion *c)
+static bool append_fish_words(struct buf *out, const struct completion *c)
 {
     bool ok = true;
     if (c->program_follows)
-        ok =
-            put_template(out, c,
-                         "complete -c ` -n 'not __`_has_word' -a '(__fish_complete_path (commandline -ct))'\n"
-                         "complete -c ` -n 'not __`_has_word; and test -n (commandline -ct)' -a "
-                         "'(__fish_complete_command)'\n"
-                         "complete -c ` -n __`_has_word -a '(complete -C (string join -- \" \" (__`_words) "
-                         "(commandline -ct)))'\n");
+        ok = append_template(
+            out, c,
+            "complete -c ` -n 'not __`_has_word' -a '(__fish_complete_path (commandline -ct))'\n"
+            "complete -c ` -n 'not __`_has_word; and test -n (commandline -ct)' -a "
+            "'(__fish_complete_command)'\n"
+            "complete -c ` -n __`_has_word -a '(complete -C (string join -- \" \" (__`_words) "
+            "(commandline -ct)))'\n");
     for (size_t i = 0; i < c->n_commands; i++)
-        ok = ok && put_template(out, c, "complete -c ` -n 'not __`_has_word' -a ") &&
-             buf_printf(out, "%s -d '", c->commands[i].name) && put_help(out, c->commands[i].help, true) &&
+        ok = ok && append_template(out, c, "complete -c ` -n 'not __`_has_word' -a ") &&
+             buf_printf(out, "%s -d '", c->commands[i].name) && append_help(out, c->commands[i].help, true) &&
              buf_printf(out, "'\n");
     for (size_t i = 0; i < c->n_commands; i++)
         if (c->commands[i].files)
-            ok = ok && put_template(out, c, "complete -c ` -F -n 'contains -- ") &&
-                 buf_printf(out, "%s", c->commands[i].name) && put_template(out, c, " (__`_words)'\n");
+            ok = ok && append_template(out, c, "complete -c ` -F -n 'contains -- ") &&
+                 buf_printf(out, "%s", c->commands[i].name) && append_template(out, c, " (__`_words)'\n");
     return ok;
 }
 
 static bool print_fish(const struct completion *c, struct buf *out)
 {
     bool ok =
-        put_template(out, c, "# Completes the command line of ` in fish.\n") && put_fish_valued(out, c) &&
-        put_template(out, c, fish_walk) &&
-        put_template(out, c,
-                     c->program_follows
-                         ? "                printf '%s\\n' $word $words\n                return\n"
-                         : "                printf '%s\\n' $word\n") &&
-        put_template(
+        append_template(out, c, "# Completes the command line of ` in fish.\n") &&
+        append_fish_valued(out, c) && append_template(out, c, fish_walk) &&
+        append_template(out, c,
+                        c->program_follows
+                            ? "                printf '%s\\n' $word $words\n                return\n"
+                            : "                printf '%s\\n' $word\n") &&
+        append_template(
             out, c,
             "        end\n    end\nend\nfunction __`_has_word\n    test (count (__`_words)) -gt 0\nend\n") &&
-        put_template(out, c, fish_dashes) && put_template(out, c, "complete -c ` -f\n");
+        append_template(out, c, fish_dashes) && append_template(out, c, "complete -c ` -f\n");
     for (size_t i = 0; i < c->options->n && ok; i++) {
         const struct option_row *o = &c->options->rows[i];
-        ok = !is_shown(o) || (put_fish_option(out, c, o, false) &&
-                              (strchr(o->name, '_') == NULL || put_fish_option(out, c, o, true)));
+        ok = !is_shown(o) || (append_fish_option(out, c, o, false) &&
+                              (strchr(o->name, '_') == NULL || append_fish_option(out, c, o, true)));
     }
-    return ok && put_fish_words(out, c);
+    return ok && append_fish_words(out, c);
 }
 
 /* --- tcsh ----------------------------------------------------------------------------------------------- */
 
 static bool print_tcsh(const struct completion *c, struct buf *out)
 {
-    bool ok = put_template(out, c, "complete ` 'c/--/(");
+    bool ok = append_template(out, c, "complete ` 'c/--/(");
     for (size_t i = 0; i < c->options->n; i++)
         if (is_shown(&c->options->rows[i]))
             ok = ok && buf_printf(out, "%s%s%s", i > 0 ? " " : "", c->options->rows[i].name,

@@ -251,7 +251,7 @@ static const char *next_word(const struct option_reader *r)
 
 /* Read the next word as the value. With OPTIONS_ARGPARSE, a word that looks like an option is no value, so the value
  * is missing. */
-static ddp_status take_value(struct option_reader *r, const struct option_row *row, const char **text,
+static ddp_status read_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
     const char *word = next_word(r);
@@ -311,7 +311,7 @@ static ddp_status read_word(struct option_reader *r, const char *word, const str
     if (options_is_switch(*row) && value != NULL && (*row)->value == NULL)
         return unwanted_value(r, value, err);
     *text = value != NULL ? value : "1";
-    return options_is_switch(*row) || value != NULL ? DDP_OK : take_value(r, *row, text, err);
+    return options_is_switch(*row) || value != NULL ? DDP_OK : read_value(r, *row, text, err);
 }
 
 /* Read one letter of "-qm" (switches together), "-r3", "-r=3", "-r 3". */
@@ -329,7 +329,7 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     if (options_is_switch(*row))
         return DDP_OK;
     *text = *rest == '=' ? rest + 1 : rest;
-    return *rest != '\0' ? DDP_OK : take_value(r, *row, text, err);
+    return *rest != '\0' ? DDP_OK : read_value(r, *row, text, err);
 }
 
 /* Treat a lone "-" as a word, because a lone "-" means standard input by convention. "--" ends the options, even

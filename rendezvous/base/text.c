@@ -21,7 +21,7 @@ bool text_is_plain(struct slice bytes)
     return true;
 }
 
-static bool put_cut(struct buf *out, struct slice bytes, size_t max)
+static bool append_cut(struct buf *out, struct slice bytes, size_t max)
 {
     return bytes.len <= max || buf_printf(out, "...");
 }
@@ -32,7 +32,7 @@ bool text_put(struct buf *out, struct slice bytes, size_t max)
     bool ok = true;
     for (size_t i = 0; ok && i < bytes.len && i < max; i++)
         ok = buf_printf(out, is_printable(p[i]) ? "%c" : "\\x%02x", p[i]);
-    return ok && put_cut(out, bytes, max);
+    return ok && append_cut(out, bytes, max);
 }
 
 /* Replace control bytes, and also the 8-bit controls of UTF-8, which begin with 0xc2. */
@@ -54,7 +54,7 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
     bool ok = true;
     for (size_t i = 0; ok && i < bytes.len && i < max; i++)
         ok = buf_printf(out, "%02x", p[i]);
-    return ok && put_cut(out, bytes, max);
+    return ok && append_cut(out, bytes, max);
 }
 
 /* Append milliseconds below a second, seconds with tenths below two minutes, and minutes above. */

@@ -154,7 +154,7 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
 
 /* Put "store HOST:PORT: GET 'key', after 12 ms: " before the error. The text of a failed wait already contains the
  * duration. */
-static void say_where(struct client_call *c)
+static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
     char after[40] = "";
@@ -171,7 +171,7 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
     struct ddp_store *s = c->store;
     const ddp_status code = c->err.code;
     if (code != DDP_OK && !c->answered)
-        say_where(c);
+        prepend_place(c);
     if (err != NULL)
         *err = c->err;
     if (!c->has_turn)
@@ -273,7 +273,7 @@ static void await_outcome(struct client_call *c)
 }
 
 /* Append the ranks in wire format: a little-endian u32 for each. */
-static void put_members(struct client_call *c, const uint32_t *members, size_t n)
+static void append_members(struct client_call *c, const uint32_t *members, size_t n)
 {
     struct buf list = { 0 };
     for (size_t i = 0; i < n && n <= WIRE_MAX_RANKS; i++)
@@ -309,7 +309,7 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
         client_fail(&c, DDP_ERR_ARG, "only a rank can join; connect with `rank` in the options");
     client_put_blob(&c, FIELD_NAME, slice_str(name));
     client_put_i64(&c, (int64_t)wait_ms);
-    put_members(&c, members, members != NULL ? n : 0);
+    append_members(&c, members, members != NULL ? n : 0);
     client_send(&c);
     if (client_ok(&c))
         await_outcome(&c);

@@ -52,7 +52,7 @@ static const char *words_for(int error)
 }
 
 /* Look up the addresses of `host` before the deadline. A numeric address needs no thread. */
-static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct name_found *found,
+static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct name_found *found,
                                  struct ddp_err *err)
 {
     struct name_lookup *lookup;
@@ -103,7 +103,7 @@ static bool runner_start(struct client_race *r, int i, int port)
 }
 
 /* Return the index of an attempt that has connected, or -1 if no attempt has connected yet. Drop failed attempts. */
-static int look_for_winner(struct client_race *r)
+static int find_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
         if (r->runners[i].fd < 0 || r->runners[i].revents == 0)
@@ -138,7 +138,7 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
         }
         const uint64_t until_ms = step.at_ms < deadline_ms ? step.at_ms : deadline_ms;
         poll(r->runners, (nfds_t)r->race.n, client_remaining_ms(until_ms));
-        *winner = look_for_winner(r);
+        *winner = find_winner(r);
         if (*winner >= 0)
             return DDP_OK;
         if (clock_ms() >= deadline_ms)
@@ -157,7 +157,7 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
     struct name_found found;
     const char *addresses[RACE_ADDRESSES_MAX];
     int winner = -1;
-    ddp_status status = client_look_up(host, deadline_ms, &found, err);
+    ddp_status status = client_resolve(host, deadline_ms, &found, err);
     if (status != DDP_OK)
         return status;
     for (int i = 0; i < found.n; i++)

@@ -77,7 +77,7 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
 /* Check that a line is an event that can be drawn. Return NULL, or the reason why the line cannot be drawn. A full
  * disk or a killed process may cut a log anywhere, so a wrong line is reported with its number, and reading
  * continues. */
-static const char *look_at(struct timeline_event *event)
+static const char *check_line(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
         return "not a JSON object; the line may be cut off";
@@ -115,7 +115,7 @@ static void add_line(struct timeline_events *e, const char *file, size_t number,
     e->list = list;
     struct timeline_event *event = &list[e->n];
     *event = (struct timeline_event){ .order = e->n, .o = cJSON_ParseWithLength(line.data, line.len) };
-    const char *why = line.len > TIMELINE_LINE_MAX ? "line too long" : look_at(event);
+    const char *why = line.len > TIMELINE_LINE_MAX ? "line too long" : check_line(event);
     if (why != NULL) {
         complain(e, file, number, why);
         cJSON_Delete(event->o);

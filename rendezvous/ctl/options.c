@@ -166,7 +166,7 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
 /* Add a file name. A job has one file for each node or rank. */
-static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_err *err)
+static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "more than %d files: join them with cat", CTL_FILES_MAX);
@@ -195,10 +195,10 @@ static ddp_status no_such_command(const char *word, struct ddp_err *err)
 }
 
 /* Store a word. The first word is the command, the second its argument. */
-static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_err *err)
+static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
     if (o->command != NULL && o->command->op == NULL)
-        return take_file(o, word, err);
+        return add_file(o, word, err);
     if (o->command != NULL && (o->command->argument == NULL || o->argument != NULL))
         return ddp_fail(err, DDP_ERR_ARG, "unexpected argument '%s' after '%s'; see --help", word,
                         o->command->name);
@@ -237,7 +237,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
         ddp_status status = options_parse(&table, argc - at, argv + at, out, &more, err);
         at += more;
         if (status == DDP_OK && out->action == CTL_ASK && at < argc)
-            status = take_word(out, argv[at], err);
+            status = store_word(out, argv[at], err);
         if (status != DDP_OK || out->action != CTL_ASK)
             return status;
     }

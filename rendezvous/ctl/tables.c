@@ -160,7 +160,7 @@ static bool measure(const struct ctl_column *columns, const struct sorted_row *r
 }
 
 /* Append a cell. Do not pad the last column, so that lines have no trailing blanks. */
-static bool put_cell(const struct ctl_column *column, struct slice text, size_t width, struct buf *out)
+static bool append_cell(const struct ctl_column *column, struct slice text, size_t width, struct buf *out)
 {
     const bool last = column[1].title == NULL;
     const int fill = (int)(width - text.len), gap = last ? 0 : GAP;
@@ -173,11 +173,11 @@ static bool print(const struct ctl_column *columns, const struct sorted_row *row
 {
     bool ok = true;
     for (size_t i = 0; ok && i < COLUMNS_MAX && columns[i].title != NULL; i++)
-        ok = put_cell(&columns[i], slice_str(columns[i].title), width[i], out);
+        ok = append_cell(&columns[i], slice_str(columns[i].title), width[i], out);
     for (int r = 0; r < n; r++) {
         for (size_t i = 0; ok && i < COLUMNS_MAX && columns[i].title != NULL; i++)
             ok = make_cell(&columns[i], rows[r].row, cell) &&
-                 put_cell(&columns[i], buf_slice(cell), width[i], out);
+                 append_cell(&columns[i], buf_slice(cell), width[i], out);
     }
     return ok;
 }
@@ -253,7 +253,7 @@ static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 }
 
 /* Append how many keys the store has omitted from a waiter's list. */
-static bool put_more(const cJSON *row, struct buf *out)
+static bool append_more(const cJSON *row, struct buf *out)
 {
     const cJSON *more = cJSON_GetObjectItemCaseSensitive(row, "more");
     return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
@@ -266,7 +266,7 @@ static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
     bool ok = torch == NULL || (ctl_cell_text(torch, "text", out) && buf_printf(out, ": "));
     const size_t before = out->len;
-    ok = ok && ctl_cell_names(row, field, out) && put_more(row, out) &&
+    ok = ok && ctl_cell_names(row, field, out) && append_more(row, out) &&
          (out->len > before || ctl_cell_text(row, "barrier", out));
     return ok && (!cJSON_HasObjectItem(row, "owner") ||
                   (buf_printf(out, "; client: ") && ctl_cell_text(row, "owner", out)));
@@ -402,8 +402,8 @@ static double number(const cJSON *object, const char *field)
 
 /* Print a list as a table. Print the sentence `empty` instead of an empty list, and a note if the store has truncated
  * the list. */
-static bool put_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
-                     const char *empty, struct buf *out)
+static bool append_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
+                        const char *empty, struct buf *out)
 {
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(answer, name);
     const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
@@ -414,7 +414,7 @@ static bool put_list(const cJSON *answer, const char *name, const struct ctl_col
 /* --- status --------------------------------------------------------------------------------------------- */
 
 /* Append a size in powers of 1024, in the format of --max-bytes. */
-static bool put_bytes(struct buf *out, double bytes)
+static bool append_bytes(struct buf *out, double bytes)
 {
     static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
     size_t unit = 0;
@@ -424,13 +424,13 @@ static bool put_bytes(struct buf *out, double bytes)
 }
 
 /* Append "1 key", "2 keys". */
-static bool put_count(struct buf *out, double n, const char *what)
+static bool append_count(struct buf *out, double n, const char *what)
 {
     return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
 }
 
 /* Append the job. A stand-alone store has no job until a client sets a job. */
-static bool put_job(const cJSON *answer, struct buf *out)
+static bool append_job(const cJSON *answer, struct buf *out)
 {
     const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
     if (job == NULL)
@@ -441,17 +441,17 @@ static bool put_job(const cJSON *answer, struct buf *out)
 
 /* Append "state running, 1 restart". The number of the round is left out: it is the attempt of the previous line plus
  * 1. */
-static bool put_state(const cJSON *answer, struct buf *out)
+static bool append_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
     if (state == NULL)
         return true;
     return buf_printf(out, "state     %s, ", state) &&
-           put_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
+           append_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
 /* Append all counters in the store's order, so that a new counter needs no change here. */
-static bool put_counters(const cJSON *counters, struct buf *out)
+static bool append_counters(const cJSON *counters, struct buf *out)
 {
     const cJSON *item;
     const char *before = "counters  ";
@@ -470,26 +470,26 @@ static bool put_counters(const cJSON *counters, struct buf *out)
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
-    bool ok = put_job(answer, out) && put_state(answer, out) && buf_printf(out, "store     ") &&
-              put_count(out, number(answer, "keys"), "key") && buf_printf(out, ", ") &&
-              put_bytes(out, number(answer, "bytes"));
+    bool ok = append_job(answer, out) && append_state(answer, out) && buf_printf(out, "store     ") &&
+              append_count(out, number(answer, "keys"), "key") && buf_printf(out, ", ") &&
+              append_bytes(out, number(answer, "bytes"));
     if (ok && number(answer, "max_bytes") > 0)
-        ok = buf_printf(out, " of ") && put_bytes(out, number(answer, "max_bytes"));
-    ok = ok && buf_printf(out, "; ") && put_count(out, number(answer, "connections"), "connection") &&
+        ok = buf_printf(out, " of ") && append_bytes(out, number(answer, "max_bytes"));
+    ok = ok && buf_printf(out, "; ") && append_count(out, number(answer, "connections"), "connection") &&
          buf_printf(out, ", %.0f waiting; ", number(answer, "waiters")) &&
-         put_count(out, number(answer, "barriers"), "open barrier") && buf_printf(out, "\n");
-    ok = ok && put_counters(cJSON_GetObjectItemCaseSensitive(answer, "counters"), out);
+         append_count(out, number(answer, "barriers"), "open barrier") && buf_printf(out, "\n");
+    ok = ok && append_counters(cJSON_GetObjectItemCaseSensitive(answer, "counters"), out);
     if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "nodes")) > 0)
-        ok = ok && buf_printf(out, "\n") && put_list(answer, "nodes", node_columns, "", out);
+        ok = ok && buf_printf(out, "\n") && append_list(answer, "nodes", node_columns, "", out);
     if (cJSON_GetArraySize(members) == 0)
         return ok;
-    return ok && buf_printf(out, "\n") && put_list(answer, "members", member_columns, "", out);
+    return ok && buf_printf(out, "\n") && append_list(answer, "members", member_columns, "", out);
 }
 
 bool ctl_format_top(const cJSON *answer, struct buf *out)
 {
-    return put_job(answer, out) && put_state(answer, out) && buf_printf(out, "\n") &&
-           put_list(answer, "members", top_columns, "no rank has started", out);
+    return append_job(answer, out) && append_state(answer, out) && buf_printf(out, "\n") &&
+           append_list(answer, "members", top_columns, "no rank has started", out);
 }
 
 /* --- cause ---------------------------------------------------------------------------------------------- */
@@ -505,30 +505,30 @@ bool ctl_format_why(const cJSON *answer, struct buf *out)
 
 bool ctl_format_jobs(const cJSON *answer, struct buf *out)
 {
-    return put_list(answer, "jobs", job_columns, "no jobs", out);
+    return append_list(answer, "jobs", job_columns, "no jobs", out);
 }
 
 bool ctl_format_rejects(const cJSON *answer, struct buf *out)
 {
     const cJSON *refused = cJSON_GetObjectItemCaseSensitive(answer, "refused");
-    bool ok = put_list(answer, "rejects", reject_columns, "no connection was rejected", out);
+    bool ok = append_list(answer, "rejects", reject_columns, "no connection was rejected", out);
     if (cJSON_GetArraySize(refused) == 0)
         return ok;
-    return ok && buf_printf(out, "\n") && put_list(answer, "refused", refused_columns, "", out);
+    return ok && buf_printf(out, "\n") && append_list(answer, "refused", refused_columns, "", out);
 }
 
 bool ctl_format_keys(const cJSON *answer, struct buf *out)
 {
-    return put_list(answer, "keys", key_columns, "no keys", out);
+    return append_list(answer, "keys", key_columns, "no keys", out);
 }
 
 bool ctl_format_waiters(const cJSON *answer, struct buf *out)
 {
-    return put_list(answer, "waiters", waiter_columns, "no client waits", out);
+    return append_list(answer, "waiters", waiter_columns, "no client waits", out);
 }
 
 /* Append a line such as "node 1 (n1) has not answered" for each missing node. */
-static bool put_missing(const cJSON *answer, struct buf *out)
+static bool append_missing(const cJSON *answer, struct buf *out)
 {
     const cJSON *node;
     bool ok = true;
@@ -547,13 +547,13 @@ bool ctl_format_stacks(const cJSON *answer, struct buf *out)
     const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
     const bool ok = stacks_text(cJSON_GetObjectItemCaseSensitive(answer, "stacks"), out) &&
                     (!cut || buf_printf(out, "... and more; --rank selects ranks\n")) &&
-                    put_missing(answer, out);
+                    append_missing(answer, out);
     return ok && (out->len > before || buf_printf(out, "no worker runs\n"));
 }
 
 bool ctl_format_barriers(const cJSON *answer, struct buf *out)
 {
-    return put_list(answer, "barriers", barrier_columns, "no barrier is open", out);
+    return append_list(answer, "barriers", barrier_columns, "no barrier is open", out);
 }
 
 /* Print the result of a cancel. The answer has only "ok", which the caller has checked. */
@@ -566,7 +566,7 @@ bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
 /* --- flight records ------------------------------------------------------------------------------------- */
 
 /* Append "rank 3" or "ranks 0-2". */
-static bool put_ranks(const cJSON *object, const char *field, struct buf *out)
+static bool append_ranks(const cJSON *object, const char *field, struct buf *out)
 {
     const int n = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field));
     return buf_printf(out, n == 1 ? "rank " : "ranks ") && ctl_cell_ranks(object, field, out);
@@ -583,14 +583,14 @@ static bool has_text(const cJSON *object, const char *field)
 }
 
 /* Append the calls in which the ranks diverged. */
-static bool put_parting(const cJSON *answer, struct buf *out)
+static bool append_parting(const cJSON *answer, struct buf *out)
 {
     const cJSON *group;
     const char *between = "differ    ";
     bool ok = true;
     cJSON_ArrayForEach(group, cJSON_GetObjectItemCaseSensitive(answer, "differ"))
     {
-        ok = ok && buf_printf(out, "%s", between) && put_ranks(group, "ranks", out) &&
+        ok = ok && buf_printf(out, "%s", between) && append_ranks(group, "ranks", out) &&
              buf_printf(out, " called ") && ctl_cell_text(group, "call", out) &&
              (!has_text(group, "at") || (buf_printf(out, " in ") && ctl_cell_text(group, "at", out)));
         between = "; ";
@@ -600,7 +600,7 @@ static bool put_parting(const cJSON *answer, struct buf *out)
 
 /* Report that no rank with a record is behind. A rank without a record, or without a call in the group, may be behind
  * all others, so only a complete set of records proves that no rank is behind. */
-static bool put_none_behind(const cJSON *answer, struct buf *out)
+static bool append_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
     if (front != NULL && strcmp(front, "no call") == 0)
@@ -609,7 +609,7 @@ static bool put_none_behind(const cJSON *answer, struct buf *out)
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));
     const bool ok = !is_complete ? buf_printf(out, "behind    none of the ranks with a record: ") &&
-                                       put_ranks(answer, "there", out) && buf_printf(out, " reached ")
+                                       append_ranks(answer, "there", out) && buf_printf(out, " reached ")
                                  : buf_printf(out, "behind    none; last call of all ranks: ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
@@ -618,21 +618,21 @@ static bool put_none_behind(const cJSON *answer, struct buf *out)
 bool ctl_format_flight(const cJSON *answer, struct buf *out)
 {
     const bool has_job = has_text(answer, "job");
-    bool ok = (has_job ? put_job(answer, out)
+    bool ok = (has_job ? append_job(answer, out)
                        : buf_printf(out, "records   of PyTorch, world size %.0f\n",
                                     number(answer, "world_size"))) &&
-              put_parting(answer, out);
+              append_parting(answer, out);
     if (has_some(answer, "behind"))
-        ok = ok && buf_printf(out, "behind    ") && put_ranks(answer, "behind", out) &&
-             buf_printf(out, "; ") && put_ranks(answer, "there", out) && buf_printf(out, " reached ") &&
+        ok = ok && buf_printf(out, "behind    ") && append_ranks(answer, "behind", out) &&
+             buf_printf(out, "; ") && append_ranks(answer, "there", out) && buf_printf(out, " reached ") &&
              ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
     else
-        ok = ok && put_none_behind(answer, out);
+        ok = ok && append_none_behind(answer, out);
     if (has_some(answer, "missing"))
-        ok = ok && buf_printf(out, "missing   no record of ") && put_ranks(answer, "missing", out) &&
+        ok = ok && buf_printf(out, "missing   no record of ") && append_ranks(answer, "missing", out) &&
              buf_printf(out, has_some(answer, "behind") ? "\n" : "; start with these\n");
     return ok && buf_printf(out, "\n") &&
-           put_list(answer, "ranks", has_job ? flight_columns : flight_code_columns, "no records", out);
+           append_list(answer, "ranks", has_job ? flight_columns : flight_code_columns, "no records", out);
 }
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */

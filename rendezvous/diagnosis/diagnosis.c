@@ -391,7 +391,7 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
 /* --- too many members ----------------------------------------------------------------------------------- */
 
 /* Append "rank 0 (n1, pid 71)", "pid 75, started by rank 0", or "pid 90 on n1 (python x.py ...), as rank 0". */
-static void put_claim(const struct snapshot_claim *c, struct buf *out)
+static void append_claim(const struct snapshot_claim *c, struct buf *out)
 {
     words who;
     if (c->is_child)
@@ -417,7 +417,7 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
 {
     const size_t before = out->len;
     buf_printf(out, is_first ? "" : "; ");
-    put_claim(c, out);
+    append_claim(c, out);
     if (out->len <= room)
         return true;
     out->len = is_first ? room : before;
@@ -433,7 +433,7 @@ static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
 
 /* Append the first claims and return their number. Processes that are not workers of the job come first, because they
  * are the cause. */
-static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *out)
+static uint32_t append_some_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     uint32_t shown = 0;
     for (int ours = 0; ours <= 1; ours++)
@@ -450,9 +450,9 @@ static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *
 
 /* Append the claims, and the number of registrations without an open connection. The process of a closed connection
  * is unknown: it may be in the list. */
-static void put_claims(const struct snapshot_crowd *crowd, struct buf *out)
+static void append_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
-    const uint32_t shown = put_some_claims(crowd, out);
+    const uint32_t shown = append_some_claims(crowd, out);
     const unsigned long long others = crowd->count > crowd->n ? crowd->count - crowd->n : 0;
     if (crowd->n > shown)
         buf_printf(out, "; and %u more", crowd->n - shown);
@@ -481,7 +481,7 @@ bool diagnose_torch_crowd(const struct snapshot *s)
 }
 
 /* Return the words after `count`. A count that includes closed connections may count one process twice. */
-static const char *come(const struct snapshot_crowd *crowd)
+static const char *crowd_words(const struct snapshot_crowd *crowd)
 {
     return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";
 }
@@ -504,12 +504,12 @@ static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
     struct finding *f = s->crowd.n > 0 ? diagnosis_slot(d, code) : NULL;
     if (f == NULL)
         return;
-    put_claims(&s->crowd, &text);
+    append_claims(&s->crowd, &text);
     snprintf(who, sizeof(who), "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
     buf_free(&text);
     finding_make(f, code, words_of(setup, &s->crowd.key, torch_key_put_setup), "count",
-                 number(count, s->crowd.count), "come", come(&s->crowd), "belong", belong(ranks, s), "who",
-                 who, NULL);
+                 number(count, s->crowd.count), "come", crowd_words(&s->crowd), "belong", belong(ranks, s),
+                 "who", who, NULL);
 }
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */

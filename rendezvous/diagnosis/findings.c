@@ -130,7 +130,7 @@ struct words {
     } of[WORDS_MAX];
 };
 
-static bool put_word(void *user, struct slice word, struct buf *out)
+static bool append_word(void *user, struct slice word, struct buf *out)
 {
     const struct words *words = user;
     for (int i = 0; i < words->n; i++)
@@ -143,7 +143,7 @@ static bool put_word(void *user, struct slice word, struct buf *out)
 static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
 {
     struct buf out = { 0 };
-    const bool ok = finding_fill(&out, template, put_word, words);
+    const bool ok = finding_fill(&out, template, append_word, words);
     const bool cut = out.len >= FINDING_TEXT_MAX;
     const int shown = cut ? FINDING_TEXT_MAX - 4 : (int)out.len;
     snprintf(text, FINDING_TEXT_MAX, "%.*s%s", ok ? shown : 0, ok ? (const char *)out.data : "",
@@ -188,7 +188,7 @@ const char *finding_predicate(const struct finding *f)
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
 /* Append "HOST" for "${host}". */
-static bool put_placeholder(void *user, struct slice word, struct buf *out)
+static bool append_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;
     const char *p = word.data;
@@ -199,16 +199,16 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
 }
 
 /* Append a template for the manual page and `ddprun explain`. */
-static bool finding_put_readable(struct buf *out, const char *text)
+static bool finding_append_readable(struct buf *out, const char *text)
 {
-    return finding_fill(out, text, put_placeholder, NULL);
+    return finding_fill(out, text, append_placeholder, NULL);
 }
 
 /* Append text for troff: escape a dot or a quote at the beginning of a line, and write each hyphen as a minus. */
-static bool put_troff(struct buf *out, const char *text)
+static bool append_troff(struct buf *out, const char *text)
 {
     struct buf plain = { 0 };
-    bool ok = finding_put_readable(&plain, text);
+    bool ok = finding_append_readable(&plain, text);
     if (ok && plain.len > 0 && (plain.data[0] == '.' || plain.data[0] == '\''))
         ok = buf_append(out, "\\&", 2);
     for (size_t i = 0; ok && i < plain.len; i++)
@@ -223,9 +223,10 @@ bool findings_print_man(struct buf *out)
 {
     bool ok = true;
     for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++)
-        ok = buf_printf(out, ".TP\n.B %s\n", rows[i].code) && put_troff(out, rows[i].example) &&
-             buf_printf(out, ".\n.br\n") && put_troff(out, rows[i].detection) &&
-             buf_printf(out, "\n.br\nRemedy: ") && put_troff(out, rows[i].advice) && buf_printf(out, ".\n");
+        ok = buf_printf(out, ".TP\n.B %s\n", rows[i].code) && append_troff(out, rows[i].example) &&
+             buf_printf(out, ".\n.br\n") && append_troff(out, rows[i].detection) &&
+             buf_printf(out, "\n.br\nRemedy: ") && append_troff(out, rows[i].advice) &&
+             buf_printf(out, ".\n");
     return ok;
 }
 
@@ -245,11 +246,11 @@ static const struct {
 };
 enum { EXIT_ROWS = sizeof(exit_rows) / sizeof(exit_rows[0]) };
 
-static bool put_paragraph(struct buf *out, const char *heading, const char *text)
+static bool append_paragraph(struct buf *out, const char *heading, const char *text)
 {
     enum { INDENT = 4 };
     struct buf plain = { 0 };
-    const bool ok = finding_put_readable(&plain, text) && buf_append(&plain, "", 1) &&
+    const bool ok = finding_append_readable(&plain, text) && buf_append(&plain, "", 1) &&
                     buf_printf(out, "\n%s\n%*s", heading, INDENT, "") &&
                     options_wrap(out, (const char *)plain.data, INDENT, INDENT);
     buf_free(&plain);
@@ -257,18 +258,18 @@ static bool put_paragraph(struct buf *out, const char *heading, const char *text
 }
 
 /* Append a row's text about detection as two sections: the detection, and the typical causes. */
-static bool put_detection(struct buf *out, const char *heading, const char *text)
+static bool append_detection(struct buf *out, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");
     char *part = strdup(text);
     bool ok = part != NULL;
     if (ok && causes != NULL)
         part[causes - text] = '\0';
-    ok = ok && put_paragraph(out, heading, part);
+    ok = ok && append_paragraph(out, heading, part);
     if (ok && causes != NULL) {
         snprintf(part, strlen(text) + 1, "%s", strstr(causes, ": ") + 2);
         part[strlen(part) - 1] = '\0'; /* without the full stop, because a remedy has none */
-        ok = put_paragraph(out, "Typical causes", part);
+        ok = append_paragraph(out, "Typical causes", part);
     }
     free(part);
     return ok;
@@ -277,9 +278,9 @@ static bool put_detection(struct buf *out, const char *heading, const char *text
 static bool explain_finding(enum finding_code code, struct buf *out)
 {
     return buf_printf(out, "%s (%s)\n", finding_code_name(code), finding_grade_name(code)) &&
-           put_paragraph(out, "Example", finding_example(code)) &&
-           put_detection(out, "Meaning and detection", finding_detection(code)) &&
-           put_paragraph(out, "Remedy", finding_advice(code));
+           append_paragraph(out, "Example", finding_example(code)) &&
+           append_detection(out, "Meaning and detection", finding_detection(code)) &&
+           append_paragraph(out, "Remedy", finding_advice(code));
 }
 
 /* Append the row of an exit code. All codes 128 + signal share one row. A code without a row is the exit code of a
@@ -293,16 +294,16 @@ static bool explain_exit_code(int code, struct buf *out)
         ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", code - EXIT_CODE_SIGNAL, signal);
     for (int i = 0; i < EXIT_ROWS; i++)
         if (exit_rows[i].code == row)
-            return ok && buf_printf(out, "\n") && put_paragraph(out, "Example", exit_rows[i].example) &&
-                   put_paragraph(out, "Meaning", exit_rows[i].meaning) &&
-                   put_detection(out, "Detection", exit_rows[i].detection) &&
-                   put_paragraph(out, "Remedy", exit_rows[i].remedy);
+            return ok && buf_printf(out, "\n") && append_paragraph(out, "Example", exit_rows[i].example) &&
+                   append_paragraph(out, "Meaning", exit_rows[i].meaning) &&
+                   append_detection(out, "Detection", exit_rows[i].detection) &&
+                   append_paragraph(out, "Remedy", exit_rows[i].remedy);
     return ok && buf_printf(out, "\n") &&
-           put_paragraph(out, "Example", finding_example(FINDING_WORKER_FAILED)) &&
-           put_paragraph(out, "Meaning", "the exit code of the worker that failed first") &&
-           put_detection(out, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
-           put_paragraph(out, "Remedy",
-                         "check the documentation of the program and the end of the worker's log");
+           append_paragraph(out, "Example", finding_example(FINDING_WORKER_FAILED)) &&
+           append_paragraph(out, "Meaning", "the exit code of the worker that failed first") &&
+           append_detection(out, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
+           append_paragraph(out, "Remedy",
+                            "check the documentation of the program and the end of the worker's log");
 }
 
 /* Append a line for each finding whose name contains `part`, and add the number of lines to *n. */

@@ -215,7 +215,7 @@ static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 }
 
 /* Examine one rank. Return false if the rank shows that the job is slow and does not hang. */
-static bool look_at_rank(struct hang *h, uint32_t rank)
+static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
@@ -242,7 +242,7 @@ static const char *group_verb(const struct group *group)
 }
 
 /* Append "rank 3 waits in all_reduce (train.py:88)" or "7 ranks wait in ...". */
-static void put_group(struct buf *out, const struct group *group)
+static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
     const char *verb = group_verb(group);
@@ -264,7 +264,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
     struct buf text = { 0 };
     for (uint32_t i = from; i < h->n_groups && i < from + GROUPS_SHOWN; i++) {
         buf_printf(&text, i > from ? ", " : "");
-        put_group(&text, &h->groups[i]);
+        append_group(&text, &h->groups[i]);
     }
     if (h->n_groups > from + GROUPS_SHOWN)
         buf_printf(&text, " and others elsewhere");
@@ -385,7 +385,7 @@ static bool stands_still(const struct flight_dump *a, const struct flight_dump *
 }
 
 /* Keep the records of the later sample that stood still. */
-static void take_records(const struct snapshot *s, struct records *r)
+static void keep_records(const struct snapshot *s, struct records *r)
 {
     const uint32_t n = s->n_ranks;
     struct flight_dump *earlier = read_records(s->hang.calls[0], n);
@@ -472,7 +472,7 @@ static void compare_records(struct hang *h)
 {
     struct records *r = &h->records;
     words who;
-    take_records(h->s, r);
+    keep_records(h->s, r);
     if (r->n == 0)
         return;
     r->compared = flight_compare(r->dumps, r->n);
@@ -566,7 +566,7 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
 
 /* Report the culprit that the records show. Return its rank, or -1 if all records end with the same call. Some record
  * may be missing, for example because its file server is slow. Then any rank without a record may be the culprit. */
-static int64_t judge_records(struct diagnosis *d, const struct hang *h)
+static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
         return -1;
@@ -847,7 +847,7 @@ static bool only_loops(const struct hang *h)
 
 /* Add the finding and return its rank, or -1. A rank without frames may be the culprit, so while such a rank exists,
  * only a known culprit or an ended rank is reported. */
-static int64_t judge(struct diagnosis *d, struct hang *h)
+static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
     const uint32_t culprit = find_culprit(h);
@@ -862,7 +862,7 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
         return gone;
     }
     if (h->n[WAY_UNKNOWN] > 0 || gone < n || (culprit < n && needs_key == n))
-        return judge_records(d, h);
+        return report_records(d, h);
     if (needs_key < n && only_loops(h))
         return -1; /* this rank may still set the key */
     if (needs_key < n) {
@@ -870,10 +870,10 @@ static int64_t judge(struct diagnosis *d, struct hang *h)
         return needs_key;
     }
     if (h->n_groups == 0 || n < 2)
-        return judge_records(d, h);
+        return report_records(d, h);
     words cut;
     const bool is_cut = cut_words(cut, h) > 0;
-    const int64_t by_records = h->n_groups == 1 && !is_cut ? judge_records(d, h) : -1;
+    const int64_t by_records = h->n_groups == 1 && !is_cut ? report_records(d, h) : -1;
     if (by_records >= 0)
         return by_records;
     if (h->n_groups == 1 || is_cut)
@@ -916,10 +916,10 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
         h.ranks[i].spot[1] = &h.spots[n + i];
     }
     for (uint32_t i = 0; hangs && i < n; i++)
-        hangs = look_at_rank(&h, i);
+        hangs = examine_rank(&h, i);
     if (hangs)
         compare_records(&h);
-    const int64_t rank = hangs ? judge(d, &h) : -1;
+    const int64_t rank = hangs ? add_verdict(d, &h) : -1;
     if (rank < 0 && h.n_read == 0 && h.note != NULL)
         add_unreadable(d, &h);
     records_free(&h.records);

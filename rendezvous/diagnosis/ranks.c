@@ -182,7 +182,7 @@ static const char *since_word(const struct rank_facts *f, rank_word word)
 }
 
 /* Append "key '/x' and 2 more", or nothing if the rank does not wait. */
-static bool put_wait(const struct rank_wait *wait, struct buf *out)
+static bool append_wait(const struct rank_wait *wait, struct buf *out)
 {
     if (wait->name.data == NULL)
         return true;
@@ -193,7 +193,7 @@ static bool put_wait(const struct rank_wait *wait, struct buf *out)
 static const char *waits_word(const struct rank_facts *f, rank_word word)
 {
     struct buf out = { 0 };
-    put_wait(&f->waits, &out);
+    append_wait(&f->waits, &out);
     word_of(word, &out);
     buf_free(&out);
     return word;
@@ -249,7 +249,7 @@ static void add_wait(cJSON *o, const struct rank_facts *f)
 {
     struct torch_key key;
     struct buf text = { 0 };
-    if (f->waits.name.data != NULL && put_wait(&f->waits, &text) && buf_append(&text, "", 1))
+    if (f->waits.name.data != NULL && append_wait(&f->waits, &text) && buf_append(&text, "", 1))
         cJSON_AddStringToObject(o, "waits_for", (const char *)text.data);
     buf_free(&text);
     if (!f->waits.in_barrier && torch_key_read(f->waits.name, &key))
@@ -257,7 +257,7 @@ static void add_wait(cJSON *o, const struct rank_facts *f)
 }
 
 /* Add the state of the process, as its agent reported it. */
-static void add_look(cJSON *o, const struct rank_facts *f)
+static void add_process_state(cJSON *o, const struct rank_facts *f)
 {
     cJSON_AddStringToObject(o, "proc", (const char[]){ f->proc_state, '\0' });
     if (f->cpu_percent >= 0)
@@ -294,7 +294,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
     if (f->exited)
         cJSON_AddNumberToObject(o, f->signal ? "signal" : "exit_code", f->signal ? f->signal : f->exit_code);
     else if (f->proc_state != '\0')
-        add_look(o, f);
+        add_process_state(o, f);
     if (f->has_steps)
         add_steps(o, f);
     return o;
@@ -472,7 +472,7 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 /* --- a rank that exited with 0 while others need it
  * ------------------------------------------------------ */
 
-static bool has_come(const void *barrier, uint32_t rank)
+static bool has_arrived(const void *barrier, uint32_t rank)
 {
     return barrier_has(barrier, rank);
 }
@@ -494,8 +494,8 @@ static uint32_t count_left(const struct members *members, uint32_t *first)
 }
 
 /* Append "rank 1" or "ranks 0-2, 4". */
-static void put_some(struct buf *out, const void *of, uint32_t n, uint32_t count,
-                     bool (*is)(const void *of, uint32_t rank))
+static void append_some(struct buf *out, const void *of, uint32_t n, uint32_t count,
+                        bool (*is)(const void *of, uint32_t rank))
 {
     buf_printf(out, count == 1 ? "rank " : "ranks ");
     put_ranges(out, of, n, is);
@@ -508,7 +508,7 @@ static const char *text_in(struct buf *text)
 }
 
 /* Append "rank 3 (n1, pid 77)". */
-static void put_rank(struct buf *out, const struct rank_facts *f)
+static void append_rank(struct buf *out, const struct rank_facts *f)
 {
     buf_printf(out, "rank %u", f->rank);
     if (f->host != NULL)
@@ -518,8 +518,8 @@ static void put_rank(struct buf *out, const struct rank_facts *f)
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *f, struct finding *finding)
 {
     struct buf who = { 0 }, waiters = { 0 }, where = { 0 };
-    put_rank(&who, f);
-    put_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_come);
+    append_rank(&who, f);
+    append_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_arrived);
     buf_printf(&where, "at ");
     diagnose_put_place(barrier_name(barrier), true, &where);
     finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "waiters", text_in(&waiters), "it", "it",
@@ -537,9 +537,9 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
     const uint32_t n = lost >= 0 ? 1 : count_left(members, &first);
     const struct rank_facts f = n > 0 ? member_facts(members, first) : (struct rank_facts){ 0 };
     if (n == 1)
-        put_rank(&who, &f);
+        append_rank(&who, &f);
     else
-        put_some(&who, members, members->world_size, n, has_left);
+        append_some(&who, members, members->world_size, n, has_left);
     snprintf(waits, sizeof(waits), "rank %u", waiter);
     if (n > 0)
         finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "waiters", waits, "it",
@@ -565,7 +565,7 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 }
 
 /* Append the counts, and one line for each missing rank: " rank 3: never connected". */
-static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
+static bool append_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
     bool ok = buf_printf(out, "; %" PRIu32 " of %" PRIu32 " ranks have arrived", barrier->arrived,
@@ -583,11 +583,11 @@ static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, voi
     return ok;
 }
 
-static bool put_message(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
-                        const char *because, struct buf *out)
+static bool append_message(const struct barrier *barrier, struct slice name, barrier_facts facts_of,
+                           void *user, const char *because, struct buf *out)
 {
     return buf_printf(out, "barrier '") && text_put(out, name, 200) && buf_printf(out, "' %s", because) &&
-           (barrier == NULL || put_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
+           (barrier == NULL || append_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
 }
 
 /* Return the facts about a rank, with the code of its finding. */
@@ -626,7 +626,7 @@ bool barrier_report(const struct barrier *barrier, struct slice name, barrier_fa
     struct buf message = { 0 };
     cJSON *o = cJSON_CreateObject();
     add_name(o, name);
-    if (put_message(barrier, name, facts_of, user, because, &message))
+    if (append_message(barrier, name, facts_of, user, because, &message))
         cJSON_AddStringToObject(o, "message", (const char *)message.data);
     if (outcome != BARRIER_MISUSE)
         add_missing(o, barrier, facts_of, user);

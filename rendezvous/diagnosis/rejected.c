@@ -93,7 +93,7 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* Format "10.0.0.2" of "10.0.0.2:41234", or "[fe80::1]" of "[fe80::1]:41234". The port is left out, so that a client
  * that connects every second has only one row. */
-static void put_source(const char *peer, char source[static REJECT_SOURCE_MAX])
+static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
     snprintf(source, REJECT_SOURCE_MAX, "%.*s", (int)(colon != NULL ? colon - peer : (long)strlen(peer)),
@@ -142,7 +142,7 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
                                      : what->is_ours ? REJECT_OURS
                                                      : reject_kind_of(what->first),
                              .first_ms = now_ms };
-    put_source(what->peer, wanted.source);
+    format_source(what->peer, wanted.source);
     snprintf(wanted.job, sizeof(wanted.job), "%s", what->job != NULL ? what->job : "");
     struct reject *row = row_for(r, &wanted);
     snprintf(row->why, sizeof(row->why), "%s", what->why);
@@ -234,7 +234,7 @@ static struct finding *slot_for(struct notices *n, enum finding_code code, const
 }
 
 /* Copy a text and escape control characters, because the copy is printed on terminals. */
-static void put_plain(char *to, size_t size, const char *text)
+static void copy_plain(char *to, size_t size, const char *text)
 {
     struct buf out = { 0 };
     const bool ok = text_put(&out, slice_str(text), size);
@@ -252,9 +252,9 @@ void notices_add(struct notices *n, const char *code, const char *subject, const
         return;
     f->code = known;
     f->more = 0;
-    put_plain(f->subject, sizeof(f->subject), subject);
-    put_plain(f->sentence, sizeof(f->sentence), sentence);
-    put_plain(f->advice, sizeof(f->advice), advice);
+    copy_plain(f->subject, sizeof(f->subject), subject);
+    copy_plain(f->sentence, sizeof(f->sentence), sentence);
+    copy_plain(f->advice, sizeof(f->advice), advice);
 }
 
 void notices_free(struct notices *n)

@@ -243,7 +243,8 @@ static uint32_t count_ranks(const struct snapshot *s, bool (*is)(const void *sna
 }
 
 /* Append "rank 3" or "ranks 1, 3-7". */
-static void put_ranks(struct buf *out, const struct snapshot *s, bool (*is)(const void *snapshot, uint32_t i))
+static void append_ranks(struct buf *out, const struct snapshot *s,
+                         bool (*is)(const void *snapshot, uint32_t i))
 {
     buf_printf(out, "rank%s ", count_ranks(s, is) == 1 ? "" : "s");
     put_ranges(out, s, s->n_ranks, is);
@@ -258,7 +259,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     if (main != NULL && count_ranks(s, is_at_main_wait) < main->waiting)
         buf_printf(&text, "it is not known which ranks");
     else if (count_ranks(s, is_absent) > 0)
-        put_ranks(&text, s, is_absent);
+        append_ranks(&text, s, is_absent);
     else
         buf_printf(&text, "none");
     return settle(out, &text);
@@ -271,7 +272,7 @@ const char *named_waiters(words out, const struct snapshot *s, const struct snap
     const uint32_t known = wait == main_wait(s) ? count_ranks(s, is_at_main_wait) : 0;
     if (known == 0 || known != wait->waiting)
         return waiters_of(out, wait);
-    put_ranks(&text, s, is_at_main_wait);
+    append_ranks(&text, s, is_at_main_wait);
     for (uint32_t i = 0; known == 1 && i < s->n_ranks; i++)
         if (is_at_main_wait(s, i) && s->ranks[i].host != NULL)
             buf_printf(&text, " (%.100s, pid %d)", s->ranks[i].host, s->ranks[i].pid);
@@ -387,7 +388,7 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 /* --- the headline --------------------------------------------------------------------------------------- */
 
 /* Append "1 of 2 nodes is here", "1 of at least 2 nodes is here", or "no node". */
-static bool put_who_is_here(const struct snapshot *s, struct buf *out)
+static bool append_who_is_here(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
         return buf_printf(out, s->n_gone > 0 ? "all nodes have left" : "no node has joined");
@@ -397,7 +398,7 @@ static bool put_who_is_here(const struct snapshot *s, struct buf *out)
 }
 
 /* Append the time limit with the name of the option that sets it. */
-static bool put_limit(const struct snapshot *s, struct buf *out)
+static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
     if (s->limit_ms == 0)
@@ -408,18 +409,18 @@ static bool put_limit(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " (%s is %llu s)", s->knob, (unsigned long long)(s->limit_ms / 1000));
 }
 
-static bool put_gathering(const struct snapshot *s, struct buf *out)
+static bool append_gathering(const struct snapshot *s, struct buf *out)
 {
     words waited;
-    if (!buf_printf(out, s->is_final ? "given up: " : "") || !put_who_is_here(s, out))
+    if (!buf_printf(out, s->is_final ? "given up: " : "") || !append_who_is_here(s, out))
         return false;
     if (s->max == 0) /* no node waits yet */
         return true;
-    return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
+    return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && append_limit(s, out);
 }
 
 /* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". */
-static bool put_running(const struct snapshot *s, struct buf *out)
+static bool append_running(const struct snapshot *s, struct buf *out)
 {
     const struct snapshot_wait *wait = main_wait(s);
     words nodes, ranks, who, what, time;
@@ -432,15 +433,15 @@ static bool put_running(const struct snapshot *s, struct buf *out)
 }
 
 /* Append the headline, one line without a newline: the nodes, the time, and the option that limits the time. */
-static bool put_headline(const struct snapshot *s, struct buf *out)
+static bool append_headline(const struct snapshot *s, struct buf *out)
 {
     words waited;
     bool ok = s->job[0] != '\0' ? buf_printf(out, "job '%s': ", s->job) : buf_printf(out, "no job yet: ");
     switch (s->phase) {
     case PHASE_GATHERING:
-        return ok && put_gathering(s, out);
+        return ok && append_gathering(s, out);
     case PHASE_RUNNING:
-        return ok && put_running(s, out);
+        return ok && append_running(s, out);
     case PHASE_STOPPING:
         return ok && buf_printf(out, "attempt %u has been stopped for %s", s->round - 1,
                                 duration(waited, s->waited_ms));
@@ -460,36 +461,36 @@ static const char *or_dash(const char *text)
 
 /* Append a row. The widths fit IPv4 addresses and host names of 16 letters; a longer value shifts only its own
  * row. */
-static bool put_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
-                    const char *workers, const char *since, const char *state)
+static bool append_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
+                       const char *workers, const char *since, const char *state)
 {
     return buf_printf(out, "\n  %4s  %-16.24s %-15.40s %8s %8s %9s  %s", rank, host, addr, pid, workers,
                       since, state);
 }
 
-static bool put_node(struct buf *out, const struct snapshot_node *node)
+static bool append_node(struct buf *out, const struct snapshot_node *node)
 {
     words rank = "-", pid, workers, since;
     if (node->node_rank >= 0)
         number(rank, (uint64_t)node->node_rank);
-    return put_row(out, rank, node->host, or_dash(node->addr), number(pid, (uint64_t)node->pid),
-                   number(workers, node->nproc), duration(since, node->joined_ms), node->state);
+    return append_row(out, rank, node->host, or_dash(node->addr), number(pid, (uint64_t)node->pid),
+                      number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
 /* Append the row of a missing node. Only the row of a rejected node has host and pid. */
-static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
+static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;
     const struct snapshot_refused *r = refused_as(s, (int32_t)rank);
     if (r != NULL)
-        return put_row(out, number(text, rank), r->host, "-", number(pid, (uint64_t)r->pid), "-", "-",
-                       "rejected, has exited");
-    return put_row(out, number(text, rank), "-", "-", "-", "-", "-",
-                   node_was_here(s, (int32_t)rank) ? "has left" : "missing");
+        return append_row(out, number(text, rank), r->host, "-", number(pid, (uint64_t)r->pid), "-", "-",
+                          "rejected, has exited");
+    return append_row(out, number(text, rank), "-", "-", "-", "-", "-",
+                      node_was_here(s, (int32_t)rank) ? "has left" : "missing");
 }
 
 /* Append the missing nodes of a static job: a few rows, then the number of the others. */
-static bool put_missing(const struct snapshot *s, struct buf *out)
+static bool append_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
     bool ok = true;
@@ -500,21 +501,21 @@ static bool put_missing(const struct snapshot *s, struct buf *out)
         if (shown == SCREEN_MISSING)
             continue;
         shown++;
-        ok = ok && put_gone_state(s, rank, out);
+        ok = ok && append_gone_state(s, rank, out);
     }
     return ok &&
            (missing == shown || buf_printf(out, "\n        and %u more that are not here", missing - shown));
 }
 
-static bool put_nodes(const struct snapshot *s, struct buf *out)
+static bool append_nodes(const struct snapshot *s, struct buf *out)
 {
     const uint32_t shown = s->n_nodes < SCREEN_NODES ? s->n_nodes : SCREEN_NODES;
-    bool ok = s->max == 0 || put_row(out, "NODE", "HOST", "ADDRESS", "PID", "WORKERS", "SINCE", "STATE");
+    bool ok = s->max == 0 || append_row(out, "NODE", "HOST", "ADDRESS", "PID", "WORKERS", "SINCE", "STATE");
     for (uint32_t i = 0; ok && i < shown; i++)
-        ok = put_node(out, &s->nodes[i]);
+        ok = append_node(out, &s->nodes[i]);
     if (ok && s->n_nodes > shown)
         ok = buf_printf(out, "\n        and %u more that are here", s->n_nodes - shown);
-    return ok && put_missing(s, out);
+    return ok && append_missing(s, out);
 }
 
 /* --- the findings --------------------------------------------------------------------------------------- */
@@ -527,7 +528,7 @@ static bool advice_is_due(const struct diagnosis *d, uint32_t i)
            strcmp(d->list[i + 1].advice, d->list[i].advice) != 0;
 }
 
-static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
+static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
 {
     const struct finding *f = &d->list[i];
     bool ok = buf_printf(out, "\n  %-8s %s  [%s]", finding_grade_name(f->code), f->sentence,
@@ -544,11 +545,11 @@ static void disarm(struct buf *out, size_t from)
         text_disarm(out->data + from, out->len - from, '\n');
 }
 
-static bool put_findings(const struct diagnosis *d, struct buf *out)
+static bool append_findings(const struct diagnosis *d, struct buf *out)
 {
     bool ok = true;
     for (uint32_t i = 0; ok && i < d->n; i++)
-        ok = put_finding(d, i, out);
+        ok = append_finding(d, i, out);
     return ok;
 }
 
@@ -569,7 +570,7 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-static bool put_no_findings(const struct snapshot *s, struct buf *out)
+static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who;
     if (awaited(who, s)[0] != '\0' && !buf_printf(out, "\n  waiting for %s", who))
@@ -580,23 +581,24 @@ static bool put_no_findings(const struct snapshot *s, struct buf *out)
 
 /* Append a headline with the number of nodes, the time, and the option that limits the time. Then append the nodes,
  * and the findings with their advice. Lines end with a newline, except the last line. */
-static bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
+static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
-    bool ok = put_headline(s, out) && put_nodes(s, out) && put_findings(d, out);
+    bool ok = append_headline(s, out) && append_nodes(s, out) && append_findings(d, out);
     if (ok && d->left_out > 0)
         ok = buf_printf(out, "\n           and %u other findings", d->left_out);
-    ok = ok && (d->n > 0 || put_no_findings(s, out));
+    ok = ok && (d->n > 0 || append_no_findings(s, out));
     disarm(out, from);
     return ok;
 }
 
 /* Append the headline and the new findings, for users who have an earlier report with `before` other findings. The
  * table of nodes is not repeated. */
-static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
+static bool append_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
+                        struct buf *out)
 {
     const size_t from = out->len;
-    bool ok = put_headline(s, out) && put_findings(news, out);
+    bool ok = append_headline(s, out) && append_findings(news, out);
     if (ok && before > 0)
         ok = buf_printf(out, "\n           the rest is unchanged");
     disarm(out, from);
@@ -646,7 +648,7 @@ static bool add_text(cJSON *o, struct buf *text)
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };
-    bool ok = screen_put(s, d, &text);
+    bool ok = screen_append(s, d, &text);
     return add_text(o, &text) && ok && screen_add_findings(o, d);
 }
 
@@ -671,7 +673,7 @@ bool screen_add_one(cJSON *o, const struct finding *f)
 bool screen_add_news(cJSON *o, const struct snapshot *s, const struct diagnosis *news, uint32_t before)
 {
     struct buf text = { 0 };
-    bool ok = put_news(s, news, before, &text);
+    bool ok = append_news(s, news, before, &text);
     cJSON_AddNumberToObject(o, "before", before);
     return add_text(o, &text) && ok && screen_add_findings(o, news);
 }

@@ -274,7 +274,7 @@ bool torch_key_put_setup(const struct torch_key *key, struct buf *out)
            buf_printf(out, ")");
 }
 
-static bool put_word(void *user, struct slice word, struct buf *out)
+static bool append_word(void *user, struct slice word, struct buf *out)
 {
     const struct torch_key *key = user;
     if (slice_equal(word, slice_str("rank")))
@@ -292,7 +292,7 @@ bool torch_key_put(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
     const bool told = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
-    bool ok = finding_fill(out, rows[key->kind].words, put_word, &copy);
+    bool ok = finding_fill(out, rows[key->kind].words, append_word, &copy);
     if (key->is_rpc)
         return ok && buf_printf(out, " for RPC");
     if (told || is_default_group(key))

@@ -300,7 +300,7 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
 }
 
 /* Apply the hang rules of the job's first node to all nodes. */
-static void take_hang_rules(struct job *job, const struct message_join *m)
+static void apply_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
     rdzv_facts(job->rdzv, &facts);
@@ -365,7 +365,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     if (m->join.events)
         events_ask(job, s);
     if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME) {
-        take_hang_rules(job, &m->join);
+        apply_hang_rules(job, &m->join);
         return welcome(s, job, m->join.resumes, answer);
     }
     schedule_hurry(job);
@@ -379,7 +379,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 /* --- resume ---------------------------------------------------------------------------------------------- */
 
-static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok);
+static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok);
 
 /* Compare all bytes, so that the time does not show how many bytes are right. */
 static bool is_token(const char *a, const char *b)
@@ -431,7 +431,7 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
     session_confirms(old, (uint64_t)m->resume.heard);
     message_add_resumed(&(struct message_resumed){ .received = (int64_t)old->as_node->received }, answer);
     hub->answers_later = true;
-    if (!put_answer(hub, s, answer, true))
+    if (!send_answer(hub, s, answer, true))
         return false;
     const conn_id from = old->id;
     session_moves_node(hub, old, s);
@@ -710,7 +710,7 @@ static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *reque
     return id == MESSAGE_JOIN && refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
 }
 
-static bool put_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok)
+static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok)
 {
     const char *error = hub->err.msg[0] ? hub->err.msg : "out of memory";
     message_add_answer(&(struct message_answer){ .ok = ok, .error = ok ? NULL : error }, answer);
@@ -729,7 +729,7 @@ bool control_answer(struct hub *hub, struct session *s, struct slice text)
     if (s->is_node)
         s->as_node->received += s->as_node->token[0] != '\0';
     const bool ok = request != NULL && dispatch_call(hub, s, request, answer);
-    const bool put = hub->answers_later ? ok : put_answer(hub, s, answer, ok);
+    const bool put = hub->answers_later ? ok : send_answer(hub, s, answer, ok);
     cJSON_Delete(request);
     cJSON_Delete(answer);
     return put;

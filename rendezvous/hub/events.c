@@ -33,7 +33,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
 }
 
 /* Make `s` the taker and send the recent events. */
-static void take_over(struct job *job, struct session *s)
+static void replace_taker(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
     job->events.taker = s->id;
@@ -52,7 +52,7 @@ static struct session *find_taker(struct job *job)
     {
         s = LIST_ENTRY(node, struct session, in_job);
         if (s->takes_events && s->is_node) {
-            take_over(job, s);
+            replace_taker(job, s);
             return s;
         }
     }
@@ -64,7 +64,7 @@ void events_ask(struct job *job, struct session *s)
 {
     s->takes_events = true;
     if (!job->events.asked || session_find(job->hub, job->events.taker) == NULL)
-        take_over(job, s);
+        replace_taker(job, s);
     job->events.asked = true;
 }
 

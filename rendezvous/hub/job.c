@@ -129,7 +129,7 @@ static void report_barrier(void *user, const struct barrier *barrier, struct sli
     barrier_report(barrier, name, facts_for, user, outcome, because, out);
 }
 
-static void put_end(void *user, uint32_t rank, char *text, size_t size)
+static void format_end(void *user, uint32_t rank, char *text, size_t size)
 {
     struct rank_facts facts;
     struct finding finding;
@@ -169,7 +169,7 @@ static struct barrier_env job_barrier_env(struct job *job)
     return (struct barrier_env){ .user = job,
                                  .answer = answer_barrier,
                                  .report = report_barrier,
-                                 .end_of = put_end,
+                                 .end_of = format_end,
                                  .has_ended = barrier_rank_ended,
                                  .log = job_log,
                                  .lost = barrier_lost,
@@ -270,7 +270,7 @@ static uint64_t floor_of(const struct hub *hub)
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
 
-static void put_into_hub(struct job *job)
+static void add_to_hub(struct job *job)
 {
     struct slice name = slice_str(job->name);
     job->node =
@@ -294,7 +294,7 @@ struct job *job_new(struct hub *hub)
     struct barrier_env env = job_barrier_env(job);
     job->store = store_new(job->quota, session_woken, hub);
     bool ok = barriers_init(&job->barriers, job->quota, &env) && job->store != NULL;
-    put_into_hub(job);
+    add_to_hub(job);
     if (ok)
         return job;
     job_free(job);
@@ -356,7 +356,7 @@ void job_rename(struct job *job, const char *name)
 {
     table_remove(&job->hub->jobs, &job->node);
     snprintf(job->name, sizeof(job->name), "%s", name);
-    put_into_hub(job);
+    add_to_hub(job);
 }
 
 /* Give a job its name: the only job if it has no name, otherwise a new job. */

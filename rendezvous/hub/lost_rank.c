@@ -43,7 +43,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
 }
 
 /* Print how many ranks have arrived in PyTorch's barrier, which only counts ranks. */
-static void put_count(const struct session *s, const struct torch_key *key, struct buf *out)
+static void append_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
     const struct torch_meet *meet = is_barrier ? torch_meets_of_id(&s->job->meets, s->torch->meet) : NULL;
@@ -63,13 +63,13 @@ static void put_count(const struct session *s, const struct torch_key *key, stru
 }
 
 /* Print the missing rank and its state: "rank 1: never connected; its process was started (n1, pid 77)". */
-static void put_why(const struct session *s, const struct torch_key *key, struct buf *out)
+static void append_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;
     struct rank_facts facts;
     struct finding f;
     if (key->rank < 0) {
-        put_count(s, key, out);
+        append_count(s, key, out);
     } else if (key->rank >= world_size) {
         buf_printf(out, "the last rank of this job is %u", world_size - 1);
     } else {
@@ -85,7 +85,7 @@ static const char *end_text(struct buf *text)
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-static void give_up_said(struct session *s, const struct torch_key *key, uint64_t waited_ms)
+static void give_up_was_reported(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
     const struct rank_facts own = member_facts(&job->members, s->rank);
@@ -96,7 +96,7 @@ static void give_up_said(struct session *s, const struct torch_key *key, uint64_
         buf_printf(&who, " (%.100s, pid %d)", own.host, own.pid);
     torch_key_put_setup(key, &setup);
     torch_key_put(key, &what);
-    put_why(s, key, &why);
+    append_why(s, key, &why);
     finding_make(&job->given_up, FINDING_INIT_ABANDONED, end_text(&who), "setup", end_text(&setup), "time",
                  duration(time, waited_ms), "what", end_text(&what), "why", end_text(&why), NULL);
     buf_free(&who);
@@ -134,7 +134,7 @@ void lost_peer_leaves(struct session *s)
     if (waited_ms < LEAST_MS || went_on || torch_key_when(&key) != TORCH_SETUP || !torch_key_is_for_all(&key))
         return;
     if (job->given_up_ms == 0 || now_ms - job->given_up_ms > TOGETHER_MS) {
-        give_up_said(s, &key, waited_ms);
+        give_up_was_reported(s, &key, waited_ms);
         job->given_up_ms = now_ms;
     }
     member->gave_up_ms = now_ms;
@@ -169,7 +169,7 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. Agents get the push before the failures of the
  * waiting ranks, and so treat these failures as consequences. */
-static void tell_of_loss(struct job *job, const struct finding *f)
+static void push_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", "left_waiting");
@@ -196,7 +196,7 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
     facts_of_rank(job, rank, &facts);
     diagnose_left_barrier(barrier, &facts, &f);
     if (!notices_have(&job->troubles, f.code, f.subject))
-        tell_of_loss(job, &f);
+        push_loss(job, &f);
 }
 
 /* Return the lost rank that libddp names in the failure: "rank 3 (pid 203 on n1) has ended while ...". Return -1 if
@@ -217,11 +217,11 @@ static int64_t lost_in_words(const struct members *members, const struct failure
 }
 
 /* Report that the failed rank gave up a wait, unless a signal ended the rank. */
-static void tell_given_up(struct job *job, const struct failure *failure)
+static void report_given_up(struct job *job, const struct failure *failure)
 {
     const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;
     if (f != NULL)
-        tell_of_loss(job, f);
+        push_loss(job, f);
 }
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
@@ -278,7 +278,7 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
 }
 
 /* Print both nodes in the order of their node ranks, so that the text does not depend on which end reports first. */
-static void put_ends(const struct broken *b, char *out, size_t size)
+static void format_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
     const struct rdzv_node_facts *one = in_order ? &b->here : &b->peer, *two = in_order ? &b->peer : &b->here;
@@ -287,7 +287,7 @@ static void put_ends(const struct broken *b, char *out, size_t size)
 }
 
 /* Report a broken connection between the node of the failed worker and the node of its peer. */
-static void tell_broken(struct job *job, const struct failure *failure)
+static void report_broken(struct job *job, const struct failure *failure)
 {
     struct broken b;
     struct finding f;
@@ -297,7 +297,7 @@ static void tell_broken(struct job *job, const struct failure *failure)
     const bool loses_large = notices_have(&job->notices, FINDING_PATH_LOSES_LARGE, NULL);
     if (!find_broken(job, failure, &b))
         return;
-    put_ends(&b, ends, sizeof(ends));
+    format_ends(&b, ends, sizeof(ends));
     snprintf(rank, sizeof(rank), "rank %d", failure->rank);
     snprintf(line, sizeof(line), "%.250s", b.line);
     finding_make(
@@ -305,7 +305,7 @@ static void tell_broken(struct job *job, const struct failure *failure)
         b.here.host, "peer", b.peer.host, "here_ago", duration(here_ago, now_ms - b.here.heard_ms),
         "peer_ago", duration(peer_ago, now_ms - b.peer.heard_ms), "path",
         loses_large ? "; a path between the nodes loses large packets (PATH_LOSES_LARGE)" : "", NULL);
-    tell_of_loss(job, &f);
+    push_loss(job, &f);
 }
 
 void lost_peer_verdict(struct job *job)
@@ -315,12 +315,12 @@ void lost_peer_verdict(struct job *job)
     rdzv_facts(job->rdzv, &facts);
     if (facts.cause == NULL || facts.cause->failure.rank < 0)
         return;
-    tell_given_up(job, &facts.cause->failure);
+    report_given_up(job, &facts.cause->failure);
     if (!facts.cause->failure.victim || notices_have(&job->troubles, FINDING_RANK_EXITED_EARLY, NULL))
         return;
     if (diagnose_left_call(&job->members, (uint32_t)facts.cause->failure.rank,
                            lost_in_words(&job->members, &facts.cause->failure), &f))
-        tell_of_loss(job, &f);
+        push_loss(job, &f);
     else
-        tell_broken(job, &facts.cause->failure);
+        report_broken(job, &facts.cause->failure);
 }

@@ -413,7 +413,7 @@ static uint64_t digest_of(const struct finding *f)
     return finding_is_count(f->code) ? digest : hash_bytes(digest, f->subject, strlen(f->subject));
 }
 
-static bool was_told(const struct schedule_state *w, uint64_t digest)
+static bool was_reported(const struct schedule_state *w, uint64_t digest)
 {
     for (uint32_t i = 0; i < w->n_told && i < SCHEDULE_TOLD_MAX; i++)
         if (w->told[i] == digest)
@@ -429,7 +429,7 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
         const struct finding *f = &now->all.list[i];
         now->digest[i] = digest_of(f);
         now->trouble = now->trouble || finding_is_trouble(f->code);
-        if (now->digest[i] != 0 && !was_told(w, now->digest[i]))
+        if (now->digest[i] != 0 && !was_reported(w, now->digest[i]))
             now->news.list[now->news.n++] = *f;
     }
     if (!now->trouble)
@@ -466,7 +466,7 @@ static char *end_push(cJSON *o, bool whole)
 }
 
 /* A report and its two texts: all findings, or only the new findings. A text is formatted when the first node needs
- * it. tell_findings() frees the texts. */
+ * it. report_findings() frees the texts. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -512,7 +512,7 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
 }
 
 /* Send a report to all nodes. Spare nodes also get the report. */
-static void tell_nodes(struct job *job, struct telling *t)
+static void send_report(struct job *job, struct telling *t)
 {
     LIST_EACH(node, &job->sessions)
     {
@@ -530,11 +530,11 @@ static void tell_nodes(struct job *job, struct telling *t)
 
 /* Report findings to the nodes and to the event log. The event log gets the new findings, or, with the last report,
  * all findings. */
-static void tell_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
+static void report_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
     struct telling t = { .s = s, .now = now };
-    tell_nodes(job, &t);
+    send_report(job, &t);
     for (uint32_t i = 0; i < log->n; i++)
         events_finding(job, &log->list[i]);
     cJSON_free(t.all);
@@ -542,7 +542,7 @@ static void tell_findings(struct job *job, const struct snapshot *s, const struc
 }
 
 /* Report the i-th finding to all nodes except `but` (0 = no exception). */
-static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
+static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
 {
     static const struct diagnosis none;
     cJSON *o = begin_push(false);
@@ -557,12 +557,12 @@ static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i, ui
     cJSON_free(text);
 }
 
-static void tell_missing(struct job *job, const struct snapshot *s, struct findings_now *now)
+static void report_missing(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     diagnose_job(s, &now->all);
     sort_out(&job->watch, now);
     if (s->is_final || now->trouble)
-        tell_findings(job, s, now);
+        report_findings(job, s, now);
     keep(&job->watch, now);
 }
 
@@ -571,20 +571,20 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
-        if (now->digest[i] != 0 && !was_told(w, now->digest[i]))
+        if (now->digest[i] != 0 && !was_reported(w, now->digest[i]))
             w->told[w->n_told++ % SCHEDULE_TOLD_MAX] = now->digest[i];
 }
 
-static void tell_news(struct job *job, const struct snapshot *s, struct findings_now *now)
+static void report_news(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     sort_out(&job->watch, now);
     if (now->news.n > 0)
-        tell_findings(job, s, now);
+        report_findings(job, s, now);
     keep_more(&job->watch, now);
 }
 
 /* Report waits of PyTorch's ranks that exceed schedule_torch_limit(). */
-static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
+static void report_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
     const bool is_crowded = diagnose_torch_crowd(s);
@@ -593,7 +593,7 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     if (!is_due)
         return;
     diagnose_job(s, &now->all);
-    tell_news(job, s, now);
+    report_news(job, s, now);
 }
 
 /* Return true for findings that identify a usual wait: those about absent ranks, because the name of a barrier is
@@ -624,7 +624,7 @@ static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, con
     return true;
 }
 
-static void tell_still(struct job *job, const struct snapshot *s, struct findings_now *now)
+static void report_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
     const uint64_t waited_ms = in_call_ms > in_barrier_ms ? in_call_ms : in_barrier_ms;
@@ -637,7 +637,7 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
     schedule_still_seen(job, waited_ms, is_due);
     if (!is_due)
         return;
-    tell_news(job, s, now);
+    report_news(job, s, now);
     for (uint32_t i = 0; i < now->all.n; i++)
         if (shows_the_way(&now->all.list[i]))
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
@@ -655,7 +655,7 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 {
     diagnose_job(s, d);
     for (uint32_t i = diagnosis_keep(d, code) ? first_line(d, code) : d->n; i < d->n; i++)
-        tell_line(job, d, i, 0);
+        report_line(job, d, i, 0);
 }
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
@@ -663,7 +663,7 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 /* Report each stopped rank once per stop. The agent of a worker that a signal has stopped gets no report, because
  * the agent has already printed one. If ranks wait in the store, the report of their wait names the stopped rank
  * instead. */
-static void tell_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
+static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
         const struct rank_facts *f = &s->ranks[i];
@@ -673,7 +673,7 @@ static void tell_stopped(struct job *job, const struct snapshot *s, struct diagn
         member->stop_told = true;
         d->n = 1;
         diagnose_rank(f, &d->list[0]);
-        tell_line(job, d, 0, f->proc_state == 'T' ? rdzv_node_of_rank(job->rdzv, i) : 0);
+        report_line(job, d, 0, f->proc_state == 'T' ? rdzv_node_of_rank(job->rdzv, i) : 0);
         events_finding(job, &d->list[0]);
     }
 }
@@ -681,7 +681,7 @@ static void tell_stopped(struct job *job, const struct snapshot *s, struct diagn
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
 /* Report once per attempt that two processes act as one rank. */
-static void tell_repeated(struct job *job)
+static void report_repeated(struct job *job)
 {
     words who;
     struct diagnosis *d = job->meets.repeated != 0 && !job->watch.torch_told ? calloc(1, sizeof(*d)) : NULL;
@@ -690,7 +690,7 @@ static void tell_repeated(struct job *job)
     d->n = 1;
     snprintf(who, sizeof(who), "rank %u", job->meets.repeated - 1);
     finding_make(&d->list[0], FINDING_RANK_REPEATED, who, NULL);
-    tell_line(job, d, 0, 0);
+    report_line(job, d, 0, 0);
     events_finding(job, &d->list[0]);
     job->meets.repeated = 0;
     free(d);
@@ -700,7 +700,7 @@ static void tell_repeated(struct job *job)
  * the next check. */
 void monitor_failed(struct job *job)
 {
-    tell_repeated(job);
+    report_repeated(job);
 }
 
 /* --- hangs ------------------------------------------------------------------------------------------------- */
@@ -756,14 +756,14 @@ static bool is_known(const struct job *job, const struct finding *f, int64_t ran
     return is_reported(job);
 }
 
-static void tell_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
-                      const struct finding *f, int64_t rank)
+static void report_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
+                        const struct finding *f, int64_t rank)
 {
     if (!is_known(job, f, rank)) {
         job->watch.wait++;
         job->watch.n_told = 0;
         diagnose_job(s, &now->all);
-        tell_news(job, s, now);
+        report_news(job, s, now);
     }
     act_on_hang(job, f);
 }
@@ -835,17 +835,17 @@ static void compare_samples(struct job *job)
     const struct finding verdict = now->news.list[0];
     const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;
     if (rank < 0)
-        tell_repeated(job);
+        report_repeated(job);
     if (rank < 0 && now->news.n > 0) /* so that `why` can show the finding later */
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);
     if (hang_watch_sampled(&hang->watch, digest, job->hub->now_ms))
-        tell_hang(job, &l.snapshot, now, &verdict, rank);
+        report_hang(job, &l.snapshot, now, &verdict, rank);
     look_free(&l);
     free(now);
 }
 
-static void take_sample(struct job *job)
+static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
     cJSON_Delete(hang->rows[0]);
@@ -874,7 +874,7 @@ static void run_hang(struct job *job)
     if (!is_running(job))
         schedule_attempt(job, false);
     else if (job->hang.fresh != NULL)
-        take_sample(job);
+        begin_sample(job);
     else if ((is_reported(job) && !may_act(job)) || (!w->has_signals && all_compute(job)))
         hang_watch_skip(w, job->hub->now_ms);
     else
@@ -884,7 +884,7 @@ static void run_hang(struct job *job)
 /* --- slow ranks ---------------------------------------------------------------------------------------------- */
 
 /* Report a slow rank in one line. */
-static void tell_slow(struct job *job)
+static void report_slow(struct job *job)
 {
     struct look l;
     struct diagnosis *d = calloc(1, sizeof(*d));
@@ -892,7 +892,7 @@ static void tell_slow(struct job *job)
     if (d != NULL && snapshot_job(job, &l)) {
         diagnose_slow(d, &l.snapshot);
         if (d->n > 0) {
-            tell_line(job, d, 0, 0);
+            report_line(job, d, 0, 0);
             events_finding(job, &d->list[0]);
         }
         look_free(&l);
@@ -905,7 +905,7 @@ void monitor_run(struct job *job)
 {
     run_hang(job);
     if (job->profile.has_news)
-        tell_slow(job);
+        report_slow(job);
     const struct schedule_due due = schedule_due(job);
     struct look l;
     if (!due.any)
@@ -923,15 +923,15 @@ void monitor_run(struct job *job)
     if (due.trouble)
         note(job, &l.snapshot, &now->all, FINDING_PORTS_CLOSED);
     if (due.stopped)
-        tell_stopped(job, &l.snapshot, &now->all);
+        report_stopped(job, &l.snapshot, &now->all);
     if (due.spares)
         note(job, &l.snapshot, &now->all, FINDING_NODE_IS_SPARE);
     if (due.torch)
-        tell_torch(job, &l.snapshot, now);
+        report_torch(job, &l.snapshot, now);
     if (due.still)
-        tell_still(job, &l.snapshot, now);
+        report_still(job, &l.snapshot, now);
     if (due.looks)
-        tell_missing(job, &l.snapshot, now);
+        report_missing(job, &l.snapshot, now);
     look_free(&l);
     free(now);
 }

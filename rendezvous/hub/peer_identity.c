@@ -39,7 +39,7 @@ static bool is_at_its_address(const struct session *agent, const struct session 
 
 /* Return true if the agent is at the session's address, and in its job and its tenant if these are known. TLS has
  * proven the job of a session before any agent is asked. */
-static bool may_know(const struct session *agent, const struct session *s)
+static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
            !s->awaits_tls && (s->tls_job == NULL || strcmp(s->tls_job, agent->job->name) == 0) &&
@@ -54,7 +54,7 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
                                             : table_find(&hub->agents, address, table_hash(address));
     for (; node != NULL; node = table_find_same(node)) {
         struct session *agent = TABLE_ENTRY(node, struct session_node, by_address)->session;
-        if (may_know(agent, s))
+        if (may_identify(agent, s))
             return agent;
     }
     return NULL;
@@ -255,7 +255,7 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;
-    if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(is_waiting || is_certain(hub, agent, s)))
+    if (s->role != ROLE_PLAIN || !may_identify(agent, s) || !(is_waiting || is_certain(hub, agent, s)))
         ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu does not belong to this agent",
                  (unsigned long long)s->id);
     else if (rank >= 0 && rdzv_check_rank(agent->job->rdzv, agent->id, rank) != RDZV_OK)
@@ -278,7 +278,7 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
  * the address, the stranger must wait until an agent names the process. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
-    if (s->stranger_state == STRANGER_NONE || !may_know(agent, s) || !is_one_tenant(hub, agent, s))
+    if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))
         return;
     s->tenant = agent->tenant;
     session_admit(hub, s);
@@ -364,7 +364,7 @@ bool control_owner(struct hub *hub, struct session *agent, const union message *
 {
     (void)answer;
     struct session *s = session_find(hub, (conn_id)m->owner.conn);
-    if (s != NULL && s->role == ROLE_PLAIN && s->job == agent->job && may_know(agent, s))
+    if (s != NULL && s->role == ROLE_PLAIN && s->job == agent->job && may_identify(agent, s))
         note_owner(agent, s, (int)m->owner.pid, m->owner.words);
     return true;
 }

@@ -225,7 +225,7 @@ static void waiting_nodes(void *user, uint32_t count)
 }
 
 /* Push the reason to a node before its connection is closed. A frozen node can read the reason later. */
-static void say_farewell(struct hub *hub, struct session *s, const char *why)
+static void push_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
     hub_push(hub, s, o);
@@ -241,7 +241,7 @@ static void drop(void *user, uint64_t node, const char *why)
     if (s == NULL)
         return;
     job_node_ends(s);
-    say_farewell(hub, s, why);
+    push_farewell(hub, s, why);
     if (s == hub->feeding)
         ddp_fail(&hub->drop_fed, DDP_ERR_TIMEOUT, "%s", why);
     else

@@ -272,7 +272,7 @@ static bool are_double(const struct snapshot_claim *claims, uint32_t n)
     return false;
 }
 
-static int by_said(const void *a, const void *b)
+static int by_claim(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
     return (x->said > y->said) - (x->said < y->said);
@@ -333,7 +333,7 @@ bool torch_crowd(const struct job *job, struct snapshot *s, struct snapshot_clai
     s->crowd.claims = list;
     if (meet == NULL) {
         s->crowd.key = (struct torch_key){ 0 };
-        qsort(list, s->crowd.n, sizeof(*list), by_said);
+        qsort(list, s->crowd.n, sizeof(*list), by_claim);
         if (!are_double(list, s->crowd.n))
             s->crowd.n = 0;
     }

@@ -266,7 +266,7 @@ static uint64_t cut(uint64_t ms)
 /* Store the rules of the first node. Call this function before rdzv_add_node, which needs `place`. Times and restarts
  * are not compared between nodes: the first node's values apply to all nodes. The join timeout starts here, because
  * no node has waited before. */
-static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
+static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
     *rules = (struct rules){ .known = true,
@@ -390,7 +390,7 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     enum rdzv_refused objection = find_objection(c);
     if (objection != RDZV_WELCOME)
         return refuse_join(r, c, objection);
-    struct node *node = !fresh || take_rules(r, c->join) ? rdzv_add_node(r, id, c->join) : NULL;
+    struct node *node = !fresh || store_rules(r, c->join) ? rdzv_add_node(r, id, c->join) : NULL;
     if (node == NULL) {
         if (fresh)
             rdzv_forget_rules(r);

@@ -1,7 +1,7 @@
 /* rendezvous.c -- see rendezvous.h.
  *
  * The table below is the whole state machine. The function in a cell does the work and returns the next state, which
- * rdzv_step stores. The cell `ignore` means that the event has no effect in this state. hear_member rejects messages
+ * rdzv_step stores. The cell `ignore` means that the event has no effect in this state. find_sender rejects messages
  * about an old round before they reach the table.
  *
  * A join does not begin a round at once: the hub first sends the answer, and then the event SETTLE follows. In
@@ -439,7 +439,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* Return the member that has sent a message. If the message is not valid, return NULL and set *answer. A rejected
  * message also counts as a heartbeat. The round is checked first, because STALE_ROUND describes the mistake best. */
-static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
+static struct node *find_sender(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
     struct node *node = rdzv_find(r, id);
@@ -466,11 +466,11 @@ static bool has_rank(const struct node *node, int64_t rank)
 }
 
 /* Apply an event of a member, then settle, which may begin a round. */
-static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
-                                    const struct rdzv_event *event, uint64_t now_ms)
+static enum rdzv_answer handle_member(struct rdzv *r, uint64_t id, uint32_t round,
+                                      const struct rdzv_event *event, uint64_t now_ms)
 {
     enum rdzv_answer answer;
-    struct node *node = hear_member(r, id, round, now_ms, &answer);
+    struct node *node = find_sender(r, id, round, now_ms, &answer);
     if (node == NULL)
         return answer;
     if (event->failure != NULL && !has_rank(node, event->failure->rank))
@@ -501,26 +501,26 @@ enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t id, int64_t rank
 enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                              uint64_t now_ms)
 {
-    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_FAILED, .failure = failure },
-                       now_ms);
+    return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_FAILED, .failure = failure },
+                         now_ms);
 }
 
 enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                               uint64_t now_ms)
 {
-    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_EXPLAINED, .failure = failure },
-                       now_ms);
+    return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_EXPLAINED, .failure = failure },
+                         now_ms);
 }
 
 enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms)
 {
-    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_DONE }, now_ms);
+    return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_DONE }, now_ms);
 }
 
 enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
                               uint64_t now_ms)
 {
-    return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
+    return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
 /* Apply a leave or a loss. A node that has its last verdict is only freed. */

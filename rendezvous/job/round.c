@@ -132,7 +132,7 @@ void rdzv_tell_workers_who_waits(struct rdzv *r)
 }
 
 /* Assign global ranks in the order of node ranks, so that each node has consecutive ranks. */
-static void take_seats(struct rdzv *r, uint32_t n)
+static void assign_ranks(struct rdzv *r, uint32_t n)
 {
     r->run.world_size = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -207,7 +207,7 @@ static void count_roles(const struct rdzv *r)
 
 /* Send the round to all members. Only a round of at most RDZV_LIST_MAX nodes lists all nodes, because the messages
  * would otherwise grow with the square of the number of nodes. */
-static void tell_all(struct rdzv *r, struct rdzv_round *world)
+static void send_round(struct rdzv *r, struct rdzv_round *world)
 {
     count_roles(r);
     world->n_seats = r->run.nnodes <= RDZV_LIST_MAX ? r->run.nnodes : RDZV_SHORT_LIST_MAX;
@@ -234,7 +234,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
         rdzv_order_elastic(r, n);
     else
         rdzv_order_static(r);
-    take_seats(r, n);
+    assign_ranks(r, n);
     forget_last_end(r);
     struct rdzv_round world = { .round = r->run.round,
                                 .attempt = r->run.round - 1,
@@ -250,7 +250,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
     rdzv_note(r, RDZV_RECORD_ROUND, NULL,
               "attempt %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s", r->run.round - 1, n,
               n == 1 ? "" : "s", r->run.world_size, r->run.world_size == 1 ? "" : "s");
-    tell_all(r, &world);
+    send_round(r, &world);
     if (r->n_waiting > 0)
         rdzv_will_say(r);
     return RDZV_RUNNING;
@@ -451,7 +451,7 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 
 /* Send the verdict "restart" to all members and make them RESTING. n_resting counts them, because the next round
  * keeps their places. Each node receives the back-off, but only the store decides when the next round begins. */
-static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
+static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_tell tell = verdict(r, r->end.cause.why);
     tell.restart = true;
@@ -475,7 +475,7 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
               "attempt %" PRIu32 " is over: the next attempt begins in %" PRIu64 " ms", r->run.round - 1,
               backoff_ms);
-    tell_restart(r, backoff_ms);
+    send_restart(r, backoff_ms);
     r->until.back_off_ms = r->now_ms + backoff_ms;
     r->until.gather_ms = r->until.back_off_ms + r->rules.join_timeout_ms;
     r->must_settle = true;
@@ -486,7 +486,7 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 /* Decide between a restart and the end of the job. Check the strongest reason last, because a later reason replaces
  * an earlier one. Call restarts_progress only if another attempt is still possible, because the function counts the
  * attempt. If the user allows no restarts (`wanted` is false), the verdict has no reason against a restart. */
-static enum rdzv_state judge_round(struct rdzv *r)
+static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;
     bool charged = is_charged(r), wanted = !charged || r->restarts.max_restarts > 0;
@@ -506,5 +506,5 @@ static enum rdzv_state judge_round(struct rdzv *r)
 /* Decide on a restart if no member is open. A job without nodes is ended by rdzv_step instead. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
 {
-    return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge_round(r);
+    return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : decide_round(r);
 }

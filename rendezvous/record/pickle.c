@@ -110,7 +110,7 @@ static const unsigned char *take_bytes(struct machine *m, uint64_t len)
 }
 
 /* Read an unsigned little-endian number of 1 to 8 bytes. */
-static bool take_number(struct machine *m, size_t len, uint64_t *out)
+static bool read_number(struct machine *m, size_t len, uint64_t *out)
 {
     const unsigned char *p = take_bytes(m, len);
     *out = 0;
@@ -282,7 +282,7 @@ static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine 
 
 /* Store the last value in the memo as number `index`. A pickle numbers these values from 0 without gaps. So a gap is
  * an error, and the memo cannot become larger than the file. */
-static bool memo_put(struct machine *m, uint64_t index, struct slice text)
+static bool memo_store(struct machine *m, uint64_t index, struct slice text)
 {
     if (!has_values(m, 1))
         return false;
@@ -336,7 +336,7 @@ static bool memo_get(struct machine *m, uint64_t index)
 static bool push_string(struct machine *m, size_t len_bytes, struct slice *last)
 {
     uint64_t len;
-    if (!take_number(m, len_bytes, &len))
+    if (!read_number(m, len_bytes, &len))
         return false;
     const unsigned char *text = take_bytes(m, len);
     if (text == NULL)
@@ -351,7 +351,7 @@ static bool push_signed(struct machine *m, size_t len)
     uint64_t bits;
     if (len > sizeof(bits))
         return fail_at(m, "a number has more than 64 bits");
-    if (!take_number(m, len, &bits))
+    if (!read_number(m, len, &bits))
         return false;
     if (len > 0 && len < sizeof(bits) && bits >> (8 * len - 1) != 0)
         bits |= UINT64_MAX << (8 * len);
@@ -361,7 +361,7 @@ static bool push_signed(struct machine *m, size_t len)
 static bool push_unsigned(struct machine *m, size_t len)
 {
     uint64_t bits;
-    return take_number(m, len, &bits) && push(m, cJSON_CreateNumber((double)bits), 0);
+    return read_number(m, len, &bits) && push(m, cJSON_CreateNumber((double)bits), 0);
 }
 
 static bool push_float(struct machine *m)
@@ -406,7 +406,7 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
     case OP_BININT2:
         return push_unsigned(m, 2);
     case OP_LONG1:
-        return take_number(m, 1, &number) && push_signed(m, (size_t)number);
+        return read_number(m, 1, &number) && push_signed(m, (size_t)number);
     case OP_BINFLOAT:
         return push_float(m);
     case OP_SHORT_BINUNICODE:
@@ -434,12 +434,12 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
         return make_tuple(m, (size_t)(opcode - OP_TUPLE1 + 1));
     case OP_BINPUT:
     case OP_LONG_BINPUT:
-        return take_number(m, opcode == OP_BINPUT ? 1 : 4, &number) && memo_put(m, number, before);
+        return read_number(m, opcode == OP_BINPUT ? 1 : 4, &number) && memo_store(m, number, before);
     case OP_MEMOIZE:
-        return memo_put(m, m->n_memo, before);
+        return memo_store(m, m->n_memo, before);
     case OP_BINGET:
     case OP_LONG_BINGET:
-        return take_number(m, opcode == OP_BINGET ? 1 : 4, &number) && memo_get(m, number);
+        return read_number(m, opcode == OP_BINGET ? 1 : 4, &number) && memo_get(m, number);
     case OP_STOP:
         break;
     }

@@ -207,7 +207,7 @@ static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
 }
 
 /* Add a thread to `row`, which is NULL if the list had no room. This function owns `thread`. */
-static void put_thread(struct stacks *s, cJSON *row, cJSON *thread)
+static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {
     cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
     const size_t bytes = THREAD_BYTES + strlen(text_of(thread, "object")) + strlen(text_of(thread, "does")) +
@@ -254,7 +254,7 @@ void stacks_add_thread(struct stacks *s, const struct stack_thread *t)
 {
     size_t bytes;
     cJSON *row = new_row("does", t->does[0] != '\0' ? t->does : "in an unknown state", &bytes);
-    put_thread(s, find_row(s, row, bytes), new_thread(t, t->name, t->is_main, false));
+    append_thread(s, find_row(s, row, bytes), new_thread(t, t->name, t->is_main, false));
 }
 
 void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char *note)
@@ -264,7 +264,7 @@ void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char 
     const struct stack_thread of = {
         .rank = t->rank, .pid = t->pid, .host = t->host, .is_child = t->is_child
     };
-    put_thread(s, find_row(s, row, bytes), new_thread(&of, "", true, false));
+    append_thread(s, find_row(s, row, bytes), new_thread(&of, "", true, false));
 }
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
@@ -294,8 +294,8 @@ static void add_item(struct stacks *s, const cJSON *item, const struct stack_thr
     cJSON *row = cJSON_CreateObject(), *frames = new_frames(member(item, "frames"), py_spy_frame, &bytes);
     if (!cJSON_AddItemToObject(row, "frames", frames))
         cJSON_Delete(frames);
-    put_thread(s, find_row(s, row, bytes),
-               new_thread(&t, text_of(item, "thread_name"), known == &threads[0], true));
+    append_thread(s, find_row(s, row, bytes),
+                  new_thread(&t, text_of(item, "thread_name"), known == &threads[0], true));
 }
 
 static bool is_thread(const cJSON *item)
@@ -376,7 +376,8 @@ static void merge_row(struct stacks *s, const cJSON *from, uint32_t first, uint3
             continue;
         if (row == NULL && (row = find_copy(s, from)) == NULL)
             return;
-        put_thread(s, row, new_thread(&t, text_of(item, "thread"), cJSON_IsTrue(member(item, "main")), true));
+        append_thread(s, row,
+                      new_thread(&t, text_of(item, "thread"), cJSON_IsTrue(member(item, "main")), true));
     }
 }
 
@@ -474,7 +475,7 @@ static int sort_ranks(int *ranks, int n)
 }
 
 /* Append "rank 1" or "ranks 0,2-5". */
-static bool put_shown_ranks(const struct shown *shown, struct buf *out)
+static bool append_shown_ranks(const struct shown *shown, struct buf *out)
 {
     const cJSON *thread;
     int n = 0, *ranks = calloc((size_t)shown->threads, sizeof(*ranks));
@@ -495,7 +496,7 @@ static bool put_shown_ranks(const struct shown *shown, struct buf *out)
 
 /* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only values
  * that all threads share. */
-static bool put_state(const struct shown *shown, struct buf *out)
+static bool append_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;
     const char *does = text_of(shown->row, "does"), *object = one ? text_of(shown->first, "object") : "";
@@ -511,7 +512,7 @@ static bool put_state(const struct shown *shown, struct buf *out)
 }
 
 /* Append " (n1, pid 812, a child process, thread pin_memory)". Append nothing for main threads of several ranks. */
-static bool put_where(const struct shown *shown, struct buf *out)
+static bool append_where(const struct shown *shown, struct buf *out)
 {
     const char *host = text_of(shown->first, "host"), *name = text_of(shown->first, "thread");
     const int pid = number_of(shown->first, "pid", INT_MAX);
@@ -526,7 +527,7 @@ static bool put_where(const struct shown *shown, struct buf *out)
 }
 
 /* Append "data  hang.py:5". */
-static bool put_frame(const cJSON *frame, const char *before, const char *after, struct buf *out)
+static bool append_frame(const cJSON *frame, const char *before, const char *after, struct buf *out)
 {
     const int line = number_of(frame, "line", LINE_MOST);
     bool ok = buf_printf(out, "%s%s%s", text_of(frame, "function"), before, text_of(frame, "file"));
@@ -535,25 +536,25 @@ static bool put_frame(const cJSON *frame, const char *before, const char *after,
     return ok && buf_printf(out, "%s", after);
 }
 
-static bool put_frames(const cJSON *frames, struct buf *out)
+static bool append_frames(const cJSON *frames, struct buf *out)
 {
     const cJSON *frame;
     bool ok = true;
     cJSON_ArrayForEach(frame, frames)
     {
         ok = ok && buf_printf(out, "  %s ", cJSON_IsTrue(member(frame, "user")) ? ">" : " ") &&
-             put_frame(frame, "  ", "\n", out);
+             append_frame(frame, "  ", "\n", out);
     }
     return ok;
 }
 
-static bool put_row(const struct shown *shown, struct buf *out)
+static bool append_row(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames");
     if (shown->kind == OF_NOTES)
-        return put_shown_ranks(shown, out) && buf_printf(out, ": %s\n", text_of(shown->row, "note"));
-    return put_shown_ranks(shown, out) && put_where(shown, out) && buf_printf(out, ":") &&
-           put_state(shown, out) && buf_printf(out, "\n") && put_frames(frames, out);
+        return append_shown_ranks(shown, out) && buf_printf(out, ": %s\n", text_of(shown->row, "note"));
+    return append_shown_ranks(shown, out) && append_where(shown, out) && buf_printf(out, ":") &&
+           append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, out);
 }
 
 /* Print all rows. Make the texts harmless, because `rows` may be from an untrusted store. */
@@ -564,7 +565,7 @@ bool stacks_text(const cJSON *rows, struct buf *out)
     struct shown *sorted = sort_rows(rows, &n);
     bool ok = sorted != NULL;
     for (size_t i = 0; i < n && ok; i++)
-        ok = put_row(&sorted[i], out);
+        ok = append_row(&sorted[i], out);
     free(sorted);
     if (out->len > start)
         text_disarm(out->data + start, out->len - start, '\n');
@@ -572,22 +573,22 @@ bool stacks_text(const cJSON *rows, struct buf *out)
 }
 
 /* Append the innermost frame, and then the innermost frame of the user's program as the caller. */
-static bool put_summary(const struct shown *shown, struct buf *out)
+static bool append_summary(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;
     if (shown->kind == OF_NOTES)
-        return put_shown_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
-    bool ok = put_shown_ranks(shown, out) && buf_printf(out, ":");
+        return append_shown_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
+    bool ok = append_shown_ranks(shown, out) && buf_printf(out, ":");
     if (first == NULL)
-        return ok && put_state(shown, out);
-    ok = ok && buf_printf(out, " ") && put_frame(first, " (", ")", out);
+        return ok && append_state(shown, out);
+    ok = ok && buf_printf(out, " ") && append_frame(first, " (", ")", out);
     cJSON_ArrayForEach(frame, frames)
     {
         if (cJSON_IsTrue(member(frame, "user")))
             break;
     }
     if (frame != NULL && frame != first)
-        ok = ok && buf_printf(out, ", called by ") && put_frame(frame, " (", ")", out);
+        ok = ok && buf_printf(out, ", called by ") && append_frame(frame, " (", ")", out);
     return ok;
 }
 
@@ -600,7 +601,7 @@ bool stacks_line(const cJSON *rows, int n, struct buf *out, bool *more)
     for (size_t i = 0; i < all && ok && !*more; i++) {
         *more = (sorted[i].kind == OF_WORKERS || sorted[i].kind == OF_NOTES) && n-- == 0;
         if (*more)
-            ok = put_summary(&sorted[i], out);
+            ok = append_summary(&sorted[i], out);
     }
     free(sorted);
     return ok;

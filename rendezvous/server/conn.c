@@ -106,7 +106,7 @@ static bool add_piece(struct outbox *box)
 }
 
 /* Append bytes to the last piece, or in a new piece. The first piece must not grow, because libuv is writing it. */
-static bool put_piece(struct outbox *box, struct slice bytes, struct shared *holder)
+static bool append_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
     if ((holder != NULL || !gathers) && !add_piece(box))
@@ -282,7 +282,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool flies = c->outbox->first != NULL;
-    if (!put_piece(c->outbox, bytes, holder) || (!flies && !fly(c->outbox)))
+    if (!append_piece(c->outbox, bytes, holder) || (!flies && !fly(c->outbox)))
         return CONN_BROKEN;
     return CONN_SENT;
 }

@@ -371,7 +371,7 @@ static void job_words(char *text, size_t size, const struct port_holder *h)
 }
 
 /* Format a process as "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)". */
-static void put_process(const struct port_holder *h, char *text, size_t size)
+static void format_process(const struct port_holder *h, char *text, size_t size)
 {
     char age[40] = "", job[120] = "";
     age_words(age, sizeof(age), h->age_s);
@@ -384,7 +384,7 @@ static void put_process(const struct port_holder *h, char *text, size_t size)
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)
-        put_process(holder, text, size);
+        format_process(holder, text, size);
     else if (holder->inode != 0 && holder->user[0] != '\0')
         snprintf(text, size, "a process of user %s (its pid is hidden from you)", holder->user);
     else if (holder->inode != 0)
@@ -460,7 +460,7 @@ static void name_user(struct port_holder *out)
 }
 
 /* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. */
-static void put_command(struct port_holder *out)
+static void set_command(struct port_holder *out)
 {
     char path[64];
     struct buf text = { 0 };
@@ -477,7 +477,7 @@ static void put_command(struct port_holder *out)
 
 /* Copy the value of the variable `name` ("RANK=") from an environment, with '?' instead of unprintable bytes. If the
  * variable is unset, do nothing. */
-static void put_variable(const struct buf *text, const char *name, char *out, size_t size)
+static void copy_variable(const struct buf *text, const char *name, char *out, size_t size)
 {
     for (size_t at = 0; at < text->len; at += strlen((char *)text->data + at) + 1)
         if (strncmp((char *)text->data + at, name, strlen(name)) == 0)
@@ -489,19 +489,19 @@ static void put_variable(const struct buf *text, const char *name, char *out, si
 
 /* Set the job of a worker from its environment. Workers of ddprun have torchrun's variables, too, so DDPRUN_JOB
  * decides between ddprun and torchrun. */
-static void put_job(struct port_holder *out)
+static void set_job(struct port_holder *out)
 {
     char path[64];
     struct buf text = { 0 };
     snprintf(path, sizeof(path), "/proc/%d/environ", out->pid);
     if (read_file(path, &text)) {
-        put_variable(&text, "TORCHELASTIC_RUN_ID=", out->job, sizeof(out->job));
+        copy_variable(&text, "TORCHELASTIC_RUN_ID=", out->job, sizeof(out->job));
         out->by_torchrun = out->job[0] != '\0';
-        put_variable(&text, "RANK=", out->rank, sizeof(out->rank));
+        copy_variable(&text, "RANK=", out->rank, sizeof(out->rank));
     }
     if (text.len > 0 && out->by_torchrun) {
         char job[sizeof(out->job)] = "";
-        put_variable(&text, "DDPRUN_JOB=", job, sizeof(job));
+        copy_variable(&text, "DDPRUN_JOB=", job, sizeof(job));
         out->by_torchrun = job[0] == '\0';
     }
     buf_free(&text);
@@ -509,7 +509,7 @@ static void put_job(struct port_holder *out)
 
 /* Compute the age of the process from the field "starttime" of /proc/PID/stat. Count the fields after the last ')',
  * because the process name may contain any byte. */
-static void put_age(struct port_holder *out)
+static void set_age(struct port_holder *out)
 {
     char path[64];
     struct buf stat = { 0 }, uptime = { 0 };
@@ -543,9 +543,9 @@ static void find_process(struct port_holder *out)
     if (out->pid <= 0)
         return;
     name_process(out);
-    put_command(out);
-    put_job(out);
-    put_age(out);
+    set_command(out);
+    set_job(out);
+    set_age(out);
 }
 
 /* Find the holder of a port. The table of IPv6 is searched, too, because an IPv6 socket may hold the port for

@@ -153,7 +153,7 @@ static uint32_t barrier_member_at(const struct barrier_call *call, size_t i)
 
 /* Set the members of a new barrier to the list of the first call. An empty list means all ranks. A list may name a
  * rank twice. */
-static void barrier_take_members(struct barrier *barrier, const struct barrier_call *call)
+static void barrier_set_members(struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
     for (size_t i = 0; i < all; i++) {
@@ -198,13 +198,14 @@ struct event {
 typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
 
 /* Open a new barrier. If a member has ended already, fail the barrier. */
-static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state arrive_first(struct barriers *b, struct barrier *barrier,
+                                       const struct event *event);
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
 /* Reject an arrival at a passed barrier, because a rank that is one step late could otherwise meet ranks of the next
  * step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
-static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
+static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event);
 /* Free the seat of a rank that stops waiting. If no rank waits any more, free the barrier. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
@@ -217,10 +218,10 @@ static enum barrier_state stays(struct barriers *b, struct barrier *barrier, con
 /* clang-format off */
 static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 /*                    ARRIVES       LEAVES  MEMBER_ENDS   CANCEL        TIME_UP   */
-[BARRIER_NEW]    = {  comes_first,  stays,  stays,        stays,        stays     },
+[BARRIER_NEW]    = {  arrive_first,  stays,  stays,        stays,        stays     },
 [BARRIER_OPEN]   = {  comes,        leaves, loses_member, is_cancelled, times_out },
 [BARRIER_PASSED] = {  name_is_used, stays,  stays,        stays,        stays     },
-[BARRIER_FAILED] = {  comes_late,   stays,  stays,        stays,        stays     },
+[BARRIER_FAILED] = {  arrive_late,   stays,  stays,        stays,        stays     },
 };
 /* clang-format on */
 
@@ -346,9 +347,9 @@ static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint
     return fail_barrier(b, barrier, BARRIER_LOST, because);
 }
 
-static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event)
+static enum barrier_state arrive_first(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    barrier_take_members(barrier, event->call);
+    barrier_set_members(barrier, event->call);
     open_barrier(b, barrier, event->call);
     barrier_sit_down(barrier, event->seat, event->call);
     if (b->env.opened != NULL)
@@ -385,7 +386,7 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
 
 /* Answer a member that arrives after the failure with the report. If the rank gets the report a second time, the call
  * is misuse, because the rank uses the name again. */
-static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
+static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
         answer_misuse(

@@ -11,7 +11,7 @@ static void drain(struct timer_table *t, double now)
 {
     struct timer_row row;
     double next;
-    while (timer_table_take(t, now, &row))
+    while (timer_table_remove(t, now, &row))
         if (row.expires > now || row.pid <= 0)
             abort();
     if (timer_table_next(t, &next) && next <= now)

@@ -236,16 +236,16 @@ static uint32_t crc_of(const void *data, size_t len)
 }
 
 /* Store numbers byte by byte in little-endian order, so that the file is the same on every machine. */
-static void put_u32(uint8_t *to, uint32_t value)
+static void encode_u32(uint8_t *to, uint32_t value)
 {
     for (int i = 0; i < 4; i++)
         to[i] = (uint8_t)(value >> 8 * i);
 }
 
-static void put_u64(uint8_t *to, uint64_t value)
+static void encode_u64(uint8_t *to, uint64_t value)
 {
-    put_u32(to, (uint32_t)value);
-    put_u32(to + 4, (uint32_t)(value >> 32));
+    encode_u32(to, (uint32_t)value);
+    encode_u32(to + 4, (uint32_t)(value >> 32));
 }
 
 static uint32_t get_u32(const uint8_t *from)
@@ -289,13 +289,13 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     for (size_t i = 0; i < n; i++) {
         uint8_t *entry = head + HEAD + i * ENTRY;
         memcpy(entry, blocks[i].name, strlen(blocks[i].name));
-        put_u64(entry + MAX_NAME, blocks[i].bytes);
-        put_u32(entry + MAX_NAME + 8, crc_of(blocks[i].data, blocks[i].bytes));
+        encode_u64(entry + MAX_NAME, blocks[i].bytes);
+        encode_u32(entry + MAX_NAME + 8, crc_of(blocks[i].data, blocks[i].bytes));
     }
     memcpy(head, magic, sizeof(magic));
-    put_u32(head + 8, (uint32_t)n);
-    put_u32(head + 12, crc_of(head + HEAD, n * ENTRY));
-    put_u32(head + 16, crc_of(head, 16));
+    encode_u32(head + 8, (uint32_t)n);
+    encode_u32(head + 12, crc_of(head + HEAD, n * ENTRY));
+    encode_u32(head + 16, crc_of(head, 16));
     return head;
 }
 

@@ -194,7 +194,7 @@ static char *give_slot(const struct cpu_comm *cpu, int rank, const struct step *
     return shm_slot(cpu->control, cpu->world, rank, GIVE + step->pair);
 }
 
-static char *take_slot(const struct cpu_comm *cpu, int rank, const struct step *step)
+static char *slot_to_read(const struct cpu_comm *cpu, int rank, const struct step *step)
 {
     return shm_slot(cpu->control, cpu->world, rank, TAKE + step->pair);
 }
@@ -268,7 +268,7 @@ static void combine_part(struct cpu_comm *cpu, const struct call *call, const st
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
     collect_slots(cpu, step, 0);
     cpu->in[cpu->rank] = in_at(call, step->at);
-    cpu->out[0] = take_slot(cpu, cpu->rank, step);
+    cpu->out[0] = slot_to_read(cpu, cpu->rank, step);
     cpu->out[1] = out_at(call, step->at);
     part_of(step->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, outs);
@@ -277,19 +277,19 @@ static void combine_part(struct cpu_comm *cpu, const struct call *call, const st
 /* --- take ----------------------------------------------------------------------------------------------- */
 
 /* Copy the other ranks' parts of the result from their take slots. */
-static void take_parts(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+static void copy_parts(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
     for (int r = 0; r < cpu->world; r++) {
         if (r == cpu->rank)
             continue;
         part_of(step->n, size, r, cpu->world, &at, &n);
-        cpu_copy(out_at(call, step->at + at), take_slot(cpu, r, step) + at * size, n * size);
+        cpu_copy(out_at(call, step->at + at), slot_to_read(cpu, r, step) + at * size, n * size);
     }
 }
 
 /* Combine all values of the step from all give slots into the output. */
-static void take_combined(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+static void combine_slots(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
     cpu->out[0] = out_at(call, step->at);
@@ -297,35 +297,35 @@ static void take_combined(struct cpu_comm *cpu, const struct call *call, const s
 }
 
 /* Combine this rank's values. Each give slot has values for every rank. */
-static void take_combined_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
     cpu->out[0] = out_at(call, step->at);
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-static void take_from(struct cpu_comm *cpu, const struct call *call, const struct step *step, int rank,
+static void copy_from(struct cpu_comm *cpu, const struct call *call, const struct step *step, int rank,
                       size_t to)
 {
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
 /* Copy a broadcast's values from the root's slot. The root copies only if its input and output differ. */
-static void take_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+static void copy_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
-        take_from(cpu, call, step, call->root, step->at);
+        copy_from(cpu, call, step, call->root, step->at);
 }
 
-static void take_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+static void copy_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
-    take_from(cpu, call, step, cpu->rank, step->at);
+    copy_from(cpu, call, step, cpu->rank, step->at);
 }
 
-static void take_all(struct cpu_comm *cpu, const struct call *call, const struct step *step)
+static void copy_all(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     for (int r = 0; r < cpu->world; r++)
-        take_from(cpu, call, step, r, (size_t)r * call->n + step->at);
+        copy_from(cpu, call, step, r, (size_t)r * call->n + step->at);
 }
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
@@ -339,13 +339,13 @@ static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 
 static const struct plan plans[CALL_KINDS] = {
     /* give        combine       take               gives_at_root, takes_at_root, slot_holds_world */
-    [CALL_ALL_REDUCE] = { give_others, combine_part, take_parts, false, false, false },
-    [CALL_REDUCE] = { give_others, combine_part, take_parts, false, true, false },
-    [CALL_BROADCAST] = { give_own, NULL, take_root, true, false, false },
-    [CALL_ALL_GATHER] = { give_own, NULL, take_all, false, false, false },
-    [CALL_GATHER] = { give_own, NULL, take_all, false, true, false },
-    [CALL_SCATTER] = { give_each, NULL, take_own, true, false, false },
-    [CALL_REDUCE_SCATTER] = { give_world, NULL, take_combined_own, false, false, true },
+    [CALL_ALL_REDUCE] = { give_others, combine_part, copy_parts, false, false, false },
+    [CALL_REDUCE] = { give_others, combine_part, copy_parts, false, true, false },
+    [CALL_BROADCAST] = { give_own, NULL, copy_root, true, false, false },
+    [CALL_ALL_GATHER] = { give_own, NULL, copy_all, false, false, false },
+    [CALL_GATHER] = { give_own, NULL, copy_all, false, true, false },
+    [CALL_SCATTER] = { give_each, NULL, copy_own, true, false, false },
+    [CALL_REDUCE_SCATTER] = { give_world, NULL, combine_own, false, false, true },
 };
 
 /* Choose the stages of a call. Use only values that are equal on all ranks, because every rank must make the same
@@ -356,7 +356,7 @@ static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *ca
     if (plan.combine != NULL && is_small(cpu, call)) {
         plan.give = give_own;
         plan.combine = NULL;
-        plan.take = take_combined;
+        plan.take = combine_slots;
     }
     return plan;
 }

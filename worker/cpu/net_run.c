@@ -53,7 +53,7 @@ static char *slot_at(const struct net_call *c, int local, unsigned which, size_t
     return (char *)shm_slot(cpu->control, cpu->world, local, which) + at * c->way.element;
 }
 
-static char *take_slot_at(const struct net_call *c, int local, const struct net_step *step, size_t at)
+static char *receive_slot_at(const struct net_call *c, int local, const struct net_step *step, size_t at)
 {
     return slot_at(c, local, 2 + step->pair, at);
 }
@@ -95,7 +95,7 @@ static void net_give(const struct net_call *c, const struct net_step *step)
     }
 }
 
-static void take_column(const struct net_call *c, const struct net_step *step, int number)
+static void receive_column(const struct net_call *c, const struct net_step *step, int number)
 {
     struct net_column column = net_column_at(&c->way, step->n, number);
     size_t place = net_out_place(&c->way, &column, number, step->at);
@@ -103,12 +103,12 @@ static void take_column(const struct net_call *c, const struct net_step *step, i
     for (int lane = 0; lane < c->way.lanes; lane++) {
         struct net_range part = net_lane_part(&c->way, &column, lane);
         cpu_copy((char *)c->call->out + (place + part.at - column.range.at) * c->way.element,
-                 take_slot_at(c, lane % c->net->cpu->world, step, part.at), part.n * c->way.element);
+                 receive_slot_at(c, lane % c->net->cpu->world, step, part.at), part.n * c->way.element);
     }
 }
 
 /* Take the finished values. In a broadcast in place, the root already has the values. */
-static void net_take(const struct net_call *c, const struct net_step *step)
+static void net_receive(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
     bool is_root = c->net->rank == way->root;
@@ -118,11 +118,11 @@ static void net_take(const struct net_call *c, const struct net_step *step)
     if (c->call->kind == CALL_BROADCAST && is_root && c->call->in == c->call->out)
         return;
     if (way->scatters) {
-        take_column(c, step, c->net->rank);
+        receive_column(c, step, c->net->rank);
         return;
     }
     for (int k = 0; k < net_column_count(way); k++)
-        take_column(c, step, k);
+        receive_column(c, step, k);
 }
 
 /* --- the first phase: pieces ---------------------------------------------------------------------------- */
@@ -215,7 +215,7 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
-        return take_slot_at(c, c->net->cpu->rank, step, at);
+        return receive_slot_at(c, c->net->cpu->rank, step, at);
     return (char *)c->net->finished[step->pair] + at * c->way.element;
 }
 
@@ -305,7 +305,7 @@ static void pass_on(const struct net_call *c, const struct net_step *step, int i
         if (net_goes_second(&c->way, column, net->host, h))
             net_link_send(net_link_to(net, i, h), from, bytes);
     if (net_wants(&c->way, column, net->host))
-        cpu_copy(take_slot_at(c, net->cpu->rank, step, part->at), from, bytes);
+        cpu_copy(receive_slot_at(c, net->cpu->rank, step, part->at), from, bytes);
 }
 
 static void net_queue_second(const struct net_call *c, const struct net_step *step)
@@ -319,7 +319,7 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
                 pass_on(c, step, i, k, &column, &part);
             else if (net_goes_second(&c->way, &column, column.owner, net->host))
                 net_link_receive(net_link_to(net, i, column.owner),
-                                 take_slot_at(c, net->cpu->rank, step, part.at), part.n * c->way.element);
+                                 receive_slot_at(c, net->cpu->rank, step, part.at), part.n * c->way.element);
         }
     }
 }
@@ -380,7 +380,7 @@ static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err
         status = net_pump(&c->net->links, err);
     }
     if (is_on(c, c->take, turn, &take))
-        net_take(c, &take);
+        net_receive(c, &take);
     if (status == DDP_OK)
         status = wait_for_hosts(c->net, err);
     if (status == DDP_OK && has_first)

@@ -12,7 +12,7 @@ static const uint8_t hello_magic[8] = { 'd', 'd', 'p', 'n', 'e', 't', '1', '\n' 
 static const uint8_t answer_magic[4] = { 'd', 'd', 'p', 'a' };
 static const uint8_t head_magic[4] = { 'd', 'd', 'p', 'c' };
 
-static uint8_t *put_number(uint8_t *to, uint64_t value, int bytes)
+static uint8_t *write_number(uint8_t *to, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         *to++ = (uint8_t)(value >> 8 * i);
@@ -27,7 +27,7 @@ static uint64_t get_number(const uint8_t **from, int bytes)
     return value;
 }
 
-static int32_t take_i32(const uint8_t **from)
+static int32_t read_i32(const uint8_t **from)
 {
     return (int32_t)(uint32_t)get_number(from, 4);
 }
@@ -36,7 +36,7 @@ static int32_t take_i32(const uint8_t **from)
 
 static const uint64_t native = 0x0102030405060708;
 
-static uint8_t *put_bytes(uint8_t *to, const void *from, size_t n)
+static uint8_t *write_bytes(uint8_t *to, const void *from, size_t n)
 {
     memcpy(to, from, n);
     return to + n;
@@ -47,16 +47,16 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     uint8_t *to = bytes;
 
     memset(bytes, 0, NET_HELLO);
-    to = put_bytes(to, hello_magic, sizeof(hello_magic));
-    to = put_bytes(to, &native, sizeof(native));
-    to = put_bytes(to, hello->nonce, NET_NONCE);
-    to = put_bytes(to, hello->run, NET_RUN);
-    to = put_bytes(to, hello->host, NET_HOST);
-    to = put_number(to, (uint32_t)hello->pid, 4);
-    to = put_number(to, (uint32_t)hello->from, 4);
-    to = put_number(to, (uint32_t)hello->to, 4);
-    to = put_number(to, (uint32_t)hello->lane, 4);
-    put_number(to, (uint32_t)hello->world, 4);
+    to = write_bytes(to, hello_magic, sizeof(hello_magic));
+    to = write_bytes(to, &native, sizeof(native));
+    to = write_bytes(to, hello->nonce, NET_NONCE);
+    to = write_bytes(to, hello->run, NET_RUN);
+    to = write_bytes(to, hello->host, NET_HOST);
+    to = write_number(to, (uint32_t)hello->pid, 4);
+    to = write_number(to, (uint32_t)hello->from, 4);
+    to = write_number(to, (uint32_t)hello->to, 4);
+    to = write_number(to, (uint32_t)hello->lane, 4);
+    write_number(to, (uint32_t)hello->world, 4);
 }
 
 /* Return true if the n bytes may be the beginning of a hello. The door (net_connect.h) checks each received part,
@@ -86,11 +86,11 @@ enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct ne
     memcpy(out->nonce, from, NET_NONCE);
     from = take_text(from + NET_NONCE, out->run, NET_RUN);
     from = take_text(from, out->host, NET_HOST);
-    out->pid = take_i32(&from);
-    out->from = take_i32(&from);
-    out->to = take_i32(&from);
-    out->lane = take_i32(&from);
-    out->world = take_i32(&from);
+    out->pid = read_i32(&from);
+    out->from = read_i32(&from);
+    out->to = read_i32(&from);
+    out->lane = read_i32(&from);
+    out->world = read_i32(&from);
     if (memcmp(out->nonce, mine->nonce, NET_NONCE) != 0 || strcmp(out->run, mine->run) != 0)
         return NET_OTHER_RUN;
     return out->to == mine->to && out->world == mine->world ? NET_WELCOME : NET_OTHER_RANK;
@@ -98,7 +98,7 @@ enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct ne
 
 void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer)
 {
-    put_number(put_bytes(bytes, answer_magic, sizeof(answer_magic)), answer, 4);
+    write_number(write_bytes(bytes, answer_magic, sizeof(answer_magic)), answer, 4);
 }
 
 enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER])
@@ -125,27 +125,27 @@ const char *net_answer_text(enum net_answer answer)
 /* Encode the fields that determine how many bytes a call moves. Pointers and timeouts may differ between ranks. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
-    uint8_t *to = put_bytes(bytes, head_magic, sizeof(head_magic));
-    to = put_number(to, (uint32_t)rank, 4);
-    to = put_number(to, seq, 8);
-    to = put_number(to, call->n, 8);
-    to = put_number(to, call->kind, 4);
-    to = put_number(to, call->dtype, 4);
-    to = put_number(to, call->op, 4);
-    put_number(to, (uint32_t)call->root, 4);
+    uint8_t *to = write_bytes(bytes, head_magic, sizeof(head_magic));
+    to = write_number(to, (uint32_t)rank, 4);
+    to = write_number(to, seq, 8);
+    to = write_number(to, call->n, 8);
+    to = write_number(to, call->kind, 4);
+    to = write_number(to, call->dtype, 4);
+    to = write_number(to, call->op, 4);
+    write_number(to, (uint32_t)call->root, 4);
 }
 
 static bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank)
 {
     const uint8_t *from = bytes + sizeof(head_magic);
 
-    *rank = take_i32(&from);
+    *rank = read_i32(&from);
     *seq = get_number(&from, 8);
     *call = (struct call){ .n = get_number(&from, 8) };
     call->kind = (enum call_kind)get_number(&from, 4);
     call->dtype = (ddp_dtype)get_number(&from, 4);
     call->op = (ddp_op)get_number(&from, 4);
-    call->root = take_i32(&from);
+    call->root = read_i32(&from);
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 

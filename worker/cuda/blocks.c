@@ -17,7 +17,7 @@ static void blocks_release(struct blocks *blocks, struct block **at)
     free(block);
 }
 
-static void blocks_take_back(struct blocks *blocks, const void *memory)
+static void blocks_reclaim(struct blocks *blocks, const void *memory)
 {
     struct block **at = &blocks->first;
     while (*at != NULL && (*at)->memory != memory)
@@ -64,7 +64,7 @@ ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct 
     ddp_status status = blocks_vote(blocks, bytes, err);
     if (status == DDP_OK)
         return DDP_OK;
-    blocks_take_back(blocks, *out);
+    blocks_reclaim(blocks, *out);
     *out = NULL;
     return status;
 }
@@ -73,7 +73,7 @@ ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct 
 ddp_status blocks_free(struct blocks *blocks, void *memory, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_BARRIER };
-    blocks_take_back(blocks, memory);
+    blocks_reclaim(blocks, memory);
     return blocks->run(blocks->user, &call, err);
 }
 

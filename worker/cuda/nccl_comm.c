@@ -83,7 +83,7 @@ static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct d
 /* --- between two events ------------------------------------------------------------------------------- */
 
 /* Make this backend's stream wait for all work that is now on the program's stream. */
-static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *err)
+static ddp_status wait_for_program(struct nccl_comm *n, void *stream, struct ddp_err *err)
 {
     cuda_error error = n->gpu.call.event_record(n->before, stream);
     if (error == CUDA_SUCCESS_)
@@ -105,9 +105,9 @@ static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_er
     return status;
 }
 
-static ddp_status put_on_stream(struct nccl_comm *n, const struct call *call, struct ddp_err *err)
+static ddp_status queue_on_stream(struct nccl_comm *n, const struct call *call, struct ddp_err *err)
 {
-    ddp_status status = come_after(n, call->stream, err);
+    ddp_status status = wait_for_program(n, call->stream, err);
     if (status != DDP_OK)
         return watch_fault(n, err);
     struct nccl_flight *flight = flight_begin(n, call);
@@ -148,7 +148,7 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
     if (status == DDP_OK)
         status = wait_for_room(n, err);
     if (status == DDP_OK)
-        status = put_on_stream(n, call, err);
+        status = queue_on_stream(n, call, err);
     n->comm.ticket = n->begun;
     pthread_mutex_unlock(&n->lock);
     return status;

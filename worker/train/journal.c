@@ -150,7 +150,7 @@ static double ratio(int64_t part, int64_t whole)
 }
 
 /* Write one JSON line and free `json`. */
-static ddp_status put_line(struct journal *r, cJSON *json, struct ddp_err *err)
+static ddp_status append_line(struct journal *r, cJSON *json, struct ddp_err *err)
 {
     char *text = cJSON_PrintUnformatted(json);
     cJSON_Delete(json);
@@ -197,7 +197,7 @@ ddp_status journal_step(struct journal *r, const struct journal_step *s, struct 
     if (s->param_hash != NULL)
         add_hash(json, *s->param_hash);
     add_times(json, s->us);
-    return put_line(r, json, err);
+    return append_line(r, json, err);
 }
 
 /* Add the results of the test. Add nothing if there was no test. */
@@ -226,7 +226,7 @@ ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struc
     cJSON_AddNumberToObject(json, "epoch_loss", e->loss);
     add_test(json, e->correct, e->tested, e->test_loss);
     cJSON_AddNumberToObject(json, "samples_s", e->samples_per_s);
-    return put_line(r, json, err);
+    return append_line(r, json, err);
 }
 
 static cJSON *summary_object(const struct journal_summary *s)

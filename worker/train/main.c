@@ -47,7 +47,7 @@ static int train(const struct train_options *options, ddp_ctx *ctx)
     return exit_code;
 }
 
-static void say_waiting(int sig)
+static void print_waiting(int sig)
 {
     static const char words[] = "train: still waiting for the other ranks, or for the store at MASTER_ADDR\n";
     (void)sig;
@@ -59,7 +59,7 @@ static void say_waiting(int sig)
  * rank waits for. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
-    const struct sigaction say = { .sa_handler = say_waiting, .sa_flags = SA_RESTART };
+    const struct sigaction say = { .sa_handler = print_waiting, .sa_flags = SA_RESTART };
     struct sigaction before;
     sigaction(SIGALRM, &say, &before);
     alarm(PATIENCE_S);

@@ -88,7 +88,7 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
 
 /* Compute the norm. With fp16, set *go to 0 if the parameters must not be updated. Return an error of any earlier
  * call on the device. */
-static ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err)
+static ddp_status optimizer_device_norm(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
     if (status == DDP_OK && o->options->precision == PRECISION_FP16)
@@ -476,7 +476,7 @@ static ddp_status update_on_device(struct optimizer *o, double lr, struct ddp_er
 {
     int go = 1;
     o->optim.lr = lr;
-    ddp_status status = optimizer_device_look(o, &go, err);
+    ddp_status status = optimizer_device_norm(o, &go, err);
     o->skipped += !go;
     if (status != DDP_OK || !go)
         return status;

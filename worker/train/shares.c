@@ -157,7 +157,7 @@ static bool has_masters(const struct shares *s)
     return s->request.device->value_bytes != sizeof(float);
 }
 
-static bool take(struct shares *s, void **out, size_t elements, size_t bytes)
+static bool allocate_part(struct shares *s, void **out, size_t elements, size_t bytes)
 {
     *out = ops(s)->alloc(s->request.device, elements * bytes);
     return *out != NULL;
@@ -167,12 +167,12 @@ static bool shares_allocate(struct shares *s)
 {
     const struct shares_plan *p = &s->plan;
     const bool reduces = s->request.reduces;
-    bool ok = !reduces || (take(s, (void **)&s->grads, p->count, sizeof(float)) &&
-                           take(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double)));
+    bool ok = !reduces || (allocate_part(s, (void **)&s->grads, p->count, sizeof(float)) &&
+                           allocate_part(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double)));
     for (int i = has_masters(s) ? 0 : 1; i < s->request.slots && ok; i++)
-        ok = take(s, (void **)&s->slot[i], p->count / p->world, sizeof(float));
+        ok = allocate_part(s, (void **)&s->slot[i], p->count / p->world, sizeof(float));
     for (int i = 0; s->request.any_world && !alone(s) && i < ROWS && ok; i++)
-        ok = take(s, (void **)&s->flight[i].rows, p->world * p->bucket, sizeof(float));
+        ok = allocate_part(s, (void **)&s->flight[i].rows, p->world * p->bucket, sizeof(float));
     return ok && (s->waits = calloc(p->buckets, sizeof(*s->waits))) != NULL;
 }
 
@@ -426,7 +426,7 @@ ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err
 {
     ddp_status status = DDP_OK;
     if (flat != NULL && !alone(s) && s->room == NULL &&
-        !take(s, (void **)&s->room, s->plan.bucket, sizeof(float)))
+        !allocate_part(s, (void **)&s->room, s->plan.bucket, sizeof(float)))
         return ddp_fail(err, DDP_ERR_NOMEM, "out of device memory for a checkpoint");
     for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && s->slot[slot] != NULL; b++)
         status = export_bucket(s, slot, b, flat, err);

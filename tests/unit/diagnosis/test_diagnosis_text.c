@@ -10,7 +10,7 @@ static char *screen(struct snapshot s)
 {
     struct diagnosis d = look(s);
     struct buf out = { 0 };
-    cr_assert(screen_put(&s, &d, &out) && buf_append(&out, "", 1));
+    cr_assert(screen_append(&s, &d, &out) && buf_append(&out, "", 1));
     return (char *)out.data;
 }
 

@@ -31,12 +31,12 @@ Test(timer_table, who_does_not_release_in_time_is_late, .fini = tear_down)
     cr_assert_eq(ask(7, "step", 100.5, 9), 0);
     cr_assert(timer_table_next(&table, &next));
     cr_assert_float_eq(next, 100.5, 1e-9);
-    cr_assert_not(timer_table_take(&table, 100.4, &row));
-    cr_assert(timer_table_take(&table, 100.5, &row));
+    cr_assert_not(timer_table_remove(&table, 100.4, &row));
+    cr_assert(timer_table_remove(&table, 100.5, &row));
     cr_assert_eq(row.pid, 7);
     cr_assert_eq(row.signal, 9);
     cr_assert_str_eq(row.scope, "step");
-    cr_assert_not(timer_table_take(&table, 101, &row), "once");
+    cr_assert_not(timer_table_remove(&table, 101, &row), "once");
 }
 
 Test(timer_table, a_timer_is_released_or_set_again, .fini = tear_down)
@@ -60,11 +60,11 @@ Test(timer_table, of_several_the_earliest_with_a_signal_counts, .fini = tear_dow
     ask(7, "late", 12, 9);
     ask(8, "other", 11, 15);
     ask(7, "later", 13, 15);
-    cr_assert(timer_table_take(&table, 20, &row));
+    cr_assert(timer_table_remove(&table, 20, &row));
     cr_assert_str_eq(row.scope, "late");
-    cr_assert(timer_table_take(&table, 20, &row));
+    cr_assert(timer_table_remove(&table, 20, &row));
     cr_assert_eq(row.pid, 8);
-    cr_assert_not(timer_table_take(&table, 20, &row), "all of 7's are forgotten");
+    cr_assert_not(timer_table_remove(&table, 20, &row), "all of 7's are forgotten");
 }
 
 Test(timer_table, lines_may_come_in_pieces_and_wrong_ones_are_left_out, .fini = tear_down)
@@ -100,7 +100,7 @@ Test(timer_table, holds_many_but_not_any_number, .fini = tear_down)
     for (int i = 0; i < 100; i++)
         cr_assert_eq(ask(1000 + i, "s", i, 9), 0);
     for (int i = 0; i < 100; i++) {
-        cr_assert(timer_table_take(&table, 1000, &row));
+        cr_assert(timer_table_remove(&table, 1000, &row));
         cr_assert_geq(row.pid, 1000);
     }
     cr_assert_eq(table.n, 0);

@@ -31,7 +31,7 @@ static struct layout layout_of(const struct model_batch *b, size_t pixels)
 }
 
 /* Wait until the next slot may be overwritten, and return the slot. */
-static char *take_slot(struct cuda *c, size_t bytes)
+static char *next_slot(struct cuda *c, size_t bytes)
 {
     const unsigned i = c->batches % SLOTS;
     struct room *slot = &c->slot[i];
@@ -133,7 +133,7 @@ ddp_status cuda_begin(struct compute *base, const struct model_batch *from, size
 {
     struct cuda *c = cuda_of(base);
     const struct layout l = layout_of(from, pixels);
-    char *slot = take_slot(c, l.end), *to = slot != NULL ? cuda_room(c, &c->batch, l.end) : NULL;
+    char *slot = next_slot(c, l.end), *to = slot != NULL ? cuda_room(c, &c->batch, l.end) : NULL;
     if (slot == NULL || to == NULL)
         return cuda_end(base, err);
     batch_fill(c, slot, &l, from, pixels);

@@ -218,7 +218,7 @@ void cuda_update(struct compute *base, const ddp_optim *o, const struct compute_
 /* --- results for the host ----------------------------------------------------------------------------- */
 
 /* Add results from slot `slot` to *out. Wait for the device if needed. */
-static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
+static ddp_status read_totals(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
 {
     const struct told *told = &c->told[slot];
     if (!c->unread[slot])
@@ -231,7 +231,7 @@ static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report
 }
 
 /* Queue a copy of the totals to the host, and then set the totals to 0. So a loss of NaN affects only one report. */
-static cuda_error tell(struct cuda *c, unsigned slot)
+static cuda_error queue_totals(struct cuda *c, unsigned slot)
 {
     cuda_error error =
         c->gpu.call.copy_async(&c->told[slot], c->total, sizeof(struct told), CUDA_COPY_DEFAULT, c->stream);
@@ -248,8 +248,8 @@ ddp_status cuda_report(struct compute *base, bool now, struct compute_report *ou
     struct cuda *c = cuda_of(base);
     const unsigned slot = c->reports++ % SLOTS;
     *out = (struct compute_report){ 0, NAN };
-    if (!cuda_check(c, tell(c, slot), "cannot read the loss"))
+    if (!cuda_check(c, queue_totals(c, slot), "cannot read the loss"))
         return cuda_end(base, err);
-    ddp_status status = read_told(c, (slot + 1) % SLOTS, out, err);
-    return status == DDP_OK && now ? read_told(c, slot, out, err) : status;
+    ddp_status status = read_totals(c, (slot + 1) % SLOTS, out, err);
+    return status == DDP_OK && now ? read_totals(c, slot, out, err) : status;
 }

@@ -66,7 +66,7 @@ struct hand {
 };
 
 /* Draw random parameters. The grid is centred, then moved by up to two pixels in each direction. */
-static struct hand take_hand(ddp_random *luck)
+static struct hand draw_hand(ddp_random *luck)
 {
     struct hand h;
     h.scale_x = between(luck, 2.6f, 3.6f);
@@ -129,7 +129,7 @@ static float speck(ddp_random *luck)
 /* Draw one digit with its noise and scratch into PICTURE_PIXELS numbers: 0 is paper, 1 is ink. */
 static void glyph_draw(ddp_random *luck, int label, float *paper)
 {
-    struct hand hand = take_hand(luck);
+    struct hand hand = draw_hand(luck);
     memset(paper, 0, PICTURE_PIXELS * sizeof(*paper));
     for (int i = 0; i < MAX_STROKES; i++) {
         struct stroke s = digit[label][i];

@@ -218,8 +218,8 @@ static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t inde
 
 /* Store n tokens, beginning with token i of a sample. Token i is the input at place i and the target of place i -
  * 1. */
-static ddp_status take(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i, uint64_t offset,
-                       int32_t *token, int32_t *target, struct ddp_err *err)
+static ddp_status copy_tokens(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i,
+                              uint64_t offset, int32_t *token, int32_t *target, struct ddp_err *err)
 {
     for (size_t k = 0; k < n; k++, i++) {
         const unsigned value = bytes[2 * k] | (unsigned)bytes[2 * k + 1] << 8;
@@ -251,7 +251,7 @@ static ddp_status read_sample(const struct tokens *t, const struct tokens_shard 
                          "offset %" PRIu64 ": the file ends here; another process has shortened the file",
                          offset + got);
         if (status == DDP_OK)
-            status = take(t, bytes, n, i, offset, token, target, err);
+            status = copy_tokens(t, bytes, n, i, offset, token, target, err);
     }
     return status;
 }

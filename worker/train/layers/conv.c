@@ -143,7 +143,7 @@ static size_t sums_weights(const struct sums *s)
     return round_up(s->outs, CONV_OUTS) * s->sum.channels * s->sum.taps;
 }
 
-static void put_line(real *to, const real *from, size_t n, size_t step, int add)
+static void copy_line(real *to, const real *from, size_t n, size_t step, int add)
 {
     if (step == 1 && !add)
         memcpy(to, from, n * sizeof(real));
@@ -165,8 +165,8 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
         if (o % CONV_OUTS == 0)
             conv_tile_sum(&s->sum, row, n, n, framed, s->weight + o / CONV_OUTS * tile);
         for (size_t i = 0; i < s->lines; i++)
-            put_line(y + i * s->step * s->side, row + o % CONV_OUTS * n + i * s->pitch, s->columns, s->step,
-                     add);
+            copy_line(y + i * s->step * s->side, row + o % CONV_OUTS * n + i * s->pitch, s->columns, s->step,
+                      add);
     }
 }
 

@@ -162,7 +162,8 @@ static void attention_half_backward(const struct gpt2 *g, const struct kept *k, 
 }
 
 /* Report that parameters `last` down to `first` are ready. */
-static ddp_status tell(const struct model_ready *ready, size_t first, size_t last, struct ddp_err *err)
+static ddp_status report_ready(const struct model_ready *ready, size_t first, size_t last,
+                               struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (size_t i = last + 1; i > first && status == DDP_OK; i--)
@@ -177,11 +178,11 @@ static ddp_status block_backward(const struct gpt2 *g, size_t block, const struc
     float *const *of_block = grad + gpt2_tensor(block, 0);
     network_backward(g, &g->kept[block], &v, of_block, batch->rows * batch->length);
     ddp_status status =
-        tell(ready, gpt2_tensor(block, GPT2_LN2_WEIGHT), gpt2_tensor(block, GPT2_PROJ_BIAS), err);
+        report_ready(ready, gpt2_tensor(block, GPT2_LN2_WEIGHT), gpt2_tensor(block, GPT2_PROJ_BIAS), err);
     if (status != DDP_OK)
         return status;
     attention_half_backward(g, &g->kept[block], &v, of_block, input_of(g, block), batch);
-    return tell(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
+    return report_ready(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
 }
 
 /* Compute the gradients of the head. The head and the embedding share their weight. This function sets the gradient
@@ -203,14 +204,14 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
 {
     struct gpt2 *g = (struct gpt2 *)m;
     head_backward(g, grad, batch->rows * batch->length);
-    ddp_status status = tell(ready, end_tensor(g, 0), end_tensor(g, 1), err);
+    ddp_status status = report_ready(ready, end_tensor(g, 0), end_tensor(g, 1), err);
     for (size_t block = g->config->blocks; block > 0 && status == DDP_OK; block--)
         status = block_backward(g, block - 1, batch, grad, ready, err);
     if (status != DDP_OK)
         return status;
     g->on->ops->embedding_backward(g->on, grad[GPT2_TOKENS], grad[GPT2_PLACES], g->d, batch, g->max_length,
                                    g->config->width);
-    return tell(ready, GPT2_TOKENS, GPT2_PLACES, err);
+    return report_ready(ready, GPT2_TOKENS, GPT2_PLACES, err);
 }
 
 /* --- memory and first values --------------------------------------------------------------------------- */
@@ -230,7 +231,7 @@ static const struct model_ops ops = { forward, backward, gpt2_free };
 
 /* Return the memory at offset *at and increase *at by `bytes`. While g->memory is NULL, return NULL and only count
  * the bytes. */
-static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
+static void *carve(const struct gpt2 *g, size_t *at, size_t bytes)
 {
     void *taken = g->memory != NULL ? (char *)g->memory + *at : NULL;
     *at += (bytes + 255) / 256 * 256; /* aligned for vector loads */
@@ -244,17 +245,17 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
                  numbers = n * sizeof(float);
     const struct attention a = { (n + length - 1) / length, length, h, c };
     size_t at = 0;
-    g->embedded = take(g, &at, values * c);
-    g->norm = take(g, &at, values * c);
-    g->mean = take(g, &at, numbers);
-    g->scale = take(g, &at, numbers);
-    g->logits = take(g, &at, values * compute_stride(g->on, g->model.classes));
-    g->d = take(g, &at, values * c);
-    g->d1 = take(g, &at, values * c);
-    g->d4 = take(g, &at, values * 4 * c);
-    g->scratch = take(g, &at, compute_attention_scratch(&a) * sizeof(float));
+    g->embedded = carve(g, &at, values * c);
+    g->norm = carve(g, &at, values * c);
+    g->mean = carve(g, &at, numbers);
+    g->scale = carve(g, &at, numbers);
+    g->logits = carve(g, &at, values * compute_stride(g->on, g->model.classes));
+    g->d = carve(g, &at, values * c);
+    g->d1 = carve(g, &at, values * c);
+    g->d4 = carve(g, &at, values * 4 * c);
+    g->scratch = carve(g, &at, compute_attention_scratch(&a) * sizeof(float));
     for (size_t block = 0; block < g->config->blocks; block++) {
-#define X(name, widths, more) g->kept[block].name = take(g, &at, values * (widths)*c + numbers * (more));
+#define X(name, widths, more) g->kept[block].name = carve(g, &at, values * (widths)*c + numbers * (more));
         KEPT(X)
 #undef X
     }

@@ -326,7 +326,7 @@
       "this node has --encrypt, but gets no secret from 10.0.0.1:29500: MUNGE: Failed to access "           \
       "\"/run/munge/munge.socket.2\"",                                                                      \
       "MUNGE delivers the secret under a scheduler. The store has no credential of MUNGE, or munged of "    \
-      "this node has not unsealed it.")                                                                     \
+      "this node has not unsealed it. Typical causes: munged does not run on this node, or its key differs.")   \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose another port",                                                                                \

@@ -145,7 +145,9 @@ CONV_FLAGS := -ffp-contract=fast
 # Private, because $(BUILD)/flags must be the same for every object that depends on it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 # Tests run once, so optimizing them takes longer than it saves: 0.4 s instead of 1.3 s for test_ddprun_files.c.
-$(addprefix $(BUILD)/obj/tests/,$(addsuffix /%,unit socket e2e sim)): private ALL_CFLAGS += -O0 -g1 -U_FORTIFY_SOURCE
+# UndefinedBehaviorSanitizer would take a fifth more, and is for the product.
+$(addprefix $(BUILD)/obj/tests/,$(addsuffix /%,unit socket e2e sim)): private ALL_CFLAGS += -O0 -g1 -U_FORTIFY_SOURCE \
+	$(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=undefined)
 $(call obj,$(addprefix worker/reducer/,reduce.c values.c)): private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(call obj,$(addprefix worker/reducer/,optim.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
@@ -319,29 +321,35 @@ asan-ubsan: ## all tests under both at once
 ASAN_UBSAN = $(MAKE) --no-print-directory BUILD=$(BUILD)/asan-ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
 	SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 TSAN = $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='$(GCC_SAN_CFLAGS)' SANITIZE=-fsanitize=thread
+FUZZ = $(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS='$(SAN_CFLAGS)' \
+	SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all'
 
 # scripts/test.sh builds them while other tests run, because these mostly wait.
-sanitizer-builds:
+asan-ubsan-programs:
 	+@$(ASAN_UBSAN) test-programs
+tsan-fuzz-programs:
 	+@$(TSAN) tsan-programs
+	+@$(FUZZ) fuzz-programs
+sanitizer-builds: asan-ubsan-programs
+	+@$(MAKE) --no-print-directory tsan-fuzz-programs
 
 sanitized-test: test-programs
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN))
 
 # Criterion cannot run under gcc's ThreadSanitizer (boxfort cannot map its arena there). So the programs are built with it,
 # and the end-to-end tests of the normal build start them. Two suites at a time: one may sleep while the other computes. More would
-# lose races against a terminal's timing.
+# lose races against a terminal's timing. TSAN_LEAVES are suites in which only one thread works, or which skip themselves.
+TSAN_LEAVES := ddprun_plan ddpctl torch_%
 tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
 	+@$(TSAN) tsan-programs
 	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan JOBS=2 TEST_JOBS=$$(nproc) scripts/run-tests.sh \
-		$(call pick,$(filter $(BUILD)/tests/e2e/%,$(TEST_BIN)))
+		$(call pick,$(filter-out $(addprefix $(BUILD)/tests/e2e/test_,$(TSAN_LEAVES)),$(filter $(BUILD)/tests/e2e/%,$(TEST_BIN))))
 
 tsan-programs: $(PROGRAMS) $(PROG_BIN) $(LIBS) $(FAKE_LIB) $(FAKE_KERNELS)
 
 fuzz: ## every tests/fuzz/fuzz_*.c under libFuzzer for FUZZ_SECONDS (60)
 	@scripts/check-deps.sh build fuzz
-	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS='$(SAN_CFLAGS)' \
-		SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' fuzz-programs
+	+@$(FUZZ) fuzz-programs
 	@BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/run-fuzz.sh $(call pick,$(FUZZ_SRC))
 
 fuzz-programs: $(call bin,$(FUZZ_SRC))
@@ -500,7 +508,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile scripts/package/package.mk | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitizer-builds sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches hangs nodes interop interop-nolibuv frontends mutants soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan asan-ubsan-programs tsan-fuzz-programs sanitizer-builds sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches hangs nodes interop interop-nolibuv frontends mutants soak bench probes format \
 	check-format man install install-torchrun-alias deb uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

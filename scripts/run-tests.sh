@@ -8,7 +8,7 @@
 # A suite's line is printed when it has ended, with its output if it failed. scripts/suites.txt says which suites begin first,
 # because they take long, and which run alone, after all others.
 #
-# JOBS       so many suites at a time (the number of processors, plus one, because they mostly wait)
+# JOBS       so many suites at a time (the number of processors, plus two, because they mostly wait)
 # TEST_JOBS  so many tests of each suite at a time (twice the number of processors; the number of them where it is alone)
 # BUILD      where logs go (build)
 # DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
@@ -23,7 +23,7 @@ BUILD=${BUILD:-build}
 LOGS=$PWD/$BUILD/test-logs
 [ -z "${DDP_BUILD:-}" ] || LOGS=$PWD/$DDP_BUILD/test-logs
 limit=${TEST_TIMEOUT:-900}
-jobs=${JOBS:-$(($(nproc) + 1))}
+jobs=${JOBS:-$(($(nproc) + 2))}
 test_jobs=${TEST_JOBS:-$((2 * $(nproc)))}
 leak_exit=1 # of a program in which AddressSanitizer has found only leaks
 passed=0 failed=0 skipped=0 failed_names=() skipped_lines=() again=()

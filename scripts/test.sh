@@ -77,17 +77,32 @@ step_with() {
     if [ -n "$lacks" ]; then skip "$1" "$lacks is not installed"; else step "$@"; fi
 }
 
-# The demo in a bare Debian 13, which has a newer compiler.
+# The demo in a bare Debian 13, which has a newer compiler, at the lowest priority, because other steps run meanwhile. Exit status 77: no
+# bare Debian 13 can be made.
 demo_on_trixie() {
-    local why=
+    # shellcheck disable=SC2016  # the inner shell expands
+    exec nice -n 19 bash -c 'scripts/fresh-root.sh -s trixie true >build/trixie-root.log 2>&1 || exit 77
+        exec scripts/fresh-root.sh -s trixie scripts/demo.sh >build/trixie.log 2>&1'
+}
+show_trixie() {
+    cat build/trixie.log
+    return "$1"
+}
+finish_trixie() {
+    local rc=0
     if [ "$(id -u)" -ne 0 ]; then
-        why="chroot and mount need root"
-    elif [ -n "$(missing root)" ]; then
-        why="debootstrap is not installed"
-    elif ! scripts/fresh-root.sh -s trixie true >build/trixie-root.log 2>&1; then
-        why="no bare Debian 13 can be made: $(tail -n 1 build/trixie-root.log)"
+        skip trixie "chroot and mount need root"
+    elif [ -z "$trixie" ]; then
+        skip trixie "debootstrap is not installed"
+    else
+        wait "$trixie" || rc=$?
+        trixie=
+        if [ "$rc" -eq 77 ]; then
+            skip trixie "no bare Debian 13 can be made: $(tail -n 1 build/trixie-root.log)"
+        else
+            step trixie show_trixie "$rc"
+        fi
     fi
-    if [ -n "$why" ]; then skip trixie "$why"; else step trixie scripts/fresh-root.sh -s trixie scripts/demo.sh; fi
 }
 
 # install_optional GROUP... -- installs all groups with one command, and each on its own if that fails. A step whose packages are
@@ -132,25 +147,37 @@ if [ -n "$installing" ]; then
 fi
 # `make test` installs it in virtual environments.
 [ "$quick" = yes ] || step_with package wheel make -j"$jobs" wheel ARCH="$(uname -m)"
-# The tests often wait, so the sanitizers' programs are compiled meanwhile, at the lowest priority. The steps asan-ubsan and tsan
-# compile again what failed here.
-ahead=
-if [ "$quick" = no ] && [ -z "$(missing test)" ]; then
-    nice -n 19 make -k sanitizer-builds >build/sanitizer-builds.log 2>&1 &
+# Most tests wait, so the programs of later steps are compiled meanwhile, at the lowest priority. A later step compiles again what failed
+# here.
+ahead='' trixie=''
+build_ahead() {
+    nice -n 19 make -k -j"$jobs" "$1" >>build/sanitizer-builds.log 2>&1 &
     ahead=$!
-    trap '[ -z "$ahead" ] || kill "$ahead" 2>/dev/null' EXIT
+}
+stop_ahead() {
+    [ -z "$ahead" ] || kill "$ahead" 2>/dev/null
+    [ -z "$ahead" ] || wait "$ahead"
+    ahead=
+}
+if [ "$quick" = no ]; then
+    trap 'stop_ahead; [ -z "$trixie" ] || kill "$trixie" 2>/dev/null' EXIT
+    [ -n "$(missing test)" ] || build_ahead sanitizer-builds
 fi
 # Ten times as many operations against a genuine PyTorch store as in `make test`.
 DDP_OPERATIONS=100000 step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
-    # The next steps compile what is left, on all processors.
-    if [ -n "$ahead" ]; then
-        kill "$ahead" 2>/dev/null
-        wait "$ahead"
-        ahead=
+    stop_ahead
+    if [ -z "$(missing test)" ]; then
+        make -k -j"$jobs" asan-ubsan-programs # what is left, on all processors; the step reports a failure
+        build_ahead tsan-fuzz-programs
     fi
     step_with test asan-ubsan make -j"$jobs" asan-ubsan
+    stop_ahead
+    if [ "$(id -u)" -eq 0 ] && [ -z "$(missing root)" ]; then
+        demo_on_trixie &
+        trixie=$!
+    fi
     step_with test tsan make -j"$jobs" tsan
     step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-2}"
     # Versions of clang-format break lines differently; the files follow that of Debian 12.
@@ -160,7 +187,7 @@ if [ "$quick" = no ]; then
         step_with format format make check-format
     fi
     step demo scripts/demo.sh
-    demo_on_trixie
+    finish_trixie
 fi
 
 if [ -s "$DDP_TALLY.again" ]; then

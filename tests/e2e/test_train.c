@@ -29,7 +29,7 @@ TestSuite(make_data, .init = training_open, .fini = training_close, .timeout = 1
 
 Test(train, one_worker_learns_the_set_in_two_epochs)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_data("data", "6000", NULL);
     struct run_result r = run_line(1, "--data @/data --epochs 2 --summary @/summary.json");
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
@@ -45,7 +45,7 @@ Test(train, one_worker_learns_the_set_in_two_epochs)
 
 Test(train, four_workers_learn_the_set_in_two_epochs)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_data("data", "6000", NULL);
     train(4, "--data @/data --epochs 2 --summary @/summary.json");
     struct summary s = summary();
@@ -55,7 +55,7 @@ Test(train, four_workers_learn_the_set_in_two_epochs)
 
 Test(train, the_tutorials_own_model_learns_it_too)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_data("data", "20000", NULL);
     train(1, "--data @/data --model seqnet --epochs 2 --summary @/summary.json");
     cr_expect_geq(summary().accuracy, 0.95);
@@ -161,7 +161,7 @@ Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
 /* This machine acts as two hosts with two workers each, and as three hosts. */
 Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     static const char line[] = "--data @/data --global_batch 100 --epochs 2 --summary @/summary.json";
     static const char *const layouts[] = { "$((RANK / 2))", "$((RANK % 2))", "$((RANK / 2 * RANK))" };
     char one[32], script[128];
@@ -180,6 +180,7 @@ Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
 
 Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
 {
+    training_skip_same_threads();
     char first[32];
     make_data("data", "1000", NULL);
     train(2, "--data @/data --epochs 1 --summary @/summary.json");
@@ -194,6 +195,7 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
  * in the test's directory. */
 Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
 {
+    training_skip_same_threads();
     struct stat after;
     make_data("data", "500", NULL);
     cr_assert_eq(symlink("/proc/self/fd/1", in_dir("stdout")), 0);
@@ -230,6 +232,7 @@ static cJSON *json_line(const char *name, int n)
 
 Test(train, metrics_tell_rate_norm_and_where_the_time_went)
 {
+    training_skip_same_threads();
     static const char *const phases[] = { "data", "fwd", "bwd", "exposed", "opt" };
     make_data("data", "500", NULL);
     train(2, "--data @/data --batch 50 --epochs 2 --warmup 4 --schedule linear --lr 0.004 --peak_tflops 1 "
@@ -278,6 +281,7 @@ Test(train, wrong_words_are_a_usage_error)
 
 Test(train, missing_cut_and_foreign_data_are_refused_by_name)
 {
+    training_skip_same_threads();
     train_fails(1, "--data @/none", 1, "make-data --out");
     make_data("data", "500", NULL);
     cr_assert_eq(truncate(in_dir("data/t10k-images-idx3-ubyte"), 5000), 0);
@@ -315,6 +319,7 @@ static void expect_difference_told(const char *line, const char *more, const cha
 /* Only the comparison of the options detects the difference, because the collectives are equal. */
 Test(train, workers_that_were_told_different_things_are_told_what)
 {
+    training_skip_same_threads();
     make_data("data", "500", NULL);
     make_data("other", "499", NULL);
     const char *line = "--data @/data --limit_steps 2 --batch 20";
@@ -354,6 +359,7 @@ static void expect_equal_files(const char *a, const char *b, bool equal)
 
 Test(make_data, equal_seeds_give_equal_files_and_others_do_not)
 {
+    training_skip_same_threads();
     make_data("a", "300", NULL);
     make_data("b", "300", NULL);
     make_data("c", "300", "--seed=2");
@@ -366,6 +372,7 @@ Test(make_data, equal_seeds_give_equal_files_and_others_do_not)
 
 Test(make_data, packed_and_plain_files_train_the_same)
 {
+    training_skip_same_threads();
     char plain[32];
     make_data("a", "500", NULL);
     make_data("b", "500", "--gzip");
@@ -402,6 +409,7 @@ static void make_tokens(void)
 
 Test(train_gpt2, one_two_and_four_workers_come_to_the_same_bits)
 {
+    training_skip_same_threads();
     make_tokens();
     train(1, RECIPE "--limit_steps 5");
     struct summary one = summary();
@@ -474,7 +482,7 @@ static char *alone(const char *line)
 
 Test(world, equal_after_every_step_for_1_2_4_and_8_workers)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_data("data", "200", NULL);
     char *one = alone(RUN);
     for (int workers = 2; workers <= 8; workers *= 2)
@@ -515,7 +523,7 @@ Test(world, equal_for_every_kind_of_model)
         "--quiet --hash_steps --metrics @/metrics";
     static const char resnet[] = "--data @/cifar --model resnet20 --augment --global_batch 8 --limit_steps 2 "
                                  "--determinism world --quiet --hash_steps --metrics @/metrics";
-    training_skip_same_threads();
+    training_skip_same_code();
     make_data("tokens", "5000", "--format=tokens --test_samples=200");
     make_cifar(in_dir("cifar"), 16, 5);
     train(1, gpt2);
@@ -533,6 +541,7 @@ Test(world, equal_for_every_kind_of_model)
 /* The rounding and the parts of a worker's share are the same for any number of workers. */
 Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
 {
+    training_skip_same_threads();
     static const char line[] = RUN
         "--precision fp16 --optimizer adamw --clip 0.5 --accumulate 2 --schedule cosine --warmup 2 --lr 1e-3";
     char shared[512];
@@ -573,7 +582,7 @@ static void run_words(const char *line)
                                  *c == '@' ? resnet_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
-    struct run_result r = run_command(argv, NULL);
+    struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = 200000 });
     cr_assert_eq(r.exit_code, 0, "%s: exit %d\n%s%s", line, r.exit_code, r.out, r.err);
 }
 
@@ -655,6 +664,7 @@ static double number(const cJSON *json, const char *key)
  * batch is short. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
+    training_skip_same_threads();
     double loss[2][ROOM];
     cJSON *one = resnet_train(1, "--augment", loss[0]),
           *two = resnet_train(2, "--augment --loader_threads 2", loss[1]);

@@ -74,6 +74,7 @@ static void compare(int workers, const char *line, double tolerance)
 
 Test(train_gpu, gpt2_has_the_losses_of_the_cpu)
 {
+    training_skip_same_code();
     make_tokens();
     compare(1, GPT2 "--limit_steps 3 --accumulate 2", 1e-4);
 }
@@ -99,7 +100,7 @@ Test(train_gpu, in_fp16_the_loss_is_scaled)
 /* The run also continues on the CPU, because a checkpoint does not contain its device. */
 Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_tokens();
     pretend_gpu();
     train(1, GPT2 "--device cuda --limit_steps 3");
@@ -143,7 +144,7 @@ static double peak_of(const char *line)
 /* A peak that the user sets takes precedence. */
 Test(train_gpu, a_known_device_has_its_mfu)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_tokens();
     pretend_gpu();
     cr_expect_eq(peak_of(GPT2 "--device cuda --limit_steps 1"), 0);
@@ -176,7 +177,7 @@ static double test_loss(const char *line)
 /* The checkpoint contains the running numbers, which are on the device. */
 Test(train_gpu, resnet20_goes_on_from_a_checkpoint_and_is_tested)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_data("pictures", "2", "--test_samples=1");
     pretend_gpu();
     train(1, RESNET_IN_BF16 "--epochs 1 --device cuda");
@@ -256,7 +257,7 @@ static void expect_equal(int workers, const char *line, const char *expected, in
 
 Test(gpu_world, equal_after_every_step_for_1_2_4_and_8_workers)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_pictures();
     char *one = hashes_of(1, PICTURES WORLD);
     cr_assert_eq(strlen(one), STEPS * (HASH + 1), "%s", one);
@@ -287,7 +288,7 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
  * so the test does not clip. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     static const char line[] = "--model mlp --data @/pictures --optimizer sgd --momentum 0.9 --lr 0.05 "
                                "--global_batch 15 --epochs 1 --quiet "
                                "--device cuda --hash_steps --metrics @/metrics ";
@@ -320,7 +321,7 @@ Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 
 Test(gpu_world, the_cpu_goes_on_where_shares_were_saved)
 {
-    training_skip_same_threads();
+    training_skip_same_code();
     make_pictures();
     struct summary whole = after(2, PICTURES WORLD "--zero1");
     train(2, PICTURES WORLD "--zero1 --limit_steps 2 --checkpoint @/ckpt");

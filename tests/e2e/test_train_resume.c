@@ -52,6 +52,7 @@ Test(train_resume, killed_and_resumed_it_ends_where_it_would_have_ended)
 
 Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
 {
+    training_skip_same_threads();
     make_data("data", "500", NULL);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
@@ -66,6 +67,7 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
 
 Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
 {
+    training_skip_same_threads();
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
     train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, but now is 7");
@@ -79,6 +81,7 @@ Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
 /* The newest checkpoint is damaged. The previous checkpoint is used, and the final result is the same. */
 Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
 {
+    training_skip_same_threads();
     char whole[32];
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 3 --summary @/summary.json");
@@ -95,6 +98,7 @@ Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
 
 Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
 {
+    training_skip_same_threads();
     size_t len, len_after;
     char command[512];
     make_data("data", "500", NULL);
@@ -120,6 +124,7 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
 
 Test(train_resume, a_checkpoint_can_be_tested_alone)
 {
+    training_skip_same_threads();
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 2 --checkpoint @/ckpt --summary @/summary.json");
     struct summary trained = summary();

@@ -40,6 +40,12 @@ void training_close(void)
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
 }
 
+void training_skip_same_code(void)
+{
+    if (bin_is_sanitized())
+        cr_skip_test("skipped, because under a sanitizer another test runs the same code");
+}
+
 /* Skip a test under ThreadSanitizer. Only `make tsan` sets DDP_BUILD to programs with a sanitizer. */
 void training_skip_same_threads(void)
 {

@@ -22,6 +22,10 @@ void training_close(void);
  * the number of workers or the single-threaded part. */
 void training_skip_same_threads(void);
 
+/* Skip the test under any sanitizer, because another test runs the same code. The two tests differ in numbers, which
+ * the run without a sanitizer compares. */
+void training_skip_same_code(void);
+
 /* Words in front of `train` if there are several workers. NULL ends the list. */
 extern const char *const *training_prefix;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Python module ddprun and the hook that puts ddprun in torchrun's place, with every Python found: in a virtual environment as the
+# The Python module ddprun and the hook that puts ddprun in torchrun's place, with several Pythons: in a virtual environment as the
 # wheel makes it, and a stub of torch. python_cases.py has the cases.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2153,SC2154  # `check` calls the functions; tap.sh sets the rest
 . "$(dirname "$0")/tap.sh"
@@ -21,29 +21,6 @@ cases_of() {
     (cd "$tmp" && "$2" "$cases" "$1")
 }
 
-# Processor time in turns, because the clock would measure other programs, too; a number for readers, no check.
-interpreter_start() {
-    "$1" - "$2" <<'END'
-import os, resource, statistics, subprocess, sys
-pth, times = sys.argv[1], ([], [])
-def used():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-for i in range(100):
-    hide = i % 2
-    if hide:
-        os.rename(pth, pth + ".hidden")
-    before = used()
-    subprocess.run([sys.executable, "-c", "pass"], check=True)
-    times[hide].append(used() - before)
-    if hide:
-        os.rename(pth + ".hidden", pth)
-with_pth, without = map(statistics.median, times)
-print(f"# processor time of an interpreter's start with ddprun.pth: {with_pth * 1000:.2f} ms, without {without * 1000:.2f} ms, "
-      f"ratio {with_pth / without:.3f}")
-END
-}
-
 types_are_strict() {
     mypy --strict --cache-dir="$tmp/mypy" launcher/python/ddprun launcher/python/_ddprun_torchrun.py
 }
@@ -52,18 +29,19 @@ of_few_lines() {
     [ "$(wc -l <launcher/python/ddprun/__init__.py)" -le 200 ]
 }
 
-# One of each version; Debian's first.
-pythons=() versions=' '
-for python in /usr/bin/python3 "$(command -v python3)" "$HOME"/.pyenv/versions/3.*/bin/python3; do
-    version=$("$python" -c 'import sys, venv; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
-    case $version in 3.[6-8]) continue ;; esac
-    [[ $versions != *" $version "* ]] || continue
-    versions+="$version "
-    pythons+=("$python")
-done
+# Debian's, and the oldest and the newest from 3.9 on of the others.
+version_of() {
+    "$1" -c 'import sys, venv
+if sys.version_info >= (3, 9): print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+debian=/usr/bin/python3
+others=$(for python in "$(command -v python3)" "$HOME"/.pyenv/versions/3.*/bin/python3; do
+    version=$(version_of "$python") && [ -n "$version" ] && [ "$version" != "$(version_of "$debian")" ] && echo "$version $python"
+done | sort -uV -k1,1)
+mapfile -t pythons < <({ [ -z "$(version_of "$debian")" ] || echo "x $debian"; sed -n '1p;$p' <<<"$others"; } | awk 'NF == 2 && !seen[$2]++ { print $2 }')
 
 for python in "${pythons[@]}"; do
-    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    version=$(version_of "$python")
     environment "$python" "$tmp/$version" || { check "a virtual environment of $python" false; continue; }
     DDP_CLOUDPICKLE=
     if "$python" -c 'import cloudpickle' 2>/dev/null; then
@@ -77,11 +55,7 @@ for python in "${pythons[@]}"; do
     done
     [ -n "$DDP_CLOUDPICKLE" ] || skip "Python $version with cloudpickle" "$python has no cloudpickle"
 done
-if [ ${#pythons[@]} -eq 0 ]; then
-    skip "the Python module" "there is no Python from 3.9 on"
-else
-    interpreter_start "$tmp/$version/bin/python" "$site/ddprun.pth"
-fi
+[ ${#pythons[@]} -gt 0 ] || skip "the Python module" "there is no Python from 3.9 on"
 check "the module has at most 200 lines" of_few_lines
 if command -v mypy >/dev/null; then check "mypy --strict" types_are_strict; else skip "mypy --strict" "mypy is not installed"; fi
 finish

@@ -135,8 +135,8 @@ static const char purpose[] =
     "Start the workers of a data-parallel job on this machine, forward their output, and stop all if one "
     "fails. Everything after PROGRAM belongs to PROGRAM.";
 static const char rules[] =
-    "Option names may be written with dashes and shortened. A variable PET_<NAME> sets a default (of a "
-    "switch: an integer, 0 = off). ddprun exits with the code of the worker that failed first; ddprun "
+    "Option names may be written with dashes and shortened. A variable PET_<NAME> sets a default; for a "
+    "switch use 1 or 0. ddprun exits with the code of the worker that failed first; ddprun "
     "--print_man lists all exit codes.";
 
 bool cli_print_command_help(enum cli_command command, struct buf *out)

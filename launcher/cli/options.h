@@ -85,7 +85,7 @@
       "rank of this node, from 0 to nnodes - 1; the rendezvous assigns the ranks of elastic jobs")                   \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
       "'static': --nnodes and --node_rank define the nodes; 'c10d': elastic, nodes join and leave (default: "   \
-      "c10d for a range of nodes, as 2:4, else static)")                            \
+      "c10d for a range of nodes, such as 2:4, else static)")                            \
     X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, FIRST, NODES,               \
       "address of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 for elastic jobs, " \
       "else the value of --master_port)")                                                               \

@@ -341,7 +341,7 @@ static ddp_status value_INPUT(const char *text, void *to, struct ddp_err *err)
     const bool word = options_word(&words[OPT_STDIN], text) >= 0, all = word && text[0] == 'a';
     ddp_status status = word ? DDP_OK : rank_set_parse(&ranks, text, CLI_NPROC_MAX, err);
     if (status == DDP_ERR_ARG)
-        return ddp_fail(err, status, "'all', 'none', or ranks as 0,2-5");
+        return ddp_fail(err, status, "'all', 'none', or ranks such as 0,2-5");
     if (status != DDP_OK)
         return status;
     rank_set_free(&input->ranks);
@@ -387,7 +387,8 @@ static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err
 {
     if (read_duration(text, to))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
+    return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, such as 30 (seconds), 1500ms, 2m or 1h",
+                    DAYS_MAX);
 }
 
 /* Parse a time above 0. With a timeout of 0, no node could ever join. */
@@ -396,7 +397,8 @@ static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
     uint64_t *ms = to;
     if (read_duration(text, ms) && *ms > 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
+    return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, such as 90 (seconds) or 2m",
+                    DAYS_MAX);
 }
 
 /* Check the pattern of the file names now, so that an error names the option. */
@@ -433,10 +435,11 @@ static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
         *text == '\0' || (*text == ',' && read_whole_number(text + 1, 1, 1000000, &rotate->keep));
     if (rotate->bytes >= LOG_ROTATE_MIN && keep_fits)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "a size of at least %d bytes, as 500K, 64M or 2G, optionally with a comma and the number "
-                    "of full files to keep",
-                    LOG_ROTATE_MIN);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "a size of at least %d bytes, such as 500K, 64M or 2G, optionally with a comma and the number "
+        "of full files to keep",
+        LOG_ROTATE_MIN);
 }
 
 /* Parse the value of --help; without a value, the text is "1", as for every switch. */
@@ -492,7 +495,7 @@ static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err
     struct ddp_err why;
     struct endpoint *field = to, read;
     if (endpoint_parse(text, -1, &read, &why) != DDP_OK)
-        return ddp_fail(err, DDP_ERR_ARG, "HOST, HOST:PORT or [IPv6 address]:PORT (%.300s)", why.msg);
+        return ddp_fail(err, DDP_ERR_ARG, "HOST, HOST:PORT or [IPv6 address]:PORT; %.300s", why.msg);
     if (read.host[0] == '\0')
         return ddp_fail(err, DDP_ERR_ARG, "HOST or HOST:PORT; the host is missing");
     *field = read;
@@ -528,7 +531,8 @@ static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err 
     if (options_word(&words[OPT_HANG_TIMEOUT], text) >= 0)
         *ms = CLI_HANG_OFF;
     else if (!read_duration(text, ms) || *ms < HANG_TIMEOUT_MIN_MS)
-        return ddp_fail(err, DDP_ERR_ARG, "'off' or a time of at least %dms, as 90s", HANG_TIMEOUT_MIN_MS);
+        return ddp_fail(err, DDP_ERR_ARG, "'off' or a time of at least %dms, such as 90s",
+                        HANG_TIMEOUT_MIN_MS);
     return DDP_OK;
 }
 
@@ -540,7 +544,7 @@ static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err 
     if (options_word(&words[OPT_NODE_TIMEOUT], text) >= 0)
         *ms = FAST_MS;
     else if (!read_duration(text, ms) || *ms < NODE_TIMEOUT_MIN_MS)
-        return ddp_fail(err, DDP_ERR_ARG, "'fast' (1.5s) or a time of at least %dms, as 3s",
+        return ddp_fail(err, DDP_ERR_ARG, "'fast' (1.5s) or a time of at least %dms, such as 3s",
                         NODE_TIMEOUT_MIN_MS);
     return DDP_OK;
 }
@@ -617,7 +621,7 @@ static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struc
     for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
         used +=
             (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", conf_rows[i].key);
-    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,...; unknown key '%s'; expected one of: %s", key, list);
+    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... with one of the keys %s; '%s' is unknown", list, key);
 }
 
 static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const char *value, struct ddp_err *err)
@@ -654,7 +658,7 @@ static ddp_status read_item(struct cli_rdzv_conf *conf, const char *item, size_t
     const size_t key_len = equals != NULL ? (size_t)(equals - item) : 0;
     if (equals == NULL || !trim(item, key_len, key, sizeof(key)) || key[0] == '\0' ||
         !trim(equals + 1, len - key_len - 1, value, sizeof(value)) || value[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... as in join_timeout=600,last_call_timeout=30");
+        return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... such as join_timeout=600,last_call_timeout=30");
     return set_key(conf, key, value, err);
 }
 
@@ -741,7 +745,7 @@ static ddp_status value_INTERVAL(const char *text, void *to, struct ddp_err *err
     char *end;
     const double value = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(value))
-        return ddp_fail(err, DDP_ERR_ARG, "seconds, as 0.1");
+        return ddp_fail(err, DDP_ERR_ARG, "seconds, such as 0.1");
     *field = text;
     return DDP_OK;
 }

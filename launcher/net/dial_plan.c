@@ -490,10 +490,12 @@ static bool put_sentence(struct buf *out, const struct dial *d)
                                       : fill_in(out, d, finding_sentence(d->finding));
 }
 
+/* Append the warning about a loopback address, except after MASTER_IS_LOOPBACK, which names this machine already. */
 static bool put_local_only(struct buf *out, const struct dial *d)
 {
     const char *words = d->options.local_only;
-    return words == NULL || words[0] == '\0' || buf_printf(out, "; %s", words);
+    return words == NULL || words[0] == '\0' || d->finding == FINDING_MASTER_IS_LOOPBACK ||
+           buf_printf(out, "; %s", words);
 }
 
 /* Append "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)". */

@@ -83,7 +83,7 @@ struct store_link_calls {
 /* The details of a loss. */
 struct link_fate {
     char dropped
-        [LINK_DROPPED_MAX]; /* why the store has dropped this node: "silent for 3000 ms"; "" = no reason given */
+        [LINK_DROPPED_MAX]; /* why the store has dropped this node: "silent for 3.0 s"; "" = no reason given */
     uint64_t stood_ms;      /* how long this process was paused before the loss; 0 = not paused */
     bool is_silent;         /* the store was silent, or the kernel timed out */
     /* The last segments of a silent connection that were sent again without an acknowledgement. */

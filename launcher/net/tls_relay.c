@@ -168,7 +168,7 @@ static bool check_time(struct relay_link *l, uint64_t now_ms)
         (!shakes && (has_bytes(&l->up) || has_bytes(&l->down))))
         return true;
     if (shakes)
-        relay_log(l, "no connection and TLS handshake within 30 s");
+        relay_log(l, "connection and TLS handshake not complete within 30 s");
     link_close(l);
     return false;
 }
@@ -403,8 +403,8 @@ static bool is_admitted(struct tls_relay *r, struct relay_link *l)
     if (uid_gate_admits(&r->gate, fd, (struct sockaddr *)&peer, &uid, why) && uid >= 0)
         return true;
     if (uid >= 0)
-        snprintf(why, sizeof(why), "it belongs to uid %u, but the relay serves only uid %u and root",
-                 (unsigned)uid, (unsigned)geteuid());
+        snprintf(why, sizeof(why), "it belongs to uid %u, but the relay serves only %s", (unsigned)uid,
+                 uid_gate_served((char[UID_GATE_SERVED_MAX]){ 0 }));
     relay_log(l, why);
     return false;
 }

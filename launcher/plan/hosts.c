@@ -319,11 +319,12 @@ static ddp_status add_spec(struct specs *s, const char *name, const struct tail 
 
 static ddp_status parse_port(const char *name, const char *text, int *port, struct ddp_err *err)
 {
-    const char *const end = text + strlen(text);
+    const char *at = text, *const end = text + strlen(text);
     int width;
-    if (parse_number(&text, end, port, &width) && text == end && *port > 0 && *port <= PORT_MAX)
+    if (parse_number(&at, end, port, &width) && at == end && *port > 0 && *port <= PORT_MAX)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'%.64s': the port must be a number from 1 to %d", name, PORT_MAX);
+    return ddp_fail(err, DDP_ERR_ARG, "host '%.64s': '%.64s' is not a port from 1 to %d", name, text,
+                    PORT_MAX);
 }
 
 /* Parse "COUNT", "PORT" or "PORT:COUNT". With `counted` the count is in another place, so a single number is a port. */

@@ -172,8 +172,7 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_STDERR_FILTERS, "duplicate_stderr_filters", FILTERS_NEED);
     }
     if (!plan->cli->one_console)
-        note_idle(plan, OPT_COLLECT_LOGS, "collect_logs",
-                  "all log files are on this host; it applies to --hosts");
+        note_idle(plan, OPT_COLLECT_LOGS, "collect_logs", "it needs --hosts");
     if (plan->cli->log_file == NULL)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "the option applies to files of --log_file");
 }

@@ -329,8 +329,8 @@ static bool plan_timer_file(struct plan *plan)
     return plan->timer_file != NULL;
 }
 
-/* Build the common part of the environments. If OMP_NUM_THREADS is set to 1, print a note as torchrun does,
- * because slow CPU work surprises users. */
+/* Build the common part of the environments. If OMP_NUM_THREADS is set to 1 for a Python program, print a note as
+ * torchrun does, because slow CPU work surprises users. For other programs the list of variables is enough. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -341,7 +341,8 @@ ddp_status plan_environment(struct plan *plan)
     }
     plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
-    if (facts.set_omp && plan->cli->task.local_rank == 0) /* one task of each node is enough */
+    const bool is_python = program_python(plan->cli, plan->facts->python) != NULL;
+    if (facts.set_omp && is_python && plan->cli->task.local_rank == 0) /* one task of each node is enough */
         plan_note(plan,
                   "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set this "
                   "variable to use more threads",

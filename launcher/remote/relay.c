@@ -555,7 +555,7 @@ static void take_BRANCH(struct relay *r, struct slice body)
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
     const long ms = atol(text);
     if (r->child != 0 || ms <= 0)
-        not_ready(r, "the relay", "it got the message BRANCH too late or without a time");
+        not_ready(r, "the relay", "BRANCH arrived too late or without a time");
     else
         r->branch_ms = (uint64_t)ms;
 }

@@ -55,7 +55,7 @@
 
 /* Messages between the starter and a branch. A slot is two bytes (big-endian), which name a process of the branch. */
 #define REMOTE_TREE_MESSAGES(X)                                                                             \
-    X(BRANCH, 'c', 12, "milliseconds: become a branch, which ends after so long a silence of the starter")  \
+    X(BRANCH, 'c', 12, "milliseconds: become a branch, which ends if the starter is silent for that time")  \
     X(OPEN, 'o', 1 << 20,                                                                                   \
       "slot, bytes of this program for --ship or 0, words of a command, a NUL after each: run it; without " \
       "words, run a relay")                                                                                 \

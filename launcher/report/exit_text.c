@@ -544,7 +544,7 @@ static const char *coredump_sentence(const struct worker_evidence *e)
             return "passed to apport; look in /var/crash and /var/lib/apport/coredump";
         return "passed by the kernel to {core}";
     case CORE_LOST:
-        return "written to the worker's directory, or to the place in the kernel's pattern '{core}'";
+        return "written to the worker's directory, or where kernel.core_pattern ('{core}') puts it";
     case CORE_NO_LIMIT:
         return "none, because the limit for core files is 0; get one with ulimit -c unlimited before ddprun";
     case CORE_NO_PATTERN:

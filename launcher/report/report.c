@@ -349,7 +349,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
     case NO_RESTART_NOT_READY:
         return buf_printf(out, "the next attempt could not be prepared, see above");
     case NO_RESTART_TOO_FEW_NODES:
-        return buf_printf(out, "too few nodes are left or rejoined in time (--nnodes, %s)",
+        return buf_printf(out, "too few nodes are left, or too few rejoined in time (--nnodes, %s)",
                           r->plan->meeting.join_knob);
     case NO_RESTART_STORE_LOST:
         return buf_printf(out, "the store of the job is gone");
@@ -640,8 +640,8 @@ static void store_gone(const struct report *r, struct rows *rows)
         return;
     }
     rows_printf(rows, "why", "%s",
-                r->plan->meeting.elsewhere ? "the ddprun that hosts the store, or its host, has exited or is "
-                                             "frozen; or the network between the hosts failed"
+                r->plan->meeting.elsewhere ? "the ddprun that hosts the store has exited, or its host is "
+                                             "down or frozen, or the network between the hosts failed"
                                            : "the store's thread in this ddprun closed the connection");
     rows_printf(rows, "try", "%s",
                 "check the output of ddprun on that host; a separate store (ddp-rendezvous on another host, "

@@ -297,23 +297,26 @@ void announce_again(const struct announce *a, const struct failure *cause)
 
 void announce_gathering(const struct announce *a, const struct heard_waiting *w)
 {
-    char more[HEARD_LIST_MAX + 64] = "", left[64] = "";
+    struct buf out = { 0 };
     if (a->plan->cli->quiet)
         return;
+    bool ok = buf_printf(&out, "%d of %d node%s %s joined (%s)", w->joined, w->min, w->min == 1 ? "" : "s",
+                         w->joined == 1 ? "has" : "have", w->hosts);
+    const bool many = strchr(w->missing, ',') != NULL;
     if (w->missing[0] != '\0')
-        snprintf(more, sizeof(more), "; node rank%s %s %s missing",
-                 strchr(w->missing, ',') != NULL ? "s" : "", w->missing,
-                 strchr(w->missing, ',') != NULL ? "are" : "is");
+        ok = ok && buf_printf(&out, "; node rank%s %s %s missing", many ? "s" : "", w->missing,
+                              many ? "are" : "is");
     else if (w->last_call_ms >= 0)
-        snprintf(more, sizeof(more), "; these nodes are enough, and others may join for %lld s",
-                 (long long)w->last_call_ms / 1000);
+        ok = ok && buf_printf(&out, "; these nodes are enough, and others may join for ") &&
+             text_put_ms(&out, (uint64_t)w->last_call_ms);
     if (w->left_ms >= 0)
-        snprintf(left, sizeof(left), "; timeout in %lld s (%s)", (long long)w->left_ms / 1000,
-                 a->plan->meeting.join_knob);
-    const char *local_only = a->plan->meeting.local_only;
-    output_note(a->output, "%d of %d node%s %s here (%s)%s%s%s%s", w->joined, w->min, w->min == 1 ? "" : "s",
-                w->joined == 1 ? "is" : "are", w->hosts, more, left, local_only[0] != '\0' ? "; " : "",
-                local_only);
+        ok = ok && buf_printf(&out, "; giving up in ") && text_put_ms(&out, (uint64_t)w->left_ms) &&
+             buf_printf(&out, " (%s)", a->plan->meeting.join_knob);
+    if (a->plan->meeting.local_only[0] != '\0')
+        ok = ok && buf_printf(&out, "; %s", a->plan->meeting.local_only);
+    if (ok)
+        output_note(a->output, "%.*s", (int)out.len, (const char *)out.data);
+    buf_free(&out);
 }
 
 /* Print findings of the store, even with --quiet, because the user must know why the job waits. */

@@ -21,8 +21,7 @@ static ddp_status parse_port(const char *text, const char *whole, int *port, str
 {
     long value = 0;
     if (!all_digits(text))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': the port '%s' is not a number (expected HOST:PORT)", whole,
-                        text);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': the port '%s' is not a number", whole, text);
     for (; *text != '\0' && value <= 65535; text++)
         value = value * 10 + (*text - '0');
     if (value > 65535)
@@ -63,7 +62,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     *out = (struct endpoint){ .port = default_port };
     const char *colon = strrchr(text, ':');
     if (*text == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "an empty address (expected HOST:PORT)");
+        return ddp_fail(err, DDP_ERR_ARG, "the address is empty");
     if (*text == '[')
         return parse_bracketed(text, out, err);
     if (all_digits(text))

@@ -189,7 +189,8 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
         text[n++] = (char)(isprint(in->in[i]) ? in->in[i] : '.');
     text[n] = '\0';
     if (len >= 2 && reply[0] == TLS_ALERT && reply[1] == TLS_MAJOR)
-        client_fail(c, DDP_ERR_CORRUPT, "the store serves other hosts only encrypted; use --encrypt");
+        client_fail(c, DDP_ERR_CORRUPT,
+                    "the store accepts only encrypted connections from other hosts; use --encrypt");
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"", text);
 }
 

@@ -450,8 +450,8 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
             client_open(o->addr.host, o->addr.port, &options, &operator_auth, store, err);
         if (status == DDP_OK || operator.unproven == NULL)
             return status;
-        log_warn("store %s:%d: %s, so nothing proves its answers; pass the job's --secret_file", o->addr.host,
-                 o->addr.port, operator.unproven);
+        log_warn("store %s:%d: %s, so its answers cannot be verified; pass the job's --secret_file",
+                 o->addr.host, o->addr.port, operator.unproven);
         operator.asks = false;
     }
     return client_open(o->addr.host, o->addr.port, &options, operator.secret != NULL ? &operator_auth : NULL,

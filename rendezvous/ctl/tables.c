@@ -450,7 +450,23 @@ static bool append_state(const cJSON *answer, struct buf *out)
            append_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
-/* Append all counters in the store's order, so that a new counter needs no change here. */
+/* Return the words for a counter of the store. A new counter of a newer store keeps its own name. */
+static const char *counter_words(const char *name)
+{
+    static const char *const words[][2] = {
+        { "closed_by_us", "connections closed by the store" },
+        { "rejected", "connections rejected" },
+        { "refused_no_fd", "connections without a file descriptor" },
+        { "cut_off_slow_reader", "slow readers disconnected" },
+        { "accept_overflows", "accept queue overflows" },
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(name, words[i][0]) == 0)
+            return words[i][1];
+    return name;
+}
+
+/* Append all counters above 0, in the store's order. */
 static bool append_counters(const cJSON *counters, struct buf *out)
 {
     const cJSON *item;
@@ -458,9 +474,9 @@ static bool append_counters(const cJSON *counters, struct buf *out)
     bool ok = true;
     cJSON_ArrayForEach(item, counters)
     {
-        if (!cJSON_IsNumber(item))
+        if (!cJSON_IsNumber(item) || item->valuedouble == 0)
             continue;
-        ok = ok && buf_printf(out, "%s%s %.0f", before, item->string, item->valuedouble);
+        ok = ok && buf_printf(out, "%s%s %.0f", before, counter_words(item->string), item->valuedouble);
         before = ", ";
     }
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);

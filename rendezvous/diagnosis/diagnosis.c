@@ -147,7 +147,7 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 {
     words times = "";
     if (x->times > 1)
-        snprintf(times, sizeof(times), ", %u times", x->times);
+        snprintf(times, sizeof(times), " (%u times)", x->times);
     if (is_sidecar(x->address))
         ADD(d, PROXY_BETWEEN, x->address, "times", times);
     else if (x->kind == REJECT_TLS)

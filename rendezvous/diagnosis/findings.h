@@ -73,7 +73,7 @@
       "every machine. Typical causes: --master_addr copied from docker0, virbr0 or a similar interface.")           \
     X(LOOPBACK_ADDRESS, WARNING,                                                                            \
       "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
-      "no action needed if all nodes run on ${host}; otherwise pass on every node an address that the "     \
+      "no action needed if all nodes run on ${host}; otherwise give every node an address that the "     \
       "other hosts can reach: ${such}",                                                                     \
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
@@ -214,10 +214,10 @@
       "The kernel rejected the destination with another error. Typical causes: an address that no route "           \
       "accepts, such as 0.0.0.0 or a multicast address.")                                                           \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
-      "${at} is ${here} itself, where no process listens; the store is on another node",                    \
+      "no process listens at ${at}, which is this machine (${here}): node 0 has not started, or its store is on another machine",                    \
       "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
       "machine, check that the store's node runs and uses the same port",                                   \
-      "127.0.0.1:29500 is n1 itself, where no process listens; the store is on another node",               \
+      "no process listens at 127.0.0.1:29500, which is this machine (n1): node 0 has not started, or its store is on another machine",               \
       "The master address is a loopback address on a node that does not host the store, and the connection "        \
       "was refused. Typical causes: --master_addr=localhost on several nodes, or a store that has not started "     \
       "yet.")                                                                                                       \
@@ -301,9 +301,9 @@
       "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
       "service.")                                                                                                   \
     X(STORE_ENCRYPTED, ERROR,                                                                               \
-      "${at} is a store that serves other hosts only encrypted, but this node has no --encrypt",            \
+      "${at} is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
-      "10.0.0.1:29500 is a store that serves other hosts only encrypted, but this node has no --encrypt",   \
+      "10.0.0.1:29500 is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",   \
       "The store was started with --encrypt and answered the plain request with a TLS alert. Typical causes: "      \
       "--encrypt was given to node 0 or to ddp-rendezvous only.")                                                   \
     X(STORE_NOT_ENCRYPTED, ERROR,                                                                           \
@@ -434,7 +434,7 @@
       "a finished job.")                                                                                            \
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
-      "raise the store's --max-bytes",                                                                      \
+      "delete keys that are not needed ('ddpctl keys' lists them); a ddp-rendezvous can have a larger --max-bytes",                                                                      \
       "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
@@ -475,8 +475,7 @@
       "that host, or a host that was installed again.")                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
       "${subject} was not reached from ${via}, which starts it: ${words}",                                  \
-      "start all hosts from here with --ssh_fanout=0; or give ${via} a key and known hosts: "               \
-      "--ssh='ssh -A' forwards your agent",                                                                 \
+      "start all hosts from here with --ssh_fanout=0; or give the host that starts it a key and known hosts: --remote_shell='ssh -A' forwards your agent",                                                                 \
       "n20 was not reached from n4, which starts it: ann@n20: Permission denied (publickey).",              \
       "With --ssh_fanout a host starts other hosts by its own ssh. Typical causes: that host has no key, "  \
       "no agent, or another file known_hosts.")                                                             \
@@ -491,13 +490,13 @@
       "${subject} cannot start the job: ${words}",                                                          \
       "correct the error on ${subject} and start again",                                                    \
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
-      "ddprun runs there, but something that it needs is missing, or its version differs. Typical causes: a "       \
+      "ddprun runs there, but a file or directory of the job is missing there, or ddprun has another version. Typical causes: a "       \
       "missing directory, file or library on that host.")                                                           \
     X(HOST_MACHINE_DIFFERS, ERROR,                                                                          \
       "${subject} has another architecture: ${words}",                                                      \
       "install on ${subject} a ddprun for its architecture, and leave out --ship",                          \
       "n1 has another architecture: aarch64 cannot run a ddprun for x86_64",                                \
-      "With --ship, 'uname -m' printed one machine on that host and another on the starting host. Typical "         \
+      "With --ship, that host has another architecture ('uname -m') than the starting host. Typical "         \
       "cause: x86-64 and Arm hosts in one list.")                                                                   \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
@@ -537,7 +536,7 @@
       "login. Typical causes: many hosts started at once from one machine, or a limit for each user.")              \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
-      "check ${subject} and the network to this host; its part of the job ends by itself",                  \
+      "check ${subject} and the network to this host; the workers on that host stop by themselves",                  \
       "n1 was lost: its remote shell ended while the job ran (exit status 255)",                            \
       "ssh ended although ddprun on that host had not reported an end. Typical causes: the host or the "    \
       "network failed, or a user stopped ssh.")                                                             \
@@ -581,7 +580,7 @@
     X(PROXY_BETWEEN, ERROR,                                                                                 \
       "connections arrive from ${subject}${times}, the address of a proxy (a service mesh's sidecar)",      \
       "disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",                              \
-      "connections arrive from 127.0.0.6, 3 times, the address of a proxy (a service mesh's sidecar)",      \
+      "connections arrive from 127.0.0.6 (3 times), the address of a proxy (a service mesh's sidecar)",      \
       "Istio's sidecar replaces the address of each client with 127.0.0.6. Typical cause: a sidecar that the "      \
       "cluster adds to every pod.")                                                                                 \
     X(TLS_CLIENT, WARNING,                                                                                  \
@@ -589,34 +588,34 @@
       "--encrypt",                                                                                          \
       "use --encrypt for the store, too; in a service mesh disable the sidecar for this job "               \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
-      "10.0.0.9 speaks TLS to a store without --encrypt, 3 times: a service mesh, a browser, or ddprun "    \
+      "10.0.0.9 speaks TLS to a store without --encrypt (3 times): a service mesh, a browser, or ddprun "    \
       "--encrypt",                                                                                          \
       "The first bytes of a connection to the store are a TLS handshake. Typical causes: --encrypt on some "        \
       "nodes only, or a service mesh.")                                                                             \
     X(TORCHRUN_INSTEAD, WARNING,                                                                            \
       "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \
       "on the host with that address, start ddprun, not torchrun or the script itself",                     \
-      "10.0.0.9 speaks PyTorch's protocol, 2 times, but no ddprun has joined from that address",            \
+      "10.0.0.9 speaks PyTorch's protocol (2 times), but no ddprun has joined from that address",            \
       "A client of PyTorch connected from an address without an agent. Typical causes: torchrun or the plain "      \
       "script was started on that host.")                                                                           \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
       "pass the same --rdzv_id on every node; stop that ddprun if it is a leftover",                        \
-      "10.0.0.9 requests job 'b', 2 times; this store serves job 'a'",                                      \
+      "10.0.0.9 requests job 'b' (2 times); this store serves job 'a'",                                      \
       "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs with one "       \
       "host and port, or a leftover of an earlier job.")                                                            \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
       "probably a health check or a port scanner, or a firewall that allows connections but drops their "   \
       "messages",                                                                                           \
-      "10.0.0.9 connected, 4 times, but never sent a complete message",                                     \
+      "10.0.0.9 connected (4 times), but never sent a complete message",                                     \
       "A connection to the store closed or timed out before its first message was complete. Typical causes: a "     \
       "health check, a port scanner, or a firewall.")                                                               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
       "harmless if it is a port scanner, a health check or a monitor; otherwise it may be a missing "       \
       "node",                                                                                               \
-      "10.0.0.9 was rejected, 2 times: it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
+      "10.0.0.9 was rejected (2 times): it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
       "scanner, a health check, or a monitor.")
 
@@ -637,7 +636,7 @@
       "accept failed with EMFILE or ENFILE. Typical cause: the default of 1024 open files, with many workers.")     \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
       "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
-      "raise --max-bytes, or find the program that keeps data in keys: ddpctl keys",                        \
+      "delete keys that are not needed ('ddpctl keys' lists them); a ddp-rendezvous can have a larger --max-bytes",                        \
       "the store on n0 is full: 1073000000 of 1073741824 bytes",                                            \
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
@@ -672,7 +671,7 @@
       "${subject} has been lost for ${time}: ${words}",                                                     \
       "the machine is down or frozen, or the connection between it and the store's host is cut: ping each " \
       "of them from the other; processes there cannot be inspected",                                        \
-      "node 1 (n1, pid 80) has been lost for 12 s: silent for 15000 ms",                                    \
+      "node 1 (n1, pid 80) has been lost for 12 s: silent for 15 s",                                    \
       "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
       "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
@@ -688,7 +687,7 @@
       "machine that was moved or suspended; the job waits for a node that pauses for less than "            \
       "--node_timeout",                                                                                     \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
-      "without it: the store's reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                   \
+      "without it: the store's reason is 'silent for 15 s' (--node_timeout is 15 s)",                   \
       "The agent's own timers fired late by that duration. Meanwhile the store dropped the node. Typical "          \
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
@@ -696,7 +695,7 @@
       "messages of this node do not arrive: check the network and the firewalls between this node and "     \
       "the store",                                                                                          \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
-      "reason is 'silent for 15000 ms' (--node_timeout is 15 s)",                                           \
+      "reason is 'silent for 15 s' (--node_timeout is 15 s)",                                           \
       "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
       "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
@@ -739,14 +738,14 @@
       "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
       "nodes",                                                                                              \
       "only 1 of at least 2 nodes is left: the job waits for 1 more node to join, for at most 5 min "       \
-      "(--rejoin_timeout is 15 min), and then ends",                                                        \
+      "(--timeout is 15 min), and then ends",                                                        \
       "A running elastic job lost nodes and fell below its minimum. Typical causes: preempted or failed nodes "     \
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
       "${subject} was asked to stop ${time} ago and has not stopped",                                       \
       "look for a worker in state D on that node: nothing can kill a worker that hangs in the kernel",      \
       "node 1 (n1, pid 80) was asked to stop 20 s ago and has not stopped",                                 \
-      "The grace period of the round's end has passed without a reply of the agent. Typical causes: a network "     \
+      "The grace period of the round's end has passed without a reply from the agent. Typical causes: a network "     \
       "file system or a driver that does not answer.")                                                              \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
       "${subject} joined while the job ran with ${members}: it waits as a spare for the next round",        \
@@ -786,7 +785,7 @@
       "The agent of its node no longer answers. Typical causes: a crashed machine, or a cut network.")              \
     X(RANK_STALLED, WARNING,                                                                                \
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
-      "the rank may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is "            \
+      "the rank may just be slow (a checkpoint, an evaluation); kill -CONT ${pid} if it is "            \
       "stopped; otherwise inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}",                           \
       "rank 3 (n1, pid 812) has not made a step for 32 s (the last one was 120); 7 others wait for "        \
       "it in all_reduce #1204; it is stopped (state T)",                                                    \
@@ -813,7 +812,7 @@
       "disk or a GPU driver that does not answer.")                                                                 \
     X(RANK_BUSY, WARNING,                                                                                   \
       "${subject}: computes (${cpu} % CPU)${where} and has not arrived; ${heard}",                          \
-      "the rank may only need longer (preparing data, importing); inspect it: py-spy dump --pid "           \
+      "the rank may just be slow (preparing data, importing); inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: computes (98 % CPU) (n1, pid 812) and has not arrived; last message 32 s ago",               \
       "The process uses CPU time, and has not reached the point where the others wait. Typical causes: "            \
@@ -876,7 +875,7 @@
     X(RANK_TRACEBACK, ERROR,                                                                                \
       "${subject} has failed and has not exited: ${error}; it is in ${place}; ${waiters}",                  \
       "the traceback above is the cause; the process stays because a thread or an exit handler "            \
-      "does not end: make the threads daemons, or call os._exit",                                           \
+      "does not end: make them daemon threads, or call os._exit",                                           \
       "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; it is in "         \
       "_shutdown (threading.py:1567); 7 ranks wait in all_reduce (train.py:88)",                            \
       "The rank printed a Python traceback and nothing after it, and two samples of the stacks are equal. "         \
@@ -937,8 +936,7 @@
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
       "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
-      "Two samples of the stacks are equal, and the rank waits in the store for a key. If the keys with the "       \
-      "numbers of all other ranks exist, also of a higher rank, the finding reports it. Typical causes: a "         \
+      "Two samples of the stacks are equal, and the rank waits in the store for a key. If only one rank's key is missing, the finding names that rank. Typical causes: a "         \
       "rank that has ended, or a key whose name depends on the rank.")                                              \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
@@ -969,7 +967,7 @@
       "Typical causes: a rank that is still importing, has failed, or was not started.")                            \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
-      "with stacks, every node reports the rank that keeps the others waiting",                             \
+      "install py-spy, or allow ptrace; then every node names the rank that the others wait for",                             \
       "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
       "installed; pip install py-spy",                                                                      \
       "Stacks were sampled because the job made no progress, but no rank has Python frames in the samples. "        \

@@ -375,7 +375,7 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 
 /* The screen:
  *
- *     job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
+ *     job 'k3': 1 of 2 nodes has joined after 62.0 s; giving up in 13 min (--timeout is 900 s)
  *           NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
  *              0  n0    10.9.0.1   411        4    62.0 s  waits
  *              1  -     -            -        -         -  ...
@@ -387,14 +387,14 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* Append "1 of 2 nodes is here", "1 of at least 2 nodes is here", or "no node". */
-static bool append_who_is_here(const struct snapshot *s, struct buf *out)
+/* Append "1 of 2 nodes has joined", "1 of at least 2 nodes has joined", or "no node". */
+static bool append_joined(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
         return buf_printf(out, s->n_gone > 0 ? "all nodes have left" : "no node has joined");
-    return buf_printf(out, "%u of %s%u node%s %s here", s->n_nodes,
+    return buf_printf(out, "%u of %s%u node%s %s joined", s->n_nodes,
                       s->elastic && s->min < s->max ? "at least " : "", s->elastic ? s->min : s->max,
-                      s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
+                      s->max == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
 }
 
 /* Append the time limit with the name of the option that sets it. */
@@ -412,7 +412,7 @@ static bool append_limit(const struct snapshot *s, struct buf *out)
 static bool append_gathering(const struct snapshot *s, struct buf *out)
 {
     words waited;
-    if (!buf_printf(out, s->is_final ? "given up: " : "") || !append_who_is_here(s, out))
+    if (!buf_printf(out, s->is_final ? "given up: " : "") || !append_joined(s, out))
         return false;
     if (s->max == 0) /* no node waits yet */
         return true;

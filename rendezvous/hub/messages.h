@@ -221,9 +221,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_status(X) \
     JOB_OF_CALL(X)          \
     ROUND_OF_SENDER(X)
-#define FIELDS_OF_stacks(X)                                       \
-    JOB_OF_CALL(X)                                                \
-    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as 0,2-5; empty = all") \
+#define FIELDS_OF_stacks(X)                                            \
+    JOB_OF_CALL(X)                                                     \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "such as 0,2-5; empty = all") \
     X(FLAG, native, 0, 0, 0, "frames of C, too")
 #define FIELDS_OF_keys(X)                                             \
     JOB_OF_CALL(X)                                                    \
@@ -272,16 +272,16 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-#define FIELDS_OF_round(X)                                                                          \
-    X(WHOLE, round, 1, INT32_MAX, -1, "number of the round, from 1")                                \
-    X(WHOLE, attempt, 0, INT32_MAX, -1, "number of the attempt")                                    \
-    X(WHOLE, restarts, 0, INT32_MAX, MESSAGE_NONE, "failed attempts so far")                        \
-    X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank of the receiver")                              \
-    X(WHOLE, nnodes, 1, INT32_MAX, -1, "nodes of the round")                                        \
-    X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of the node's first worker")                       \
-    X(WHOLE, world_size, 1, INT32_MAX, -1, "ranks of the round")                                    \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "nodes, or the first few: see node")                         \
-    X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "as first_rank, among the workers of the role") \
+#define FIELDS_OF_round(X)                                                                  \
+    X(WHOLE, round, 1, INT32_MAX, -1, "number of the round, from 1")                        \
+    X(WHOLE, attempt, 0, INT32_MAX, -1, "number of the attempt")                            \
+    X(WHOLE, restarts, 0, INT32_MAX, MESSAGE_NONE, "failed attempts so far")                \
+    X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank of the receiver")                      \
+    X(WHOLE, nnodes, 1, INT32_MAX, -1, "nodes of the round")                                \
+    X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of the node's first worker")               \
+    X(WHOLE, world_size, 1, INT32_MAX, -1, "ranks of the round")                            \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "nodes, or the first few: see node")                 \
+    X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "like first_rank, but within the role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of the role")
 
 #define FIELDS_OF_node(X)                              \

@@ -95,7 +95,8 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     struct job *job = job_claim(hub, s, name->job);
     if (job == NULL) {
         ddp_fail(&hub->err, DDP_ERR_LIMIT,
-                 "the store has no room for job '%s' in the share of this user or address; raise --max-bytes",
+                 "the store has no room for job '%s' in the share of this user or address; remove "
+                 "keys, or raise --max-bytes of ddp-rendezvous",
                  name->job);
         return false;
     }
@@ -253,12 +254,11 @@ static bool check_status(struct hub *hub, const struct session *s, const struct 
     if (status == STORE_NOT_A_NUMBER)
         ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s on a value that is not a 64-bit number", req->op->name);
     else if (share->whole != NULL)
-        ddp_fail(
-            &hub->err, DDP_ERR_LIMIT,
-            "%s: job '%s' has used its share of the store (%llu of %llu bytes); raise --max-bytes, or remove "
-            "keys",
-            req->op->name, s->job->name, (unsigned long long)share->used,
-            (unsigned long long)quota_limit(share));
+        ddp_fail(&hub->err, DDP_ERR_LIMIT,
+                 "%s: job '%s' has used its share of the store (%llu of %llu bytes); remove keys, or raise "
+                 "--max-bytes of ddp-rendezvous",
+                 req->op->name, s->job->name, (unsigned long long)share->used,
+                 (unsigned long long)quota_limit(share));
     else
         ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes)", req->op->name,
                  (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);

@@ -619,13 +619,18 @@ uint64_t rdzv_deadline(const struct rdzv *r)
  * send further messages. */
 static void drop_silent_nodes(struct rdzv *r)
 {
-    char how[64];
+    struct buf text = { 0 };
     struct node *node;
     while ((node = rdzv_silent_node(r)) != NULL) {
-        snprintf(how, sizeof(how), "silent for %" PRIu64 " ms", r->now_ms - node->heard_ms);
+        text.len = 0;
+        const char *how = buf_printf(&text, "silent for ") &&
+                                  text_put_ms(&text, r->now_ms - node->heard_ms) && buf_append(&text, "", 1)
+                              ? (const char *)text.data
+                              : "silent";
         r->env.drop(r->env.user, node->id, how);
         rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
     }
+    buf_free(&text);
 }
 
 /* Remove silent nodes first, because a new round must not include them. Report to the waiting nodes last, because the

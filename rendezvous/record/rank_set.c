@@ -99,7 +99,7 @@ ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, str
         ok = read_part(&text, &read);
     if (!ok) {
         rank_set_free(&read);
-        return ddp_fail(err, DDP_ERR_ARG, "ranks from 0 to %d, as 0,2-5", limit - 1);
+        return ddp_fail(err, DDP_ERR_ARG, "ranks from 0 to %d, such as 0,2-5", limit - 1);
     }
     rank_set_free(set);
     *set = read;

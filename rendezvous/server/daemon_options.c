@@ -72,7 +72,8 @@ static const struct option_row rows[] = {
     { .name = "encrypt",
       .type = OPTION_FLAG,
       .at = AT(encrypt),
-      .help = "serve other hosts only encrypted: TLS 1.3 with keys from the secrets, needs OpenSSL 1.1.1 or "
+      .help = "accept only encrypted connections from other hosts: TLS 1.3 with keys from the secrets, needs "
+              "OpenSSL 1.1.1 or "
               "later. ddprun and ddpctl need --encrypt, too" },
     { .name = "insecure",
       .type = OPTION_FLAG,

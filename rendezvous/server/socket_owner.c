@@ -360,6 +360,14 @@ static bool is_reset(int fd)
     return getpeername(fd, (struct sockaddr *)&peer, &len) != 0;
 }
 
+const char *uid_gate_served(char out[static UID_GATE_SERVED_MAX])
+{
+    if (geteuid() == 0)
+        return "root";
+    snprintf(out, UID_GATE_SERVED_MAX, "uid %u and root", (unsigned)geteuid());
+    return out;
+}
+
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX])
 {
@@ -381,9 +389,8 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
         return true;
     if (state == SOCKET_OPEN)
         snprintf(why, UID_GATE_WHY_MAX,
-                 "connection of uid %u: this store serves only uid %u and root; use --insecure to serve "
-                 "every user",
-                 owner.uid, (unsigned)geteuid());
+                 "connection of uid %u: this store serves only %s; use --insecure to serve every user",
+                 owner.uid, uid_gate_served((char[UID_GATE_SERVED_MAX]){ 0 }));
     else if (state == SOCKET_CLOSED && place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX, "connection of an unknown user: closed before it was accepted");
     else if (place == THIS_HOST)
@@ -393,7 +400,7 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
                  "every user");
     else
         snprintf(why, UID_GATE_WHY_MAX,
-                 "connection of an unknown host: netlink does not answer; "
+                 "cannot determine whether the connection is local: netlink does not answer; "
                  "use --insecure to serve every user");
     return false;
 }

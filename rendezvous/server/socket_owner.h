@@ -53,7 +53,7 @@ void socket_owners_close(struct socket_owners *o);
  * PyTorch client cannot authenticate itself. Connections from other hosts are accepted, because only their kernels
  * know the users. */
 
-enum { UID_GATE_WHY_MAX = 160 };
+enum { UID_GATE_WHY_MAX = 160, UID_GATE_SERVED_MAX = 32 };
 
 /* Set all bytes to zero before the first use. */
 struct uid_gate {
@@ -65,6 +65,9 @@ struct uid_gate {
  * caller must close the connection; `why` has the reason and the remedy. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX]);
+
+/* Return the users that the gate serves, "root" or "uid 1000 and root", in `out` or in a constant. */
+const char *uid_gate_served(char out[static UID_GATE_SERVED_MAX]);
 
 void uid_gate_close(struct uid_gate *g);
 

@@ -365,7 +365,7 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
     const struct barrier_call *call = event->call;
     const char *why = NULL;
     if (!barrier_has_same_members(barrier, call))
-        why = "is misused: earlier calls have another list of members";
+        why = "is misused: earlier callers passed other members";
     else if (barrier_has(barrier, call->rank))
         why = "is misused: this rank already waits on another connection";
     if (why != NULL) {

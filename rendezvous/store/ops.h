@@ -96,7 +96,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
       "joins a named barrier (ddprun only)")                                                                        \
     X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
       "calls of agents and operators (ddprun only)")                                                                 \
-    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer; none to a proof",   \
+    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer (a proof gets none)",   \
       "proves that both sides have the secret (ddprun only)")
 
 /* clang-format on */

@@ -135,7 +135,8 @@ Test(ddprun_meet, a_loopback_endpoint_is_warned_of_in_each_waiting_line_and_in_t
     run_signal(process, 15);
     struct run_result r = run_wait(process);
     EXPECT(r, 128 + 15);
-    const char *warning = strstr(r.err, "LOOPBACK_ADDRESS"), *waits = strstr(r.err, "1 of 2 nodes is here");
+    const char *warning = strstr(r.err, "LOOPBACK_ADDRESS"),
+               *waits = strstr(r.err, "1 of 2 nodes has joined");
     cr_assert(warning != NULL && waits != NULL && warning < waits, "%s", r.err);
     const char *repeated = strstr(waits, "; " LOCAL_ONLY);
     cr_expect(repeated != NULL && repeated < strchr(waits, '\n'), "%s", r.err);
@@ -146,14 +147,14 @@ Test(ddprun_meet, a_node_that_waits_for_a_store_on_loopback_is_warned)
 {
     struct run_process *process = NODE("--nnodes=2", "--node_rank=1", "--master_addr=localhost",
                                        free_port_option("--master_port="), "--timeout=60");
-    cr_assert(run_until_error(process, "waiting for node 0's store", PATIENCE_MS));
+    cr_assert(run_until_error(process, "which is this machine", PATIENCE_MS));
     run_signal(process, 15);
     struct run_result r = run_wait(process);
     EXPECT(r, 128 + 15);
     const char *warning = strstr(r.err, "LOOPBACK_ADDRESS"), *waits = strstr(r.err, "waiting for node 0's");
     cr_assert(warning != NULL && waits != NULL && warning < waits, "%s", r.err);
     const char *repeated = strstr(waits, "; " LOCAL_ONLY);
-    cr_expect(repeated != NULL && repeated < strchr(waits, '\n'), "%s", r.err);
+    cr_expect(repeated == NULL || repeated > strchr(waits, '\n'), "%s", r.err);
 }
 
 static void start_alone(const char *program, struct run_result *r)
@@ -614,7 +615,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
 {
     choose_port();
     start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
-    until_said(0, "1 of 2 nodes is here");
+    until_said(0, "1 of 2 nodes has joined");
     start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
     until_said(0, "NNODES_DIFFERS"); /* loopback_node 1 was refused and names the node that joined before */
     finish();
@@ -658,7 +659,7 @@ Test(loopback_nodes, another_minor_version_is_a_finding_on_both_sides)
     other_ddprun = with_version(dir, "ddprun", version);
     choose_port();
     start(0, (const char *const[]){ SH, "exit 0", NULL });
-    until_said(0, "1 of 2 nodes is here");
+    until_said(0, "1 of 2 nodes has joined");
     start(1, (const char *const[]){ SH, "exit 0", NULL });
     until_said(0, "VERSION_DIFFERS");
     run_signal(loopback_node[0], SIGTERM);

@@ -415,7 +415,7 @@ Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
 Test(grow, two_jobs_at_one_endpoint_are_told_both_names)
 {
     start(0, "--rdzv_id=one", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });
-    cr_assert(run_until_error(node[0], "1 of 2 nodes is here", PATIENCE_MS));
+    cr_assert(run_until_error(node[0], "1 of 2 nodes has joined", PATIENCE_MS));
     start(1, "--rdzv_id=two", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });
     end[1] = run_wait(node[1]);
     EXPECT(end[1], 125);

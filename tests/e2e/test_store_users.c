@@ -206,7 +206,7 @@ Test(store_users, a_refused_user_is_logged_once_and_listed)
         run_command((const char *const[]){ bin("ddpctl"), "--addr", at, "rejects", NULL }, NULL);
     cr_expect_eq(listed.exit_code, 0, "%s", listed.err);
     PRINTS(listed, "user");
-    PRINTS(listed, "connection of uid 65534: this store serves only uid 0 and root");
+    PRINTS(listed, "connection of uid 65534: this store serves only root");
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
     const char *line = strstr(r.err, "rejected: connection of uid 65534");

@@ -186,7 +186,7 @@ Test(findings_sim, when_the_time_is_up_all_of_it_comes_before_the_verdict)
     expect_told(N0, "NODE_MISSING", "node 1");
     cr_assert(cJSON_IsTrue(cJSON_GetObjectItem(told, "final")));
     cr_assert_not_null(
-        strstr(text_of(told, "text"), "given up: 1 of 2 nodes is here after 60.0 s (--timeout is 60 s)"),
+        strstr(text_of(told, "text"), "given up: 1 of 2 nodes has joined after 60.0 s (--timeout is 60 s)"),
         "%s", text_of(told, "text"));
 }
 

@@ -266,8 +266,8 @@ Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init
                       "[ 11000]   n0 < stop round 1: failed\n"
                       "[ 11000]   n1 < stop round 1: failed\n"
                       "[ 11000] node 0 (n0) has stopped\n"
-                      "[ 13000]   n1 is dropped: silent for 3000 ms\n"
-                      "[ 13000] node 1 (n1) is lost: silent for 3000 ms\n"
+                      "[ 13000]   n1 is dropped: silent for 3.0 s\n"
+                      "[ 13000] node 1 (n1) is lost: silent for 3.0 s\n"
                       "[ 13000] the job is over: node_lost\n"
                       "[ 13000]   n0 < finish: node_lost, exit 125/125/125\n");
 }
@@ -286,7 +286,7 @@ Test(rdzv_sim, a_server_that_stood_still_declares_nobody_lost, .init = two_stati
     rsim_at(&sim, 43999);
     rsim_expect(&sim, "");
     rsim_at(&sim, 44000);
-    rsim_expect_part(&sim, "[ 44000] node 0 (n0) is lost: silent for 3000 ms\n");
+    rsim_expect_part(&sim, "[ 44000] node 0 (n0) is lost: silent for 3.0 s\n");
 }
 
 /* Each check of the store is a second and a half late. n0 sends nothing after 10.0 s. n1 does send, and the store
@@ -306,7 +306,7 @@ Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = 
     rsim_expect(&sim, "");
     rdzv_heard(sim.r, 2, 18000);
     rsim_freeze_until(&sim, 18000);
-    rsim_expect_part(&sim, "[ 18000] node 0 (n0) is lost: silent for 8000 ms\n");
+    rsim_expect_part(&sim, "[ 18000] node 0 (n0) is lost: silent for 8.0 s\n");
 }
 
 /* A machine that is moved may be stopped twice, before its nodes have had time for a message. */

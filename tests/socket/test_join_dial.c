@@ -108,7 +108,7 @@ Test(join_dial, a_closed_port_refuses)
     cr_assert_geq(said, 1);
     cr_assert(strstr(words, "waiting for the store at 127.0.0.1:") != NULL, "%s", words);
     dial_to("127.0.0.1", rude_closed_port(), false, 600);
-    expect("MASTER_IS_LOOPBACK", "is n1 itself, where no process listens");
+    expect("MASTER_IS_LOOPBACK", "which is this machine (n1)");
 }
 
 Test(join_dial, a_silent_listener_is_no_store)

@@ -147,7 +147,7 @@ Test(torchrun, what_only_python_can_do_is_refused_with_the_way_out)
         "--logs-specs", "mine", "p");
     REFUSED("--start_method=thread is not valid; expected: 'spawn', 'fork' or 'forkserver'",
             "--start-method=thread", "p");
-    REFUSED("--monitor_interval=soon is not valid; expected: seconds, as 0.1", "--monitor-interval=soon",
+    REFUSED("--monitor_interval=soon is not valid; expected: seconds, such as 0.1", "--monitor-interval=soon",
             "p");
     REFUSED("--shutdown_timeout=1.5 is not valid; expected: whole seconds, 0 or more",
             "--shutdown_timeout=1.5", "p");
@@ -256,7 +256,7 @@ Test(torchrun, a_key_that_nobody_knows_is_passed_over_under_its_name, .fini = te
     cr_assert_eq(plan.meeting.join_ms, 70000);
     cr_assert(notes("'cacert' in --rdzv_conf has no effect: neither torchrun nor ddprun knows this key"));
     refused(WORDS("torchrun", "--rdzv_conf=cacert=", "p"), bare,
-            "--rdzv_conf=cacert= is not valid; expected: KEY=VALUE,... as in "
+            "--rdzv_conf=cacert= is not valid; expected: KEY=VALUE,... such as "
             "join_timeout=600,last_call_timeout=30");
     TORCHRUN("--rdzv_conf=timeout=70", "p");
     cr_assert_not(notes("cacert"));

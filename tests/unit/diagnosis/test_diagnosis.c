@@ -269,11 +269,11 @@ Test(diagnose_job, nodes_behind_a_router_that_translates)
 Test(diagnose_job, strangers_are_told_apart_by_their_first_bytes)
 {
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_HTTP, .bytes = "\"GET / HT\"")), "FOREIGN_CLIENT",
-           "10.2.3.4", "rejected, 3 times: it speaks HTTP; its first bytes are \"GET / HT\"");
+           "10.2.3.4", "rejected (3 times): it speaks HTTP; its first bytes are \"GET / HT\"");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_TLS)), "TLS_CLIENT", "10.2.3.4", "TLS");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_SILENT)), "SILENT_CLIENT", "10.2.3.4", "never sent");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_OURS, .job = "old")), "OTHER_JOB", "10.2.3.4",
-           "requests job 'old', 3 times; this store serves job 'k3'");
+           "requests job 'old' (3 times); this store serves job 'k3'");
 }
 
 Test(diagnose_job, a_sidecar_stands_between)

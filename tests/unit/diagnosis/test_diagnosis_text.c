@@ -18,7 +18,7 @@ Test(screen, a_node_is_missing)
 {
     char *text = screen(CASE(GATHERING, NODES(NODE(0))));
     cr_assert_str_eq(
-        text, "job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
+        text, "job 'k3': 1 of 2 nodes has joined after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
               "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
               "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
               "     1  -                -                      -        -         -  missing\n"
@@ -82,7 +82,7 @@ Test(screen, the_time_is_up)
 {
     struct snapshot s = CASE(GATHERING, .is_final = true, NODES(NODE(0)));
     char *text = screen(s);
-    cr_assert(strncmp(text, "job 'k3': given up: 1 of 2 nodes is here after 62.0 s (--timeout is 900 s)\n",
+    cr_assert(strncmp(text, "job 'k3': given up: 1 of 2 nodes has joined after 62.0 s (--timeout is 900 s)\n",
                       75) == 0,
               "%s", text);
     free(text);

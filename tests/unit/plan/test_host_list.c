@@ -154,9 +154,9 @@ Test(host_specs, a_host_has_a_port_and_a_count)
     cr_expect_str_eq(specs("n[1-2]:2222:3", false), "n1=3/2222 n2=3/2222");
     cr_expect_str_eq(specs("a:2222,a:2223,a:2222", false), "a=2/2222 a/2223");
     cr_expect_str_eq(specs("ann@a:22 slots=8\nb:2222\nc:2222:4\n", true), "ann@a=8/22 b/2222 c=4/2222");
-    cr_expect_str_eq(specs("a:0:8", false), "'a': the port must be a number from 1 to 65535");
-    cr_expect_str_eq(specs("a:65536:8", false), "'a': the port must be a number from 1 to 65535");
-    cr_expect_str_eq(specs("a:x:8", false), "'a': the port must be a number from 1 to 65535");
+    cr_expect_str_eq(specs("a:0:8", false), "host 'a': '0' is not a port from 1 to 65535");
+    cr_expect_str_eq(specs("a:65536:8", false), "host 'a': '65536' is not a port from 1 to 65535");
+    cr_expect_str_eq(specs("a:x:8", false), "host 'a': 'x' is not a port from 1 to 65535");
     cr_expect_str_eq(specs("a:22:", false),
                      "'a', count '': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
 }

@@ -152,6 +152,9 @@ Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].gpu, "3");
     cr_assert_str_eq(plan.workers[1].gpu, "1");
     cr_assert(plan.prefix);
+    cr_assert_not(has_note("OMP_NUM_THREADS"));
+    tear_down();
+    cr_assert_eq(make((char *[]){ "ddprun", "train.py", NULL }, environment, 4), DDP_OK);
     cr_assert(has_note("OMP_NUM_THREADS is not set, so each of the 2 workers"));
 }
 

@@ -106,12 +106,12 @@ Test(store_words, a_store_that_goes_away_is_no_affair_of_ours)
 Test(store_words, who_was_frozen_and_given_up_says_both)
 {
     struct store_loss l = loss;
-    l.dropped = "silent for 3012 ms";
+    l.dropped = "silent for 3.0 s";
     l.stood_ms = 12300;
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_FROZEN",
                 "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s, and the job continues "
-                "without it: the store's reason is 'silent for 3012 ms' (--node_timeout is 3 s)");
+                "without it: the store's reason is 'silent for 3.0 s' (--node_timeout is 3 s)");
 }
 
 /* The job and its store had ended before this node continued. */
@@ -128,9 +128,9 @@ Test(store_words, who_was_frozen_and_heard_no_last_word)
 Test(store_words, who_ran_all_the_time_was_not_heard)
 {
     struct store_loss l = loss;
-    l.dropped = "silent for 3012 ms";
+    l.dropped = "silent for 3.0 s";
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_UNREACHABLE",
                 "the store dropped this ddprun (node 1, n1, pid 77), although ddprun was never frozen: the "
-                "store's reason is 'silent for 3012 ms' (--node_timeout is 3 s)");
+                "store's reason is 'silent for 3.0 s' (--node_timeout is 3 s)");
 }

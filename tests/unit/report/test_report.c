@@ -479,7 +479,8 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
     elsewhere_report.store.how = "it has said nothing for 3 s (--node_timeout)";
     elsewhere_expect(
         "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
-        "  why      the ddprun that hosts the store, or its host, has exited or is frozen; or the network\n"
+        "  why      the ddprun that hosts the store has exited, or its host is down or frozen, or the "
+        "network\n"
         "           between the hosts failed\n"
         "  try      check the output of ddprun on that host; a separate store (ddp-rendezvous on another\n"
         "           host, --rdzv_endpoint) stays reachable when any of the nodes fails\n"
@@ -673,9 +674,10 @@ Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
     snprintf(failed[0].failure.host, sizeof(failed[0].failure.host), "n2");
     failed[1].failure.rank = -1;
     snprintf(failed[1].failure.words, sizeof(failed[1].failure.words), "node 1 (n2) is lost: it is silent");
-    attempts_expect("  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
-                    "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
-                    "  restart  none: too few nodes are left or rejoined in time (--nnodes, --timeout)\n");
+    attempts_expect(
+        "  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
+        "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
+        "  restart  none: too few nodes are left, or too few rejoined in time (--nnodes, --timeout)\n");
     attempts_plan.nnodes = 1;
 }
 

@@ -87,6 +87,8 @@ static bool append_command(const struct detached_job *job, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
+/* Return the job as one line of JSON, or NULL if memory is short. The caller frees it. Control characters of the
+ * command line are replaced, because `list` prints the text to a terminal. */
 static char *describe_job(const struct supervisor *s)
 {
     char since[EVENT_TIME_MAX];
@@ -135,6 +137,7 @@ static void answer_viewer(struct supervisor *s, int i)
     cJSON_free(text);
 }
 
+/* Accept a viewer of the output. A process of another user, or one viewer too many, is closed at once. */
 static void accept_viewer(struct supervisor *s)
 {
     int i = 0;
@@ -409,6 +412,7 @@ static bool list_job(const char *id, const cJSON *job, bool json, struct buf *ou
     return ok;
 }
 
+/* Append all jobs whose supervisor answers. A socket without a supervisor belongs to a dead job and is skipped. */
 static bool list_directory(int dir, bool json, struct buf *out)
 {
     const size_t prefix = strlen(SOCKET_PREFIX);

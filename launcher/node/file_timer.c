@@ -85,6 +85,7 @@ static void forget(struct timer_table *t, size_t i)
     t->rows[i] = t->rows[--t->n];
 }
 
+/* Make room for one more timer. The limit TIMERS_MAX bounds the memory, because a worker can write to the FIFO. */
 static bool make_room(struct timer_table *t)
 {
     const size_t room = t->room > 0 ? 2 * t->room : 16;
@@ -231,6 +232,7 @@ static void note_wrong(struct file_timer *ft, size_t wrong)
     ft->calls.note(ft->calls.user, words);
 }
 
+/* Read requests of the workers. At most BITE bytes are read, so that a busy worker cannot block the loop. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct file_timer *ft = poll->data;
@@ -257,6 +259,8 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
         path, strerror(errno));
 }
 
+/* Open the FIFO and begin to read. It is also open for writing, so that the end of the last worker is no end of
+ * file. */
 static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_err *err)
 {
     ft->fd = open(ft->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);

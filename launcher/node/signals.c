@@ -244,6 +244,8 @@ static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;
 }
 
+/* Handle all signals that have arrived. A signalfd reports each kind once, even if the signal was sent several
+ * times. */
 static void on_signal(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;

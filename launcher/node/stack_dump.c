@@ -309,6 +309,8 @@ static size_t read_threads(const struct stack_dump *d, const struct target *t, s
     return n;
 }
 
+/* Add the threads of a process from /proc, which shows system calls but no Python frames. `note` is the reason why
+ * py-spy did not help. */
 static void add_by_proc(struct stack_dump *d, const struct target *t, const char *note)
 {
     struct buf threads = { 0 };
@@ -331,6 +333,7 @@ static int ptrace_scope(void)
     return scope;
 }
 
+/* Write why py-spy may not read a process. Yama forbids it by a sysctl, a container by a missing capability. */
 static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope();
@@ -584,6 +587,8 @@ static void dump_finish(struct stack_dump *d)
     d->request.done(d->node, &d->stacks, &d->request);
 }
 
+/* Kill helpers that are late, then continue. The dump is freed only after the last helper has ended, because its
+ * exit refers to the dump. */
 static void on_timer(uv_timer_t *timer)
 {
     struct stack_dump *d = timer->data;

@@ -238,6 +238,7 @@ static void give(struct input *in, int local_rank)
 
 /* --- from outside ----------------------------------------------------------------------------------------- */
 
+/* Pass on a chunk of a file. libuv reads files on a thread, so the workers' input may be closed meanwhile. */
 static void on_file_read(uv_fs_t *request)
 {
     struct input *in = request->data;

@@ -149,6 +149,7 @@ static bool computes(const struct rank_look *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
+/* Return why a rank keeps the others waiting. The first reason that matches counts. */
 static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -521,6 +522,8 @@ struct behind {
     const char *misses, *call, *at;
 };
 
+/* Add the finding about ranks that are behind in the flight records. Return the first of them, or -1 if the records
+ * name none. */
 static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
 {
     words who, there, waiters, last = "", time, number_, line;
@@ -607,6 +610,7 @@ static uint32_t find_way(const struct hang *h, enum way way)
     return i;
 }
 
+/* Add the finding about a rank that keeps others waiting, from the newer of its two samples. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -633,6 +637,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  number(pid, (uint64_t)f->pid), "rank", number(number_, rank), NULL);
 }
 
+/* Add the finding about a rank that has exited while others wait for it in a collective. */
 static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct group *group = &h->groups[0];
@@ -647,6 +652,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
+/* Add the finding about a rank that waits for a key. The waiters are the ranks in a collective, or else another
+ * culprit. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -779,6 +786,7 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
+/* Add the finding that all ranks wait in one collective. With one node the network is no suspect. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;

@@ -136,6 +136,8 @@ static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32
     return is_split && is_new;
 }
 
+/* Count a sample of all ranks. Return true if a rank has become slow that was not reported yet. Only the first
+ * sample of a wait is evidence. */
 static bool count_sample(struct profile *p, const enum stand *stands, uint64_t moves)
 {
     uint32_t seen = 0, waits = 0;

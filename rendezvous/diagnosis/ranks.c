@@ -392,6 +392,7 @@ bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
+/* Write what the rank's process does, in the words of a finding, from the last heartbeat of its agent. */
 static const char *does(words out, const struct rank_facts *f)
 {
     words in = "";

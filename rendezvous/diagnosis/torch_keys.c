@@ -130,6 +130,7 @@ static bool ends_alike(const char *tail, struct slice text)
     return text.len >= n && memcmp((const char *)text.data + text.len - n, tail + len - n, n) == 0;
 }
 
+/* Find the kind of a key by its last part. The first row that matches counts. */
 static bool find_row(struct slice tail, int where, struct torch_key *out)
 {
     for (int kind = TORCH_KEY_NONE + 1; kind < TORCH_KEY_KINDS; kind++) {

@@ -27,6 +27,8 @@ static void set_job(struct hub *hub, struct session *s, struct job *job)
     quota_charge(session_quota(hub, s), s->in.cap);
 }
 
+/* Remove a session from its job. lost_peer_leaves() is called while the session still waits, because it records the
+ * wait. */
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;

@@ -228,6 +228,8 @@ static bool find_word(const char *name, const char *word, const char *const word
     return false;
 }
 
+/* Convert the message of a joining node. Texts are borrowed from the message. message_decode has checked the range
+ * of each number, so the casts lose nothing. */
 static bool read_join(const struct message_join *m, struct rdzv_join *join, struct ddp_err *err)
 {
     static const char *const modes[] = { "static", "elastic" };
@@ -483,6 +485,7 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
     return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
+/* Handle `stopped`. Without a code of rank 0 the node either does not run rank 0, or the launcher ended rank 0. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -684,6 +687,8 @@ static const struct {
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
 };
 
+/* Return the call of a request, or MESSAGE_COUNT with the error in hub->err. Only a connection that has identified
+ * itself as an agent may send calls of agents. */
 static enum message_id find_call(struct hub *hub, const struct session *s, const cJSON *request)
 {
     struct message_op op;

@@ -56,6 +56,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
     s->stranger_since_ms = hub->now_ms;
 }
 
+/* Reject a client that has not been confirmed in time. A held IDENTIFY gets an answer with the remedy, because only
+ * its answer has a place for a text. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =
@@ -226,6 +228,7 @@ bool gate_holds(struct hub *hub, const struct session *s)
 
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
+/* Set the reason of a refused AUTH. The fingerprints of the secrets are public, so the text may contain both. */
 static bool refuse(struct hub *hub, enum auth_result result, struct slice message)
 {
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];

@@ -37,6 +37,7 @@ static void forget(struct job *job)
     job_rename(job, "");
 }
 
+/* Run everything of a job that is due. forget() is last, because it frees the job. */
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
@@ -113,6 +114,7 @@ static void note_first(struct session *s, struct slice bytes)
     s->n_first = (uint8_t)(s->n_first + n);
 }
 
+/* Process the bytes of a session. Its answers are collected and sent together (session.c). */
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;

@@ -323,6 +323,8 @@ static void add_stranger(const struct session *s, cJSON *row)
         cJSON_AddStringToObject(row, "owner", s->torch->owner);
 }
 
+/* Return the row of a client that waits. A rank is named by the facts of its agent, any other client by its
+ * address. */
 static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();

@@ -85,7 +85,9 @@ static const char *end_text(struct buf *text)
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-static void give_up_was_reported(struct session *s, const struct torch_key *key, uint64_t waited_ms)
+/* Keep the finding that a rank gave up the setup of a group, until the end of the round shows whether this rank
+ * failed first. */
+static void record_given_up(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
     const struct rank_facts own = member_facts(&job->members, s->rank);
@@ -134,7 +136,7 @@ void lost_peer_leaves(struct session *s)
     if (waited_ms < LEAST_MS || went_on || torch_key_when(&key) != TORCH_SETUP || !torch_key_is_for_all(&key))
         return;
     if (job->given_up_ms == 0 || now_ms - job->given_up_ms > TOGETHER_MS) {
-        give_up_was_reported(s, &key, waited_ms);
+        record_given_up(s, &key, waited_ms);
         job->given_up_ms = now_ms;
     }
     member->gave_up_ms = now_ms;

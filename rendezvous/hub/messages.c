@@ -88,6 +88,7 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
         json_add_integer(o, f->name, value);
 }
 
+/* Add a member to a message. An absent optional member is left out, but an object is always there, as null. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
     switch (f->kind) {
@@ -156,6 +157,7 @@ static bool is_whole(const struct row *f, const cJSON *item)
            item->valuedouble <= (double)f->most && (double)(int64_t)item->valuedouble == item->valuedouble;
 }
 
+/* Read a whole number. CODE_WRONG replaces an exit code that is invalid. */
 static bool read_whole(const struct row *f, const cJSON *item, int64_t *value, struct ddp_err *err)
 {
     if (is_whole(f, item)) {

@@ -318,6 +318,8 @@ static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
         wait->members = s->seat.barrier->members;
 }
 
+/* Add all waits of the job to the snapshot. Sessions that wait for the same key share a row, so WAITS_MAX rows are
+ * enough for every diagnosis. */
 static bool check_waits(const struct job *job, struct look *l)
 {
     l->waits = calloc(WAITS_MAX, sizeof(*l->waits));
@@ -421,6 +423,8 @@ static bool was_reported(const struct schedule_state *w, uint64_t digest)
     return false;
 }
 
+/* Select the findings that were not reported yet. Without an error or a warning nothing is news, because notes
+ * alone need no action. */
 static void sort_out(const struct schedule_state *w, struct findings_now *now)
 {
     now->trouble = false;
@@ -624,6 +628,8 @@ static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, con
     return true;
 }
 
+/* Report ranks that stand still. A pause that this job has shown before is its usual way, and is not reported
+ * again. */
 static void report_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
@@ -845,6 +851,7 @@ static void compare_samples(struct job *job)
     free(now);
 }
 
+/* Make the fresh sample the newer of two. A verdict compares two samples, so the first sample is only counted. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;

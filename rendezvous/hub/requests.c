@@ -503,6 +503,8 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
+/* Refuse a request with the reason. The three reasons are exclusive: an authenticated control connection, a store
+ * that only refuses, an outdated attempt. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)

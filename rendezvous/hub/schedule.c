@@ -121,6 +121,8 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
+/* Return what is due now, and clear it. A job that gathers nodes and a job that runs have separate timers, so a
+ * change of phase clears the timers of the other phase. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;

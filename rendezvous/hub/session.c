@@ -223,6 +223,8 @@ static void session_forgets_frames(struct session *s)
     buf_free(&s->as_node->sent.bytes);
 }
 
+/* Keep a sent frame until the node confirms it. A node with too many unconfirmed frames loses its right to resume,
+ * which bounds the memory of the store. */
 static void session_keeps(struct session *s, struct slice frame)
 {
     struct kept *sent = &s->as_node->sent;

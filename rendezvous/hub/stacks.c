@@ -35,6 +35,7 @@ static struct sampled_node *nodes_of(const struct job_sample *sample, size_t *n)
 
 /* --- the answer ------------------------------------------------------------------------------------------- */
 
+/* Return the nodes that have not answered, at most LIMIT_LISTED. */
 static cJSON *encode_missing(const struct job_sample *sample)
 {
     size_t n;
@@ -88,6 +89,8 @@ static void free_answers(struct job_sample *sample)
     buf_free(&sample->nodes);
 }
 
+/* Answer all who asked, and pass the rows to the watch for hangs. The watch gets a copy, because the answer frees
+ * the rows. */
 static void sample_finish(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -145,6 +148,8 @@ static bool find_nodes(struct job *job, const struct rank_set *ranks)
     return ok;
 }
 
+/* Push the question to all nodes of the sample. Only a sample for a hang asks for flight records, and only for
+ * records since the last progress. */
 static void ask_nodes(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -164,6 +169,7 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
+/* Begin a sample of the stacks. The sample ends at until_ms, even if some nodes have not answered. */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;

@@ -57,6 +57,8 @@ static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
 }
 
+/* Record that a client has read the counter of a meeting (`delta` 0) or has increased it. Only an increase begins a
+ * wait. */
 static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
 {
     s->torch->polls = !goes_on(s->job, meet, delta);
@@ -137,6 +139,7 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
+/* Record the key of PyTorch for which a session begins to wait. A wait for any other key ends the record. */
 static void on_wait(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -191,6 +194,8 @@ void torch_observe(struct job *job)
  * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
  * an older client an agent reports the pid. Claims without a pid are not compared. */
 
+/* Return the claim of a session to be a rank. A process that the rank's worker has started is a child, as with
+ * mp.spawn. */
 static struct snapshot_claim claim_of(const struct session *s)
 {
     struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,
@@ -231,6 +236,7 @@ static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
            (facts_awaited(s, 0, &name) && torch_key_read(name, &key) && key.kind == TORCH_KEY_BARRIER_LAST);
 }
 
+/* Return true if a group of all ranks has more members than the job, and a session is still stuck in it. */
 static bool is_crowd(const struct job *job, const struct torch_meet *meet, struct torch_key *key)
 {
     if (meet->id == 0 || !job->members.known || meet->count <= job->members.world_size ||

@@ -43,6 +43,7 @@ static void own_directory(char path[PATH_ROOM])
         snprintf(path, PATH_ROOM, "%.*s/", (int)(end - info.dli_fname), info.dli_fname);
 }
 
+/* Open libddp_cuda in the directories near libddp, so that a copied installation works without LD_LIBRARY_PATH. */
 static void *open_beside(void)
 {
     char directory[PATH_ROOM], path[PATH_ROOM + 64];
@@ -56,6 +57,7 @@ static void *open_beside(void)
     return handle;
 }
 
+/* Open libddp_cuda: the given file, one beside libddp, or one of the loader's path. */
 static ddp_status open_library(const char *given, void **handle, struct ddp_err *err)
 {
     char name[64];
@@ -71,6 +73,8 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
         name, dlerror());
 }
 
+/* Load libddp_cuda and get its table of functions. The versions must be equal, because the table is no stable
+ * interface. */
 static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entry **out, struct ddp_err *err)
 {
     void *handle = NULL;

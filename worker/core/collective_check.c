@@ -255,6 +255,8 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     return status;
 }
 
+/* Compare this rank's call with that of the first rank, and let the last rank allow the call. No rank enters a
+ * collective that another rank does not enter. */
 static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];

@@ -26,6 +26,8 @@ static struct comm_job *next_job(struct comm_thread *thread)
     return job;
 }
 
+/* Run the next job. The mutex is held at call and return, but not while the job runs, because other threads add
+ * jobs meanwhile. */
 static void run_job(struct comm_thread *thread)
 {
     struct comm_job *job = next_job(thread);

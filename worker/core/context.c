@@ -123,6 +123,7 @@ static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backen
     return status;
 }
 
+/* Connect all ranks, and open the backend of the group of all ranks. A world of one needs no store. */
 static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend, struct ddp_err *err)
 {
     const struct bootstrap bootstrap = {
@@ -376,6 +377,8 @@ void ddp_flush_subnormals(void)
 
 enum { PROGRESS_EVERY_MS = 200 };
 
+/* Store the step in a key of this rank, where the rendezvous looks for progress. Without a store the call has no
+ * effect. */
 static ddp_status set_progress(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
 {
     char key[64], digits[32];
@@ -419,6 +422,7 @@ static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store,
                                               : status;
 }
 
+/* Read how many nodes wait. A missing key or a wrong number counts as 0, because growing is optional. */
 static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, struct ddp_err *err)
 {
     static const char *const key[] = { GROW_WAITING_KEY };

@@ -175,6 +175,8 @@ static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n
     return status;
 }
 
+/* Call the user's hook for a bucket, in place of the reduction. A hook may return a status without a text, so a
+ * text is added. */
 static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct bucket *b, void *grads, size_t n)
 {
     const ddp_bucket view = { .index = index,
@@ -481,6 +483,7 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
+/* End a synchronised step: wait for all buckets, and share which parameters were used. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);
@@ -512,6 +515,7 @@ static void reducer_release(ddp_reducer *reducer)
     free(reducer);
 }
 
+/* Check parameters and buffers on this rank. The comparison with the other ranks follows in reducer_verify. */
 static ddp_status check_model(const ddp_reducer *reducer, const ddp_param *params, size_t n,
                               struct ddp_err *err)
 {

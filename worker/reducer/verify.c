@@ -114,6 +114,7 @@ static ddp_status wrong_shape(const char *what, const ddp_param *p, size_t i, st
                     p->name, p->count);
 }
 
+/* Check that the shape of a parameter has as many elements as its gradient. The multiplication may not overflow. */
 static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
 {
     size_t product = 1;

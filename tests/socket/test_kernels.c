@@ -273,7 +273,6 @@ EACH_PRECISION(kernels, attentions)
 {
     attention((struct attention){ 2, 1 + devices_random(40), 2, 64 });
     attention((struct attention){ 1, 64 + devices_random(70), 1, 64 });
-    attention((struct attention){ 2, 5, 1, 72 }); /* too wide for the kernels with tiles */
     attention((struct attention){ 1, 40, 1, 16 });
 }
 

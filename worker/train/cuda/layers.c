@@ -121,24 +121,10 @@ void cuda_linear_backward_input(struct compute *base, void *dx, const void *dy, 
 
 /* --- attention ---------------------------------------------------------------------------------------- */
 
-/* Return true if tensor cores can compute this attention: with 16-bit values, and rows of whole packs. */
-static bool in_tiles(const struct cuda *c, const struct attention *a)
+/* Return true if tensor cores can compute the attention. Every GPT-2 has heads of at most KERNEL_TILE numbers. */
+static bool in_tiles(const struct cuda *c)
 {
-    const size_t width = a->width / a->heads;
-    return c->base.value_bytes == 2 && width <= KERNEL_TILE && width % KERNEL_PACK == 0;
-}
-
-static bool head_fits(struct cuda *c, const struct attention *a)
-{
-    struct ddp_err err = { 0 };
-    if (a->width / a->heads <= KERNEL_HEAD)
-        return true;
-    cuda_failed(c,
-                ddp_fail(&err, DDP_ERR_UNSUPPORTED,
-                         "attention heads of %zu numbers: must be at most %d on a GPU", a->width / a->heads,
-                         KERNEL_HEAD),
-                &err);
-    return false;
+    return c->base.value_bytes == 2;
 }
 
 void cuda_attention_forward(struct compute *base, void *y, float *log_sum, const void *qkv, float *scratch,
@@ -147,9 +133,7 @@ void cuda_attention_forward(struct compute *base, void *y, float *log_sum, const
     struct cuda *c = cuda_of(base);
     struct attention_args args = { y, log_sum, qkv, a->rows, a->length, a->heads, a->width };
     (void)scratch;
-    if (!head_fits(c, a))
-        return;
-    if (in_tiles(c, a))
+    if (in_tiles(c))
         cuda_launch(c, KERNEL_attention_forward_tiles,
                     a->rows * a->heads * cuda_blocks(a->length, KERNEL_TILE), 1, &args);
     else
@@ -162,11 +146,9 @@ void cuda_attention_backward(struct compute *base, void *dqkv, const void *dy, c
     struct cuda *c = cuda_of(base);
     const size_t rows = cuda_by_rows(a->rows * a->heads * a->length);
     const size_t tiles = a->rows * a->heads * cuda_blocks(a->length, KERNEL_TILE);
-    const bool tiled = in_tiles(c, a);
+    const bool tiled = in_tiles(c);
     struct attention_back_args args = { dqkv,    dy,      qkv,       y,        log_sum,
                                         scratch, a->rows, a->length, a->heads, a->width };
-    if (!head_fits(c, a))
-        return;
     cuda_launch(c, KERNEL_attention_dots, rows, 1, &args);
     cuda_launch(c, tiled ? KERNEL_attention_backward_query_tiles : KERNEL_attention_backward_queries,
                 tiled ? tiles : rows, 1, &args);

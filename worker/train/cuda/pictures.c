@@ -5,26 +5,6 @@
  * GPUs give the same bits. */
 enum { BLOCKS = 512 };
 
-/* Check the sizes, because kernels count the elements of a picture and of a weight with int. */
-static bool fits(struct cuda *c, size_t channels, size_t side)
-{
-    struct ddp_err err = { 0 };
-    if (channels <= INT32_MAX && side <= UINT16_MAX && channels * side * side <= INT32_MAX)
-        return true;
-    cuda_failed(c,
-                ddp_fail(&err, DDP_ERR_UNSUPPORTED,
-                         "%zu channels of %zux%zu pixels are too many for the GPU's kernels", channels, side,
-                         side),
-                &err);
-    return false;
-}
-
-static bool conv_fits(struct cuda *c, const struct conv *conv)
-{
-    return fits(c, conv->in, conv->side) && fits(c, conv->out, conv_side(conv)) &&
-           fits(c, conv->in * conv->out, conv->kernel);
-}
-
 /* --- convolution -------------------------------------------------------------------------------------- */
 
 /* A convolution is a matrix product in cuBLASLt: weight times columns. The columns of a picture (kernels.h) have
@@ -39,9 +19,9 @@ static struct columns_args view_of_x(const struct conv *conv)
     return (struct columns_args){ .channels = (int)conv->in,
                                   .side = (int)conv->side,
                                   .to_side = (int)conv_side(conv),
-                                  .kernel = (int)conv->kernel,
+                                  .kernel = CONV_KERNEL,
                                   .step = (int)conv->stride,
-                                  .before = (int)conv->padding,
+                                  .before = CONV_PADDING,
                                   .apart = 1 };
 }
 
@@ -52,9 +32,9 @@ static struct columns_args view_of_dy(const struct conv *conv)
     return (struct columns_args){ .channels = (int)conv->out,
                                   .side = (int)conv_side(conv),
                                   .to_side = (int)conv->side,
-                                  .kernel = (int)conv->kernel,
+                                  .kernel = CONV_KERNEL,
                                   .step = 1,
-                                  .before = (int)conv->kernel - 1 - (int)conv->padding,
+                                  .before = CONV_KERNEL - 1 - CONV_PADDING,
                                   .apart = (int)conv->stride };
 }
 
@@ -114,20 +94,17 @@ void cuda_conv_forward(struct compute *base, const struct conv *conv, void *y, c
 {
     struct cuda *c = cuda_of(base);
     (void)scratch;
-    if (conv_fits(c, conv))
-        convolve(c, view_of_x(conv), y, x, weight, conv->out, rows, false);
+    convolve(c, view_of_x(conv), y, x, weight, conv->out, rows, false);
 }
 
 void cuda_conv_backward_input(struct compute *base, const struct conv *conv, void *dx, const void *dy,
                               const void *weight, size_t rows, bool add, float *scratch)
 {
     struct cuda *c = cuda_of(base);
-    const size_t taps = conv->kernel * conv->kernel, n = conv->in * conv->out * taps;
+    const size_t n = conv->in * conv->out * CONV_TAPS;
     (void)scratch;
-    if (!conv_fits(c, conv))
-        return;
     struct turn_weight_args turn = { cuda_room(c, &c->part, n * base->value_bytes), weight, conv->in,
-                                     conv->out, taps };
+                                     conv->out, CONV_TAPS };
     cuda_launch(c, KERNEL_turn_weight, cuda_by_elements(n), 1, &turn);
     convolve(c, view_of_dy(conv), dx, dy, turn.to, conv->in, rows, add);
 }
@@ -137,8 +114,6 @@ void cuda_conv_backward_params(struct compute *base, const struct conv *conv, fl
                                const void *x, size_t rows, float *scratch)
 {
     struct cuda *c = cuda_of(base);
-    if (!conv_fits(c, conv))
-        return;
     struct columns_args v = view_of_x(conv);
     const size_t most = pictures_at_once(c, &v), places = square(v.to_side), n = conv->out * seen_of(&v);
     const size_t parts = rows < most ? rows : most, apart = cuda_blocks(n, KERNEL_PACK) * KERNEL_PACK;
@@ -283,8 +258,7 @@ void cuda_shortcut_forward(struct compute *base, const struct shortcut *s, void 
     const size_t side = cuda_blocks(s->side, s->stride);
     struct shortcut_args args = shortcut_of(s, y, x);
     args.n = rows * s->out * side * side;
-    if (fits(c, s->out, s->side))
-        cuda_launch(c, KERNEL_shortcut_forward, cuda_by_packs(c, args.n), 1, &args);
+    cuda_launch(c, KERNEL_shortcut_forward, cuda_by_packs(c, args.n), 1, &args);
 }
 
 void cuda_shortcut_backward(struct compute *base, const struct shortcut *s, void *dx, const void *dy,
@@ -293,8 +267,7 @@ void cuda_shortcut_backward(struct compute *base, const struct shortcut *s, void
     struct cuda *c = cuda_of(base);
     struct shortcut_args args = shortcut_of(s, dx, dy);
     args.n = rows * s->in * s->side * s->side;
-    if (fits(c, s->out, s->side))
-        cuda_launch(c, KERNEL_shortcut_backward, cuda_by_packs(c, args.n), 1, &args);
+    cuda_launch(c, KERNEL_shortcut_backward, cuda_by_packs(c, args.n), 1, &args);
 }
 
 void cuda_pool_forward(struct compute *base, void *y, const void *x, size_t planes, size_t n)

@@ -18,20 +18,14 @@
 
 #include <string.h>
 
-enum { MOST_TAPS = CONV_MOST_KERNEL * CONV_MOST_KERNEL, SLACK = 2 * CONV_LANES + CONV_MOST_KERNEL };
+enum { SLACK = 2 * CONV_LANES + CONV_KERNEL };
 
 size_t conv_side(const struct conv *c)
 {
-    return (c->side + 2 * c->padding - c->kernel) / c->stride + 1;
+    return (c->side + 2 * CONV_PADDING - CONV_KERNEL) / c->stride + 1;
 }
 
-/* Return the number of weights in a k x k kernel. places() and pixels() return the number of pixels in one channel of
- * y and of x. */
-static size_t taps(const struct conv *c)
-{
-    return c->kernel * c->kernel;
-}
-
+/* Return the number of pixels in one channel of y. pixels() returns the number of pixels in one channel of x. */
 static size_t places(const struct conv *c)
 {
     return conv_side(c) * conv_side(c);
@@ -44,7 +38,7 @@ static size_t pixels(const struct conv *c)
 
 double conv_flops(const struct conv *c)
 {
-    return 2 * (double)c->out * (double)c->in * (double)taps(c) * (double)places(c);
+    return 2 * (double)c->out * (double)c->in * (double)CONV_TAPS * (double)places(c);
 }
 
 static size_t round_up(size_t n, size_t to)
@@ -59,22 +53,19 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
-/* Layout of a frame: the channels of one picture, each surrounded by zeros. `before` lines of zeros are above a
- * channel, and `before` columns of zeros are to its left. Enough zeros for every tap are below and to the right. Each
- * channel is divided into stride x stride planes of `lines` x `pitch` numbers. */
+/* Layout of a frame: the channels of one picture, each surrounded by zeros: one line above, one below, one column on
+ * each side. Each channel is divided into stride x stride planes of `lines` x `pitch` numbers. */
 struct frame {
-    size_t side, before, stride;
+    size_t side, stride;
     size_t pitch, lines, plane, channel;
 };
 
-/* Compute the layout with `behind` lines and columns of zeros after the picture. With stride 1, the zeros before a
- * line can also be the zeros after the previous line. */
-static struct frame frame_of(size_t side, size_t before, size_t behind, size_t stride)
+/* Compute the layout. With stride 1, the zero before a line is also the zero after the previous line. */
+static struct frame frame_of(size_t side, size_t stride)
 {
-    const size_t all = before + side + behind;
-    struct frame f = { .side = side, .before = before, .stride = stride };
-    f.lines = (all + stride - 1) / stride;
-    f.pitch = stride == 1 && behind <= before ? before + side : f.lines;
+    struct frame f = { .side = side, .stride = stride };
+    f.lines = (side + 2 * CONV_PADDING + stride - 1) / stride;
+    f.pitch = stride == 1 ? CONV_PADDING + side : f.lines;
     f.plane = f.lines * f.pitch;
     f.channel = stride * stride * f.plane;
     return f;
@@ -89,21 +80,21 @@ static size_t frame_values(const struct frame *f, size_t channels)
  * plane. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
-    return (f->before + i) % f->stride;
+    return (CONV_PADDING + i) % f->stride;
 }
 
 static size_t position(const struct frame *f, size_t i)
 {
-    return (f->before + i) / f->stride;
+    return (CONV_PADDING + i) / f->stride;
 }
 
 static void frame_line(const struct frame *f, real *to, const real *x)
 {
     if (f->stride == 1) {
-        memcpy(to + f->before, x, f->side * sizeof(real));
+        memcpy(to + CONV_PADDING, x, f->side * sizeof(real));
         return;
     }
-    for (size_t first = 0; first < f->stride && first < f->side; first++) {
+    for (size_t first = 0; first < f->stride; first++) {
         real *plane = to + plane_of(f, first) * f->plane + position(f, first);
         for (size_t i = first; i < f->side; i += f->stride)
             *plane++ = x[i];
@@ -125,7 +116,7 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
  * written to line first_line + i * step and column first_column + j * step of a picture of side x side numbers. */
 struct sums {
     struct conv_sum sum;
-    size_t at[MOST_TAPS];
+    size_t at[CONV_TAPS];
     size_t outs, lines, columns, pitch;    /* pitch: see struct frame */
     size_t first_line, first_column, step; /* where results are written */
     size_t side;
@@ -175,7 +166,7 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
 struct weights {
     const real *weight;
     size_t of_out, of_channel;
-    size_t tap[MOST_TAPS];
+    size_t tap[CONV_TAPS];
 };
 
 /* Copy the weights into the order that conv_tile_sum() needs. */
@@ -193,25 +184,20 @@ static void pack(const struct sums *s, real *to, const struct weights *w)
 
 /* --- forward ------------------------------------------------------------------------------------------ */
 
-static struct frame frame_of_x(const struct conv *c)
-{
-    return frame_of(c->side, c->padding, c->padding, c->stride);
-}
-
 static void forward_sums(const struct conv *c, const struct frame *f, struct sums *s, struct weights *w)
 {
     const size_t n = conv_side(c);
-    *s = (struct sums){ .sum = { c->in, f->channel, taps(c), NULL },
+    *s = (struct sums){ .sum = { c->in, f->channel, CONV_TAPS, NULL },
                         .outs = c->out,
                         .lines = n,
                         .columns = n,
                         .pitch = f->pitch,
                         .step = 1,
                         .side = n };
-    w->of_out = c->in * taps(c);
-    w->of_channel = taps(c);
-    for (size_t t = 0; t < taps(c); t++) {
-        const size_t ky = t / c->kernel, kx = t % c->kernel;
+    w->of_out = c->in * CONV_TAPS;
+    w->of_channel = CONV_TAPS;
+    for (size_t t = 0; t < CONV_TAPS; t++) {
+        const size_t ky = t / CONV_KERNEL, kx = t % CONV_KERNEL;
         s->at[t] = (ky % c->stride * c->stride + kx % c->stride) * f->plane + ky / c->stride * f->pitch +
                    kx / c->stride;
         w->tap[t] = t;
@@ -221,7 +207,7 @@ static void forward_sums(const struct conv *c, const struct frame *f, struct sum
 
 static size_t forward_columns(const struct conv *c)
 {
-    const struct frame f = frame_of_x(c);
+    const struct frame f = frame_of(c->side, c->stride);
     struct sums s;
     struct weights w;
     forward_sums(c, &f, &s, &w);
@@ -231,7 +217,7 @@ static size_t forward_columns(const struct conv *c)
 void cpu_conv_forward(ON_CPU, const struct conv *c, void *y, const void *x, const void *weight, size_t rows,
                       real *columns)
 {
-    const struct frame f = frame_of_x(c);
+    const struct frame f = frame_of(c->side, c->stride);
     struct sums s;
     struct weights w;
     real *framed = columns, *packed = framed + frame_values(&f, c->in);
@@ -257,23 +243,9 @@ struct phase {
 
 static struct phase phase_of(const struct conv *c, size_t phase)
 {
-    struct phase p = { .start = c->padding > phase ? (c->padding - phase + c->stride - 1) / c->stride : 0 };
-    p.first = p.start * c->stride + phase - c->padding;
-    p.count = c->side > p.first ? (c->side - p.first + c->stride - 1) / c->stride : 0;
-    p.taps = c->kernel > phase ? (c->kernel - phase + c->stride - 1) / c->stride : 0;
-    return p;
-}
-
-static struct frame frame_of_dy(const struct conv *c)
-{
-    const size_t n = conv_side(c);
-    size_t before = 0, end = n;
-    for (size_t i = 0; i < c->stride; i++) {
-        const struct phase p = phase_of(c, i);
-        before = larger(before, p.taps > p.start + 1 ? p.taps - 1 - p.start : 0);
-        end = larger(end, p.start + p.count);
-    }
-    return frame_of(n, before, end - n, 1);
+    if (c->stride == 1)
+        return (struct phase){ 0, c->side, 1, 3 };
+    return phase == 0 ? (struct phase){ 1, c->side / 2, 1, 2 } : (struct phase){ 0, (c->side + 1) / 2, 0, 1 };
 }
 
 static void input_sums(const struct conv *c, const struct frame *f, size_t phase, struct sums *s,
@@ -290,33 +262,31 @@ static void input_sums(const struct conv *c, const struct frame *f, size_t phase
                         .first_column = x.first,
                         .step = c->stride,
                         .side = c->side };
-    w->of_out = taps(c);
-    w->of_channel = c->in * taps(c);
+    w->of_out = CONV_TAPS;
+    w->of_channel = c->in * CONV_TAPS;
     for (size_t t = 0; t < s->sum.taps; t++) {
         const size_t v = t / x.taps, u = t % x.taps;
-        s->at[t] = (f->before + y.start - v) * f->pitch + f->before + x.start - u;
-        w->tap[t] = (ay + v * c->stride) * c->kernel + ax + u * c->stride;
+        s->at[t] = (CONV_PADDING + y.start - v) * f->pitch + CONV_PADDING + x.start - u;
+        w->tap[t] = (ay + v * c->stride) * CONV_KERNEL + ax + u * c->stride;
     }
     s->sum.at = s->at;
 }
 
+/* Return the scratch for the gradient of x. The last phase has the most lines and columns. */
 static size_t input_columns(const struct conv *c)
 {
-    const struct frame f = frame_of_dy(c);
-    size_t row = 0;
-    for (size_t phase = 0; phase < c->stride * c->stride; phase++) {
-        struct sums s;
-        struct weights w;
-        input_sums(c, &f, phase, &s, &w);
-        row = larger(row, s.lines > 0 ? sums_row(&s) : 0);
-    }
-    return frame_values(&f, c->out) + round_up(c->in, CONV_OUTS) * c->out * taps(c) + CONV_OUTS * row;
+    const struct frame f = frame_of(conv_side(c), 1);
+    struct sums s;
+    struct weights w;
+    input_sums(c, &f, c->stride * c->stride - 1, &s, &w);
+    return frame_values(&f, c->out) + round_up(c->in, CONV_OUTS) * c->out * CONV_TAPS +
+           CONV_OUTS * sums_row(&s);
 }
 
 void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void *dy, const void *weight,
                              size_t rows, bool add, real *columns)
 {
-    const struct frame f = frame_of_dy(c);
+    const struct frame f = frame_of(conv_side(c), 1);
     real *framed = columns, *packed = framed + frame_values(&f, c->out);
     memset(framed, 0, frame_values(&f, c->out) * sizeof(real));
     for (size_t phase = 0; phase < c->stride * c->stride; phase++) {
@@ -326,7 +296,7 @@ void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void 
         w.weight = weight;
         s.weight = packed;
         pack(&s, packed, &w);
-        for (size_t row = 0; row < rows && s.lines > 0 && s.columns > 0; row++) {
+        for (size_t row = 0; row < rows; row++) {
             frame_fill(&f, framed, (const real *)dy + row * c->out * places(c), c->out);
             sums_make(&s, (real *)dx + row * c->in * pixels(c), framed, packed + sums_weights(&s), add);
         }
@@ -338,7 +308,7 @@ void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void 
 /* Return the side of a picture with its padding. */
 static size_t framed_side(const struct conv *c)
 {
-    return c->side + 2 * c->padding;
+    return c->side + 2 * CONV_PADDING;
 }
 
 static size_t mixed_values(const struct conv *c)
@@ -352,7 +322,7 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);
     for (size_t line = 0; line < c->side; line++, x += c->side) {
-        real *first = to + ((line + c->padding) * n + c->padding) * c->in;
+        real *first = to + ((line + CONV_PADDING) * n + CONV_PADDING) * c->in;
         for (size_t channel = 0; channel < c->in; channel++) {
             for (size_t i = 0; i < c->side; i++)
                 first[i * c->in + channel] = x[channel * pixels(c) + i];
@@ -363,12 +333,12 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
 /* Return how many numbers one line of the kernel reads, rounded up to whole registers. */
 static size_t line_width(const struct conv *c)
 {
-    return round_up(c->kernel * c->in, CONV_LANES);
+    return round_up(CONV_KERNEL * c->in, CONV_LANES);
 }
 
 static size_t weight_columns(const struct conv *c)
 {
-    return mixed_values(c) + c->out * c->kernel * line_width(c);
+    return mixed_values(c) + c->out * CONV_KERNEL * line_width(c);
 }
 
 /* Copy `sum` into the layout of the weight. `sum` is ordered by output channel, kernel line, kernel column and
@@ -376,10 +346,11 @@ static size_t weight_columns(const struct conv *c)
 static void unmix(const struct conv *c, real *dweight, const real *sum)
 {
     for (size_t o = 0; o < c->out; o++) {
-        for (size_t t = 0; t < taps(c); t++) {
-            const real *from = sum + (o * c->kernel + t / c->kernel) * line_width(c) + t % c->kernel * c->in;
+        for (size_t t = 0; t < CONV_TAPS; t++) {
+            const real *from =
+                sum + (o * CONV_KERNEL + t / CONV_KERNEL) * line_width(c) + t % CONV_KERNEL * c->in;
             for (size_t i = 0; i < c->in; i++)
-                dweight[(o * c->in + i) * taps(c) + t] = from[i];
+                dweight[(o * c->in + i) * CONV_TAPS + t] = from[i];
         }
     }
 }
@@ -389,12 +360,12 @@ void cpu_conv_backward_params(ON_CPU, const struct conv *c, real *dweight, const
 {
     const size_t n = framed_side(c) * c->in, width = line_width(c);
     const struct conv_product p = { conv_side(c), c->stride * n, c->stride * c->in,
-                                    c->out,       width,         c->kernel * width };
+                                    c->out,       width,         CONV_KERNEL * width };
     real *mixed = columns, *sum = mixed + mixed_values(c);
     memset(columns, 0, weight_columns(c) * sizeof(real));
     for (size_t row = 0; row < rows; row++) {
         mix_channels(c, mixed, (const real *)x + row * c->in * pixels(c));
-        for (size_t line = 0; line < c->kernel; line++)
+        for (size_t line = 0; line < CONV_KERNEL; line++)
             conv_tile_product(&p, sum + line * width, (const real *)dy + row * c->out * places(c),
                               mixed + line * n);
     }

@@ -36,15 +36,15 @@ size_t attention_scratch(size_t length);
 /* Return log(sum(exp(z))). Subtract the largest z first, so that nothing overflows. */
 real log_sum_exp(const real *z, size_t n);
 
-/* Convolutions of square pictures, as in torch's nn.Conv2d without bias. A picture has channels x side x side
- * numbers and is padded with zeros. A weight has out x in x kernel x kernel numbers. Pictures are processed one by
- * one, so the result of a picture does not depend on the other pictures. */
+/* Convolutions of square pictures, as in torch's nn.Conv2d(in, out, 3, stride, padding=1, bias=False). A picture has
+ * channels x side x side numbers and is padded with zeros. A weight has out x in x 3 x 3 numbers. Pictures are
+ * processed one by one, so the result of a picture does not depend on the other pictures. */
 
-enum { CONV_MOST_KERNEL = 8 };
+enum { CONV_KERNEL = 3, CONV_PADDING = 1, CONV_TAPS = CONV_KERNEL * CONV_KERNEL };
 
 struct conv {
-    size_t in, out, side;           /* channels of x; channels of y; side of x */
-    size_t kernel, stride, padding; /* kernel <= CONV_MOST_KERNEL */
+    size_t in, out, side; /* channels of x; channels of y; side of x, at least 2 */
+    size_t stride;        /* 1 or 2 */
 };
 
 size_t conv_side(const struct conv *c);    /* returns the side of y */

@@ -93,35 +93,15 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Check the number of values in a channel, because one value has no variance. If spatial is not 1, a channel never
- * has exactly one value, so the ranks need not exchange their counts. */
-static ddp_status check_count(const struct normalise *n, const struct batch_norm *b, size_t rows,
-                              struct ddp_err *err)
-{
-    int64_t count = (int64_t)rows;
-    ddp_status status = DDP_OK;
-    if (b->spatial != 1)
-        return DDP_OK;
-    if (n->ctx != NULL)
-        status = ddp_all_reduce(ddp_world(n->ctx), &count, &count, 1, DDP_I64, DDP_SUM, NULL, NULL);
-    if (status != DDP_OK || count != 1)
-        return library(status, err);
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "batch normalization: all ranks together have one value per channel, which has no "
-                    "variance; use a larger "
-                    "batch");
-}
-
-/* Normalize on a device. Ranks exchange their records, and each rank merges them in the order of ranks. */
+/* Normalize on a device. Ranks exchange their records, and each rank merges them in the order of ranks. A channel
+ * has many values, because the pictures of all data sets have at least 7 x 7 pixels after the last stage. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {
     const struct compute_ops *ops = n->on->ops;
     const size_t words = batch_norm_numbers(b->channels);
     double *mine = n->records + (n->ctx != NULL ? words * (size_t)ddp_rank(n->ctx) : 0);
-    ddp_status status = check_count(n, b, rows, err);
-    if (status != DDP_OK)
-        return status;
+    ddp_status status = DDP_OK;
     ops->norm_measure(n->on, b, mine, x, rows);
     if (n->ctx != NULL)
         status = library(
@@ -491,9 +471,9 @@ static const struct model_ops ops = { forward, backward, resnet_free };
 static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, int number)
 {
     struct model_tensors *p = &r->model.params, *b = &r->model.buffers;
-    const size_t k = u->conv.kernel;
     u->param = p->n;
-    model_tensors_add(p, MODEL_SHAPE(u->conv.out, u->conv.in, k, k), "%sconv%d.weight", prefix, number);
+    model_tensors_add(p, MODEL_SHAPE(u->conv.out, u->conv.in, CONV_KERNEL, CONV_KERNEL), "%sconv%d.weight",
+                      prefix, number);
     model_tensors_add(p, MODEL_SHAPE(u->conv.out), "%sbn%d.weight", prefix, number);
     model_tensors_add(p, MODEL_SHAPE(u->conv.out), "%sbn%d.bias", prefix, number);
     model_tensors_add(b, MODEL_SHAPE(u->conv.out), "%sbn%d.running_mean", prefix, number);
@@ -521,9 +501,9 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     const size_t in = before->conv.out, side = conv_side(&before->conv), stride = in == out ? 1 : 2;
     char prefix[64];
     snprintf(prefix, sizeof(prefix), "layer%zu.%zu.", stage + 1, i % config->blocks);
-    bool complete = unit_init(r, &b->unit[0], (struct conv){ in, out, side, 3, stride, 1 }, prefix, 1);
+    bool complete = unit_init(r, &b->unit[0], (struct conv){ in, out, side, stride }, prefix, 1);
     const size_t half = conv_side(&b->unit[0].conv);
-    complete = unit_init(r, &b->unit[1], (struct conv){ out, out, half, 3, 1, 1 }, prefix, 2) && complete;
+    complete = unit_init(r, &b->unit[1], (struct conv){ out, out, half, 1 }, prefix, 2) && complete;
     b->shortcut = (struct shortcut){ in, out, side, stride };
     b->mid = compute_rows(r->on, r->room, unit_values(&b->unit[0]));
     b->y = compute_rows(r->on, r->room, unit_values(&b->unit[1]));
@@ -567,7 +547,7 @@ static size_t room_of(const struct model_spec *spec)
 static bool resnet_allocate(struct resnet *r, const struct resnet_config *config,
                             const struct model_spec *spec)
 {
-    const struct conv first = { spec->channels, RESNET_WIDTH, spec->height, 3, 1, 1 };
+    const struct conv first = { spec->channels, RESNET_WIDTH, spec->height, 1 };
     r->block = calloc(r->blocks, sizeof(*r->block));
     if (r->block == NULL)
         return false;

@@ -17,10 +17,10 @@ static nccl_result move_all(const struct nccl_comm *n, const struct call *call, 
 {
     struct nccl_move move;
     nccl_result first = n->lib.group_start();
-    for (int i = 0; first == NCCL_SUCCESS && nccl_move(call, n->rank, n->world, i, &move); i++) {
+    for (int i = 0; first == NCCL_SUCCESS && nccl_move(call, n->base.rank, n->base.world, i, &move); i++) {
         nccl_result result =
-            move.send ? n->lib.send(move.from, (size_t)call->n, type, move.peer, n->nccl, n->stream)
-                      : n->lib.recv(move.to, (size_t)call->n, type, move.peer, n->nccl, n->stream);
+            move.send ? n->lib.send(move.from, (size_t)call->n, type, move.peer, n->nccl, n->base.stream)
+                      : n->lib.recv(move.to, (size_t)call->n, type, move.peer, n->nccl, n->base.stream);
         if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
             first = result;
     }
@@ -36,15 +36,15 @@ static nccl_result call_nccl(const struct nccl_comm *n, const struct call *c)
 
     switch (plan.way) {
     case NCCL_WAY_ALL_REDUCE:
-        return lib->all_reduce(c->in, c->out, count, plan.type, plan.op, n->nccl, n->stream);
+        return lib->all_reduce(c->in, c->out, count, plan.type, plan.op, n->nccl, n->base.stream);
     case NCCL_WAY_REDUCE:
-        return lib->reduce(c->in, c->out, count, plan.type, plan.op, c->root, n->nccl, n->stream);
+        return lib->reduce(c->in, c->out, count, plan.type, plan.op, c->root, n->nccl, n->base.stream);
     case NCCL_WAY_BROADCAST:
-        return lib->broadcast(c->in, c->out, count, plan.type, c->root, n->nccl, n->stream);
+        return lib->broadcast(c->in, c->out, count, plan.type, c->root, n->nccl, n->base.stream);
     case NCCL_WAY_ALL_GATHER:
-        return lib->all_gather(c->in, c->out, count, plan.type, n->nccl, n->stream);
+        return lib->all_gather(c->in, c->out, count, plan.type, n->nccl, n->base.stream);
     case NCCL_WAY_REDUCE_SCATTER:
-        return lib->reduce_scatter(c->in, c->out, count, plan.type, plan.op, n->nccl, n->stream);
+        return lib->reduce_scatter(c->in, c->out, count, plan.type, plan.op, n->nccl, n->base.stream);
     case NCCL_WAY_MOVES:
         return move_all(n, c, plan.type);
     case NCCL_WAY_NOTHING:
@@ -58,9 +58,9 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
 {
     cuda_error error = CUDA_SUCCESS_;
     if (call->in != call->out)
-        error = n->gpu.call.copy_async(call->out, call->in, call_out_bytes(call, 0, 1), CUDA_COPY_DEFAULT,
-                                       n->stream);
-    return gpu_check(&n->gpu, error, call_rules[call->kind].word, err);
+        error = n->base.gpu.call.copy_async(call->out, call->in, call_out_bytes(call, 0, 1),
+                                            CUDA_COPY_DEFAULT, n->base.stream);
+    return gpu_check(&n->base.gpu, error, call_rules[call->kind].word, err);
 }
 
 /* Wait until NCCL has put the call on the stream. A non-blocking communicator may first have to connect ranks.
@@ -85,10 +85,10 @@ static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct d
 /* Make this backend's stream wait for all work that is now on the program's stream. */
 static ddp_status wait_for_program(struct nccl_comm *n, void *stream, struct ddp_err *err)
 {
-    cuda_error error = n->gpu.call.event_record(n->before, stream);
+    cuda_error error = n->base.gpu.call.event_record(n->base.before, stream);
     if (error == CUDA_SUCCESS_)
-        error = n->gpu.call.stream_follow(n->stream, n->before, 0);
-    return gpu_check(&n->gpu, error, "cannot record an event before the call", err);
+        error = n->base.gpu.call.stream_follow(n->base.stream, n->base.before, 0);
+    return gpu_check(&n->base.gpu, error, "cannot record an event before the call", err);
 }
 
 /* Report that NCCL rejected a call. After a wrong argument no rank has begun the call. After any other error some
@@ -98,7 +98,7 @@ static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_er
     char text[CALL_TEXT];
     const char *words = n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
     call_text(text, &n->flights[n->begun % NCCL_FLIGHTS].call, n->begun);
-    ddp_status status = nccl_fail(err, n->rank, text, result, words);
+    ddp_status status = nccl_fail(err, n->base.rank, text, result, words);
     if (status != DDP_ERR_ARG)
         return watch_fault(n, err);
     flight_undo(n);
@@ -144,30 +144,24 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
     if (status == DDP_OK) /* each thread has its own current device */
-        status = gpu_check(&n->gpu, n->gpu.call.set_device(n->gpu.device), "cannot select the GPU", err);
+        status = gpu_check(&n->base.gpu, n->base.gpu.call.set_device(n->base.gpu.device),
+                           "cannot select the GPU", err);
     if (status == DDP_OK)
         status = wait_for_room(n, err);
     if (status == DDP_OK)
         status = queue_on_stream(n, call, err);
-    n->comm.ticket = n->begun;
+    n->base.comm.ticket = n->begun;
     pthread_mutex_unlock(&n->lock);
     return status;
 }
 
 /* --- open and close ----------------------------------------------------------------------------------- */
 
-static void free_gpu(struct nccl_comm *n)
+static void free_flights(struct nccl_comm *n)
 {
-    if (n->gpu.device < 0)
-        return;
-    if (n->stream != NULL)
-        n->gpu.call.stream_free(n->stream);
     for (int i = 0; i < NCCL_FLIGHTS; i++)
         if (n->flights[i].after != NULL)
-            n->gpu.call.event_free(n->flights[i].after);
-    if (n->before != NULL)
-        n->gpu.call.event_free(n->before);
-    blocks_close(&n->blocks);
+            n->base.gpu.call.event_free(n->flights[i].after);
 }
 
 /* Destroy NCCL's communicator. All ranks have passed the last barrier, so all ranks call finalize within a short
@@ -194,7 +188,7 @@ static void destroy_nccl(struct nccl_comm *n)
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
-    ddp_fail(&why, DDP_ERR_ABORTED, "rank %d ended while NCCL connected the ranks", n->rank);
+    ddp_fail(&why, DDP_ERR_ABORTED, "rank %d ended while NCCL connected the ranks", n->base.rank);
     pthread_mutex_lock(&n->lock);
     while (n->state != NCCL_CLOSED) {
         struct nccl_step step = nccl_step(n->state, NCCL_CLOSE);
@@ -217,9 +211,8 @@ static void nccl_close(struct comm *comm)
     if (n->watched)
         end_nccl(n);
     watch_stop(n);
-    free_gpu(n);
-    if (n->cpu != NULL)
-        n->cpu->ops->close(n->cpu);
+    free_flights(n);
+    gpu_comm_close(&n->base);
     pthread_cond_destroy(&n->changed);
     pthread_cond_destroy(&n->wanted);
     pthread_mutex_destroy(&n->lock);
@@ -242,18 +235,8 @@ static void make_locks(struct nccl_comm *n)
 /* Load the libraries. Load the CUDA runtime first, because NCCL also fails without a GPU, with a less clear error. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
-    int count;
-    ddp_status status = gpu_open(&n->gpu, setup->paths.cudart, &count, err);
-    if (status == DDP_OK)
-        status = gpu_use(&n->gpu, setup->device, count, err);
-    if (status == DDP_OK && n->world > 1)
-        status = nccl_lib_open(&n->lib, setup->paths.nccl, err);
-    if (status != DDP_OK)
-        return status;
-    cuda_error error = n->gpu.call.stream_make(&n->stream, CUDA_STREAM_NON_BLOCKING);
-    if (error == CUDA_SUCCESS_)
-        error = n->gpu.call.event_make(&n->before, CUDA_EVENT_NO_TIMING);
-    return gpu_check(&n->gpu, error, "cannot create a stream", err);
+    ddp_status status = gpu_comm_open(&n->base, setup, err);
+    return status == DDP_OK && n->base.world > 1 ? nccl_lib_open(&n->lib, setup->paths.nccl, err) : status;
 }
 
 /* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still opens the cpu communicator,
@@ -262,45 +245,30 @@ static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *s
 {
     struct ddp_err loading = { 0 };
     nccl_load(n, setup, &loading);
-    ddp_status status = setup->host->cpu->open(setup, &n->cpu, err);
+    ddp_status status = setup->host->cpu->open(setup, &n->base.cpu, err);
     if (status == DDP_OK && loading.code != DDP_OK)
         *err = loading;
     if (status == DDP_OK && err->code == DDP_OK)
-        n->world > 1 ? join_all(n, setup, err) : join_nobody(n, err);
+        n->base.world > 1 ? join_all(n, setup, err) : join_nobody(n, err);
     return status != DDP_OK ? status : err->code;
 }
 
-/* Run a call of the cpu communicator for blocks.c. */
-static ddp_status nccl_agree(void *user, const struct call *call, struct ddp_err *err)
+static ddp_status nccl_run_cpu(struct gpu_comm *base, const struct call *call, struct ddp_err *err)
 {
-    return cpu_call(user, call, err);
+    return cpu_call((struct nccl_comm *)base, call, err);
 }
 
 static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, struct ddp_err *err)
 {
-    struct nccl_comm *n = calloc(1, sizeof(*n));
+    struct nccl_comm *n = gpu_comm_make(sizeof(*n), &nccl_comm_ops, setup, err);
     if (n == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a communicator");
-    n->comm.ops = &nccl_comm_ops;
+        return err->code;
+    n->base.run_cpu = nccl_run_cpu;
     n->host = setup->host;
     n->recorder = setup->recorder;
-    n->rank = setup->rank;
-    n->world = setup->world_size;
     n->init_timeout_ms = setup->bootstrap != NULL ? setup->bootstrap->timeout_ms : 0;
-    n->step_timeout_ms = setup->step_timeout_ms;
-    n->gpu.device = -1;
-    n->blocks = (struct blocks){ .gpu = &n->gpu, .run = nccl_agree, .user = n };
     make_locks(n);
-    ddp_status status = nccl_open_both(n, setup, err);
-    if (status == DDP_OK) {
-        *out = &n->comm;
-        return DDP_OK;
-    }
-    struct ddp_err told = *err; /* keep this rank's own error in *err */
-    if (n->cpu != NULL)
-        n->cpu->ops->give_up(n->cpu, &told);
-    nccl_close(&n->comm);
-    return status;
+    return gpu_comm_finish_open(&n->base, nccl_open_both(n, setup, err), out, err);
 }
 
 /* --- calls -------------------------------------------------------------------------------------------- */
@@ -310,9 +278,9 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 static ddp_status place_of(const struct nccl_comm *n, const struct call *call, bool *device,
                            struct ddp_err *err)
 {
-    bool has_in = call_in_bytes(call, n->rank, n->world) > 0,
-         has_out = call_out_bytes(call, n->rank, n->world) > 0;
-    bool in = has_in && gpu_owns(&n->gpu, call->in), out = has_out && gpu_owns(&n->gpu, call->out);
+    bool has_in = call_in_bytes(call, n->base.rank, n->base.world) > 0,
+         has_out = call_out_bytes(call, n->base.rank, n->base.world) > 0;
+    bool in = has_in && gpu_owns(&n->base.gpu, call->in), out = has_out && gpu_owns(&n->base.gpu, call->out);
     *device = in || out;
     if (has_in && has_out && in != out)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -352,7 +320,7 @@ static ddp_status nccl_run(struct comm *comm, const struct call *call, struct dd
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
     bool device = false;
-    n->comm.ticket = 0;
+    n->base.comm.ticket = 0;
     ddp_status status = call->kind == CALL_FINALIZE ? finish_all(n, err) : still_alive(n, err);
     if (status == DDP_OK && call_rules[call->kind].in != AT_NONE && call->n > 0)
         status = place_of(n, call, &device, err);
@@ -368,9 +336,9 @@ static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, 
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
     if (status == DDP_OK && ticket > n->done)
-        error = n->gpu.call.stream_follow(stream, n->flights[ticket % NCCL_FLIGHTS].after, 0);
+        error = n->base.gpu.call.stream_follow(stream, n->flights[ticket % NCCL_FLIGHTS].after, 0);
     pthread_mutex_unlock(&n->lock);
-    return status != DDP_OK ? status : gpu_check(&n->gpu, error, "cannot wait for a call", err);
+    return status != DDP_OK ? status : gpu_check(&n->base.gpu, error, "cannot wait for a call", err);
 }
 
 /* Wait for a call. First poll without pauses, because most waits are short. */
@@ -404,48 +372,9 @@ static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
     if (status != DDP_OK)
         return status;
     pthread_mutex_lock(&n->cpu_lock);
-    status = n->cpu->ops->check(n->cpu, err);
+    status = n->base.cpu->ops->check(n->base.cpu, err);
     pthread_mutex_unlock(&n->cpu_lock);
     return status;
-}
-
-/* Make all ranks fail. May run on any thread. The watch thread of each rank reads the reason from the cpu
- * communicator and aborts NCCL's communicator. */
-static void nccl_give_up(struct comm *comm, struct ddp_err *err)
-{
-    struct nccl_comm *n = (struct nccl_comm *)comm;
-    n->cpu->ops->give_up(n->cpu, err);
-}
-
-/* --- memory ------------------------------------------------------------------------------------------- */
-
-static ddp_status nccl_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
-{
-    return blocks_alloc(&((struct nccl_comm *)comm)->blocks, bytes, out, err);
-}
-
-static ddp_status nccl_shared_free(struct comm *comm, void *block, struct ddp_err *err)
-{
-    return blocks_free(&((struct nccl_comm *)comm)->blocks, block, err);
-}
-
-static ddp_status nccl_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
-                            struct ddp_err *err)
-{
-    const struct gpu *gpu = &((struct nccl_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream), "copying", err);
-}
-
-static ddp_status nccl_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err)
-{
-    const struct gpu *gpu = &((struct nccl_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
-}
-
-static ddp_status nccl_settle(struct comm *comm, void *stream, struct ddp_err *err)
-{
-    const struct gpu *gpu = &((struct nccl_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
 }
 
 const struct comm_ops nccl_comm_ops = {
@@ -453,14 +382,14 @@ const struct comm_ops nccl_comm_ops = {
     .blocks = false,
     .open = nccl_open,
     .run = nccl_run,
-    .shared_alloc = nccl_shared_alloc,
-    .shared_free = nccl_shared_free,
+    .shared_alloc = gpu_comm_shared_alloc,
+    .shared_free = gpu_comm_shared_free,
     .check = nccl_check,
-    .give_up = nccl_give_up,
+    .give_up = gpu_comm_give_up,
     .close = nccl_close,
     .follow = nccl_follow,
     .await = nccl_await,
-    .copy = nccl_copy,
-    .zero = nccl_zero,
-    .settle = nccl_settle,
+    .copy = gpu_comm_copy,
+    .zero = gpu_comm_zero,
+    .settle = gpu_comm_settle,
 };

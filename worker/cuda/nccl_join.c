@@ -96,7 +96,7 @@ static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
     struct nccl_setting settings[NCCL_SETTINGS_MAX];
     char iface[64];
     find_iface(setup, iface);
-    const struct nccl_facts facts = { setup->bootstrap->prefix, iface, setup->share_gpu, n->rank };
+    const struct nccl_facts facts = { setup->bootstrap->prefix, iface, setup->share_gpu, n->base.rank };
     int count = nccl_settings(&facts, settings);
     for (int i = 0; i < count; i++)
         setenv(settings[i].name, settings[i].value, 0);
@@ -123,11 +123,11 @@ static int32_t host_number(void)
 
 static ddp_status compare_cards(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
-    struct nccl_card mine = { n->lib.version, n->gpu.device, setup->share_gpu, host_number(), "" };
-    struct nccl_card *cards = calloc((size_t)n->world, sizeof(*cards));
-    memcpy(mine.bus_id, n->gpu.bus_id, sizeof(mine.bus_id));
+    struct nccl_card mine = { n->lib.version, n->base.gpu.device, setup->share_gpu, host_number(), "" };
+    struct nccl_card *cards = calloc((size_t)n->base.world, sizeof(*cards));
+    memcpy(mine.bus_id, n->base.gpu.bus_id, sizeof(mine.bus_id));
     if (cards == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", n->world);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", n->base.world);
     const struct call call = { CALL_ALL_GATHER,
                                &mine,
                                cards,
@@ -139,7 +139,7 @@ static ddp_status compare_cards(struct nccl_comm *n, const struct comm_setup *se
                                setup->host->left_ms(setup->bootstrap) };
     ddp_status status = cpu_call(n, &call, err);
     if (status == DDP_OK)
-        status = nccl_check_cards(cards, n->world, err);
+        status = nccl_check_cards(cards, n->base.world, err);
     free(cards);
     return status;
 }
@@ -151,7 +151,7 @@ static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, c
 {
     nccl_result result = n->lib.get_unique_id(id);
     if (result != NCCL_SUCCESS)
-        return nccl_fail(err, n->rank, "cannot create a unique id", result,
+        return nccl_fail(err, n->base.rank, "cannot create a unique id", result,
                          n->lib.last_error != NULL ? n->lib.last_error(NULL) : NULL);
     return setup->host->give(setup->bootstrap, key, id, sizeof(*id), err);
 }
@@ -164,10 +164,10 @@ static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *set
     char key[NCCL_KEY];
     ddp_status status = DDP_OK;
     for (int i = 0; i < count && status == DDP_OK; i++)
-        if (nccl_id_maker(i, count, n->world) == n->rank)
+        if (nccl_id_maker(i, count, n->base.world) == n->base.rank)
             status = make_id(n, setup, nccl_id_key(key, i), &ids[i], err);
     for (int i = 0; i < count && status == DDP_OK; i++)
-        if (nccl_id_maker(i, count, n->world) != n->rank)
+        if (nccl_id_maker(i, count, n->base.world) != n->base.rank)
             status = setup->host->take(setup->bootstrap, nccl_id_key(key, i), &ids[i], sizeof(ids[i]), err);
     return status;
 }
@@ -179,7 +179,7 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
     char key[NCCL_KEY];
     ddp_status status = DDP_OK;
     for (int i = 0; i < count && status == DDP_OK; i++)
-        if (nccl_id_maker(i, count, n->world) == n->rank)
+        if (nccl_id_maker(i, count, n->base.world) == n->base.rank)
             status = setup->host->clear(setup->bootstrap, nccl_id_key(key, i), err);
     return status;
 }
@@ -193,13 +193,13 @@ static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, stru
                            .magic = (unsigned)NCCL_CONFIG_MAGIC_HIGH << 16 | NCCL_CONFIG_MAGIC_LOW,
                            .version = NCCL_LEAST,
                            .blocking = 0 };
-    nccl_result result = count > 1
-                             ? n->lib.init_rank_scalable(&n->nccl, n->world, n->rank, count, ids, &config)
-                             : n->lib.init_rank(&n->nccl, n->world, ids[0], n->rank, &config);
+    nccl_result result =
+        count > 1 ? n->lib.init_rank_scalable(&n->nccl, n->base.world, n->base.rank, count, ids, &config)
+                  : n->lib.init_rank(&n->nccl, n->base.world, ids[0], n->base.rank, &config);
     if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS)
         return DDP_OK;
     const char *words = n->lib.last_error != NULL ? n->lib.last_error(NULL) : NULL;
-    nccl_fail(err, n->rank, "cannot create the communicator", result, words);
+    nccl_fail(err, n->base.rank, "cannot create the communicator", result, words);
     return watch_fault(n, err);
 }
 
@@ -226,7 +226,7 @@ ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct 
     ddp_status status = compare_cards(n, setup, err);
     if (status != DDP_OK)
         return status;
-    int count = n->lib.init_rank_scalable != NULL ? nccl_id_count(n->world, n->lib.version) : 1;
+    int count = n->lib.init_rank_scalable != NULL ? nccl_id_count(n->base.world, n->lib.version) : 1;
     nccl_id *ids = calloc((size_t)count, sizeof(*ids));
     if (ids == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d unique ids", count);

@@ -34,7 +34,7 @@ struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call)
     flight->call = *call;
     flight->queued = false;
     flight->since_ms = clock_ms();
-    flight->timeout_ms = call->timeout_ms ? call->timeout_ms : n->step_timeout_ms;
+    flight->timeout_ms = call->timeout_ms ? call->timeout_ms : n->base.step_timeout_ms;
     pthread_cond_signal(&n->wanted);
     return flight;
 }
@@ -46,14 +46,14 @@ void flight_undo(struct nccl_comm *n)
 
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err)
 {
-    const struct cudart *call = &n->gpu.call;
+    const struct cudart *call = &n->base.gpu.call;
     cuda_error error = CUDA_SUCCESS_;
     if (flight->after == NULL)
         error = call->event_make(&flight->after, CUDA_EVENT_NO_TIMING);
     if (error == CUDA_SUCCESS_)
-        error = call->event_record(flight->after, n->stream);
+        error = call->event_record(flight->after, n->base.stream);
     if (error != CUDA_SUCCESS_)
-        return gpu_fail(&n->gpu, error, "cannot record an event after the call", err);
+        return gpu_fail(&n->base.gpu, error, "cannot record an event after the call", err);
     flight->queued = true;
     return DDP_OK;
 }
@@ -84,7 +84,7 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
     uint64_t before = n->done;
     cuda_error error = CUDA_SUCCESS_;
     while (n->done < n->begun && flight_of(n, n->done + 1)->queued) {
-        error = gpu_query(&n->gpu, flight_of(n, n->done + 1)->after);
+        error = gpu_query(&n->base.gpu, flight_of(n, n->done + 1)->after);
         if (error != CUDA_SUCCESS_)
             break;
         retire_one(n);
@@ -94,8 +94,8 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
     if (error == CUDA_SUCCESS_ || error == CUDA_NOT_READY)
         return DDP_OK;
     char text[CALL_TEXT], doing[CALL_TEXT + 64];
-    snprintf(doing, sizeof(doing), "rank %d: %s on the GPU", n->rank, flight_text(n, text));
-    return gpu_fail(&n->gpu, error, doing, err);
+    snprintf(doing, sizeof(doing), "rank %d: %s on the GPU", n->base.rank, flight_text(n, text));
+    return gpu_fail(&n->base.gpu, error, doing, err);
 }
 
 bool flight_has_room(const struct nccl_comm *n)
@@ -108,7 +108,7 @@ bool flight_has_room(const struct nccl_comm *n)
 ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->cpu_lock);
-    ddp_status status = n->cpu->ops->run(n->cpu, call, err);
+    ddp_status status = n->base.cpu->ops->run(n->base.cpu, call, err);
     pthread_mutex_unlock(&n->cpu_lock);
     return status;
 }
@@ -125,7 +125,7 @@ static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;
     pthread_mutex_unlock(&n->lock);
-    n->cpu->ops->give_up(n->cpu, err);
+    n->base.cpu->ops->give_up(n->base.cpu, err);
     pthread_mutex_lock(&n->lock);
     n->failed = *err;
     pthread_cond_broadcast(&n->changed);
@@ -177,7 +177,7 @@ static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)
         return DDP_OK;
-    ddp_status status = n->cpu->ops->check(n->cpu, err);
+    ddp_status status = n->base.cpu->ops->check(n->base.cpu, err);
     pthread_mutex_unlock(&n->cpu_lock);
     return status;
 }
@@ -194,7 +194,7 @@ static void note_suspect(struct nccl_comm *n, nccl_result result)
         return;
     if (n->state != NCCL_CREATING)
         flight_text(n, text);
-    nccl_fail(&n->suspect, n->rank, text, result, last_words(n));
+    nccl_fail(&n->suspect, n->base.rank, text, result, last_words(n));
     n->suspect_since_ms = clock_ms();
 }
 
@@ -227,11 +227,11 @@ static ddp_status check_clock(const struct nccl_comm *n, struct ddp_err *err)
     }
     if (n->state == NCCL_CREATING)
         return now < n->creating_until_ms ? DDP_OK
-                                          : nccl_init_late(err, n->world, n->init_timeout_ms, n->iface);
+                                          : nccl_init_late(err, n->base.world, n->init_timeout_ms, n->iface);
     if (oldest == NULL || now < oldest->since_ms + oldest->timeout_ms)
         return DDP_OK;
     const struct nccl_progress progress = { n->done, n->begun };
-    return nccl_late(err, n->rank, flight_text(n, text), oldest->timeout_ms, &progress);
+    return nccl_late(err, n->base.rank, flight_text(n, text), oldest->timeout_ms, &progress);
 }
 
 static void watch_look(struct nccl_comm *n)
@@ -260,7 +260,7 @@ static bool has_work(const struct nccl_comm *n)
 static void *watch_run(void *user)
 {
     struct nccl_comm *n = user;
-    n->gpu.call.set_device(n->gpu.device); /* a new thread uses device 0 */
+    n->base.gpu.call.set_device(n->base.gpu.device); /* a new thread uses device 0 */
     pthread_mutex_lock(&n->lock);
     while (!n->closing) {
         if (!has_work(n)) {

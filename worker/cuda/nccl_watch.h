@@ -19,7 +19,7 @@
 #define WORKER_CUDA_NCCL_WATCH_H
 
 #include "core/backend.h"
-#include "cuda/blocks.h"
+#include "cuda/gpu_comm.h"
 #include "cuda/nccl_abi.h"
 #include "cuda/nccl_plan.h"
 
@@ -48,16 +48,12 @@ struct nccl_flight {
 };
 
 struct nccl_comm {
-    struct comm comm; /* must be the first member */
-    struct comm *cpu; /* owned */
+    struct gpu_comm base; /* must be the first member */
     const struct comm_host *host;
     struct recorder *recorder; /* the context's recorder; receives finished calls */
-    int rank, world;
-    uint32_t init_timeout_ms, step_timeout_ms;
-    struct gpu gpu;
+    uint32_t init_timeout_ms;
     struct nccl_lib lib;
-    struct blocks blocks; /* device memory of shared_alloc */
-    char iface[64];       /* value of NCCL_SOCKET_IFNAME, for error texts */
+    char iface[64]; /* value of NCCL_SOCKET_IFNAME, for error texts */
     pthread_mutex_t cpu_lock;
 
     pthread_mutex_t lock;
@@ -70,9 +66,7 @@ struct nccl_comm {
     uint64_t creating_until_ms;
     struct ddp_err suspect; /* NCCL's error, not yet reported, because a dead peer is a better reason */
     uint64_t suspect_since_ms;
-    struct CUstream_st *stream; /* this backend's stream */
-    struct CUevent_st *before;  /* event on the program's stream at the time of a call */
-    uint64_t begun, done;       /* numbers, from 1, of the last begun and the last finished call */
+    uint64_t begun, done; /* numbers, from 1, of the last begun and the last finished call */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
 };
 

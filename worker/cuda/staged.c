@@ -7,7 +7,7 @@
  * copy.
  *
  * A call also fails if the program's stream does not reach the call within its timeout. */
-#include "cuda/blocks.h"
+#include "cuda/gpu_comm.h"
 #include "ddp/context.h"
 
 #include "base/clock.h"
@@ -80,16 +80,10 @@ enum { SLOT = 1 << 20, SLOTS = 2 };
 static const struct comm_ops staged_comm_ops;
 
 struct staged {
-    struct comm comm; /* must be the first member */
-    struct comm *cpu; /* owned */
-    int rank, world;
-    uint32_t step_timeout_ms;
-    struct gpu gpu;
-    struct blocks blocks;
-    char *slots; /* in shared memory of `cpu`: two slots, each with an input and an output */
-    bool pinned; /* true if the slots are registered with CUDA */
-    struct CUstream_st *stream;
-    struct CUevent_st *before, *ready[SLOTS];
+    struct gpu_comm base; /* must be the first member */
+    char *slots;          /* in shared memory of `cpu`: two slots, each with an input and an output */
+    bool pinned;          /* true if the slots are registered with CUDA */
+    struct CUevent_st *ready[SLOTS];
 };
 
 static char *slot_in(const struct staged *s, size_t k)
@@ -108,38 +102,22 @@ static char *slot_out(const struct staged *s, size_t k)
 static void staged_close(struct comm *comm)
 {
     struct staged *s = (struct staged *)comm;
-    if (s->gpu.device >= 0) {
-        if (s->pinned)
-            s->gpu.call.host_unregister(s->slots);
-        for (int k = 0; k < SLOTS; k++)
-            if (s->ready[k] != NULL)
-                s->gpu.call.event_free(s->ready[k]);
-        if (s->before != NULL)
-            s->gpu.call.event_free(s->before);
-        if (s->stream != NULL)
-            s->gpu.call.stream_free(s->stream);
-        blocks_close(&s->blocks);
-    }
-    if (s->cpu != NULL)
-        s->cpu->ops->close(s->cpu);
+    if (s->pinned)
+        s->base.gpu.call.host_unregister(s->slots);
+    for (int k = 0; k < SLOTS; k++)
+        if (s->ready[k] != NULL)
+            s->base.gpu.call.event_free(s->ready[k]);
+    gpu_comm_close(&s->base);
     free(s);
 }
 
 static ddp_status open_gpu(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
-    int count;
-    ddp_status status = gpu_open(&s->gpu, setup->paths.cudart, &count, err);
-    if (status == DDP_OK)
-        status = gpu_use(&s->gpu, setup->device, count, err);
-    if (status != DDP_OK)
-        return status;
-    const struct cudart *call = &s->gpu.call;
-    cuda_error error = call->stream_make(&s->stream, CUDA_STREAM_NON_BLOCKING);
-    if (error == CUDA_SUCCESS_)
-        error = call->event_make(&s->before, CUDA_EVENT_NO_TIMING);
-    for (int k = 0; k < SLOTS && error == CUDA_SUCCESS_; k++)
-        error = call->event_make(&s->ready[k], CUDA_EVENT_NO_TIMING);
-    return gpu_check(&s->gpu, error, "cannot create a stream", err);
+    cuda_error error = CUDA_SUCCESS_;
+    ddp_status status = gpu_comm_open(&s->base, setup, err);
+    for (int k = 0; k < SLOTS && status == DDP_OK && error == CUDA_SUCCESS_; k++)
+        error = s->base.gpu.call.event_make(&s->ready[k], CUDA_EVENT_NO_TIMING);
+    return status == DDP_OK ? gpu_check(&s->base.gpu, error, "cannot create an event", err) : status;
 }
 
 /* Allocate the slots and register them with CUDA. Unregistered memory is slower, but correct. */
@@ -147,13 +125,13 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
 {
     const size_t bytes = (size_t)SLOTS * 2 * SLOT;
     void *slots = NULL;
-    ddp_status status = s->cpu->ops->shared_alloc(s->cpu, bytes, &slots, err);
+    ddp_status status = s->base.cpu->ops->shared_alloc(s->base.cpu, bytes, &slots, err);
     s->slots = slots;
     if (status != DDP_OK)
         return status;
-    s->pinned = s->gpu.call.host_register(slots, bytes, 0) == CUDA_SUCCESS_;
+    s->pinned = s->base.gpu.call.host_register(slots, bytes, 0) == CUDA_SUCCESS_;
     if (!s->pinned)
-        s->gpu.call.last_error();
+        s->base.gpu.call.last_error();
     return DDP_OK;
 }
 
@@ -163,40 +141,25 @@ static ddp_status staged_open_both(struct staged *s, const struct comm_setup *se
 {
     struct ddp_err loading = { 0 };
     open_gpu(s, setup, &loading);
-    ddp_status status = setup->host->cpu->open(setup, &s->cpu, err);
+    ddp_status status = setup->host->cpu->open(setup, &s->base.cpu, err);
     if (status != DDP_OK || loading.code == DDP_OK)
         return status == DDP_OK ? get_slots(s, err) : status;
     *err = loading;
     return err->code;
 }
 
-static ddp_status staged_agree(void *user, const struct call *call, struct ddp_err *err)
+static ddp_status staged_run_cpu(struct gpu_comm *base, const struct call *call, struct ddp_err *err)
 {
-    struct staged *s = user;
-    return s->cpu->ops->run(s->cpu, call, err);
+    return base->cpu->ops->run(base->cpu, call, err);
 }
 
 static ddp_status staged_open(const struct comm_setup *setup, struct comm **out, struct ddp_err *err)
 {
-    struct staged *s = calloc(1, sizeof(*s));
+    struct staged *s = gpu_comm_make(sizeof(*s), &staged_comm_ops, setup, err);
     if (s == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a communicator");
-    s->comm.ops = &staged_comm_ops;
-    s->rank = setup->rank;
-    s->world = setup->world_size;
-    s->step_timeout_ms = setup->step_timeout_ms;
-    s->gpu.device = -1;
-    s->blocks = (struct blocks){ .gpu = &s->gpu, .run = staged_agree, .user = s };
-    ddp_status status = staged_open_both(s, setup, err);
-    if (status == DDP_OK) {
-        *out = &s->comm;
-        return DDP_OK;
-    }
-    struct ddp_err told = *err; /* keep this rank's own error in *err */
-    if (s->cpu != NULL)
-        s->cpu->ops->give_up(s->cpu, &told);
-    staged_close(&s->comm);
-    return status;
+        return err->code;
+    s->base.run_cpu = staged_run_cpu;
+    return gpu_comm_finish_open(&s->base, staged_open_both(s, setup, err), out, err);
 }
 
 /* --- calls -------------------------------------------------------------------------------------------- */
@@ -208,11 +171,11 @@ static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, c
     enum { PITCH_MOST = INT32_MAX };
     cuda_error error = CUDA_SUCCESS_;
     if (rows > 1 && to_pitch <= PITCH_MOST && from_pitch <= PITCH_MOST)
-        return s->gpu.call.copy_rows(to, to_pitch, from, from_pitch, width, rows, CUDA_COPY_DEFAULT,
-                                     s->stream);
+        return s->base.gpu.call.copy_rows(to, to_pitch, from, from_pitch, width, rows, CUDA_COPY_DEFAULT,
+                                          s->base.stream);
     for (size_t i = 0; i < rows && error == CUDA_SUCCESS_; i++)
-        error = s->gpu.call.copy_async(to + i * to_pitch, from + i * from_pitch, width, CUDA_COPY_DEFAULT,
-                                       s->stream);
+        error = s->base.gpu.call.copy_async(to + i * to_pitch, from + i * from_pitch, width,
+                                            CUDA_COPY_DEFAULT, s->base.stream);
     return error;
 }
 
@@ -222,7 +185,8 @@ static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
     cuda_error error = CUDA_SUCCESS_;
     if (c->in_rows > 0)
         error = copy_rows(s, slot_in(s, c->k), c->width, c->in, c->pitch, c->width, c->in_rows);
-    return error == CUDA_SUCCESS_ ? s->gpu.call.event_record(s->ready[c->k % SLOTS], s->stream) : error;
+    return error == CUDA_SUCCESS_ ? s->base.gpu.call.event_record(s->ready[c->k % SLOTS], s->base.stream)
+                                  : error;
 }
 
 static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c)
@@ -242,22 +206,22 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
                              struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
-    cuda_error error = gpu_query(&s->gpu, event);
+    cuda_error error = gpu_query(&s->base.gpu, event);
     for (int looks = 0; error == CUDA_NOT_READY; looks++) {
         if (looks > BUSY_LOOKS)
             nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-        ddp_status status = looks % CHECK_EVERY == 0 ? s->cpu->ops->check(s->cpu, err) : DDP_OK;
+        ddp_status status = looks % CHECK_EVERY == 0 ? s->base.cpu->ops->check(s->base.cpu, err) : DDP_OK;
         if (status != DDP_OK)
             return status;
         if (clock_ms() >= limit->end_ms) {
-            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached the call within %u ms", s->rank,
-                     limit->ms);
-            s->cpu->ops->give_up(s->cpu, err);
+            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached the call within %u ms",
+                     s->base.rank, limit->ms);
+            s->base.cpu->ops->give_up(s->base.cpu, err);
             return err->code;
         }
-        error = gpu_query(&s->gpu, event);
+        error = gpu_query(&s->base.gpu, event);
     }
-    return gpu_check(&s->gpu, error, "cannot copy between GPU and host", err);
+    return gpu_check(&s->base.gpu, error, "cannot copy between GPU and host", err);
 }
 
 /* Run the call for one chunk, on its slot. A broadcast uses one buffer. */
@@ -269,9 +233,9 @@ static ddp_status run_chunk(struct staged *s, const struct call *call, const str
     part.in = c->in_rows > 0 ? slot_in(s, c->k) : NULL;
     part.out = c->out_rows > 0 ? slot_out(s, c->k) : NULL;
     if (call->kind == CALL_BROADCAST)
-        part.in = part.out = s->rank == call->root ? slot_in(s, c->k) : slot_out(s, c->k);
+        part.in = part.out = s->base.rank == call->root ? slot_in(s, c->k) : slot_out(s, c->k);
     part.stream = NULL;
-    return s->cpu->ops->run(s->cpu, &part, err);
+    return s->base.cpu->ops->run(s->base.cpu, &part, err);
 }
 
 static ddp_status run_chunks(struct staged *s, const struct call *call, const struct limit *limit,
@@ -280,12 +244,12 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
     struct staged_chunk now, next;
     cuda_error error = CUDA_SUCCESS_;
     ddp_status status = DDP_OK;
-    bool more = staged_chunk(call, s->rank, s->world, SLOT, 0, &now);
+    bool more = staged_chunk(call, s->base.rank, s->base.world, SLOT, 0, &now);
 
     if (more)
         error = bring_in(s, &now);
     while (more && status == DDP_OK && error == CUDA_SUCCESS_) {
-        more = staged_chunk(call, s->rank, s->world, SLOT, now.k + 1, &next);
+        more = staged_chunk(call, s->base.rank, s->base.world, SLOT, now.k + 1, &next);
         status = wait_event(s, s->ready[now.k % SLOTS], limit, err);
         if (status == DDP_OK && more)
             error = bring_in(s, &next);
@@ -295,29 +259,30 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
             error = bring_out(s, &now);
         now = next;
     }
-    return status != DDP_OK ? status : gpu_check(&s->gpu, error, "cannot copy between GPU and host", err);
+    return status != DDP_OK ? status
+                            : gpu_check(&s->base.gpu, error, "cannot copy between GPU and host", err);
 }
 
 /* Run a call with buffers in device memory. The call begins after the work on the program's stream and is done when
  * this function returns. */
 static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
 {
-    const struct cudart *cuda = &s->gpu.call;
-    const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->step_timeout_ms;
+    const struct cudart *cuda = &s->base.gpu.call;
+    const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->base.step_timeout_ms;
     const struct limit limit = { ms, clock_ms() + ms };
-    cuda_error error = cuda->set_device(s->gpu.device); /* each thread has its own current device */
+    cuda_error error = cuda->set_device(s->base.gpu.device); /* each thread has its own current device */
     if (error == CUDA_SUCCESS_)
-        error = cuda->event_record(s->before, call->stream);
+        error = cuda->event_record(s->base.before, call->stream);
     if (error == CUDA_SUCCESS_)
-        error = cuda->stream_follow(s->stream, s->before, 0);
+        error = cuda->stream_follow(s->base.stream, s->base.before, 0);
     if (error != CUDA_SUCCESS_)
-        return gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
+        return gpu_fail(&s->base.gpu, error, call_rules[call->kind].word, err);
     ddp_status status = run_chunks(s, call, &limit, err);
     if (status != DDP_OK)
         return status;
-    error = cuda->event_record(s->before, s->stream);
-    return error == CUDA_SUCCESS_ ? wait_event(s, s->before, &limit, err)
-                                  : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
+    error = cuda->event_record(s->base.before, s->base.stream);
+    return error == CUDA_SUCCESS_ ? wait_event(s, s->base.before, &limit, err)
+                                  : gpu_fail(&s->base.gpu, error, call_rules[call->kind].word, err);
 }
 
 /* Run a call. All ranks must use the same kind of memory: only calls with device memory are divided into chunks, and
@@ -327,52 +292,17 @@ static ddp_status staged_run(struct comm *comm, const struct call *call, struct 
     struct staged *s = (struct staged *)comm;
     bool device = false;
     if (call_rules[call->kind].in != AT_NONE && call->n > 0)
-        device = (call_in_bytes(call, s->rank, s->world) > 0 && gpu_owns(&s->gpu, call->in)) ||
-                 (call_out_bytes(call, s->rank, s->world) > 0 && gpu_owns(&s->gpu, call->out));
-    return device ? run_device(s, call, err) : s->cpu->ops->run(s->cpu, call, err);
+        device = (call_in_bytes(call, s->base.rank, s->base.world) > 0 && gpu_owns(&s->base.gpu, call->in)) ||
+                 (call_out_bytes(call, s->base.rank, s->base.world) > 0 && gpu_owns(&s->base.gpu, call->out));
+    return device ? run_device(s, call, err) : s->base.cpu->ops->run(s->base.cpu, call, err);
 }
 
 /* --- the rest ----------------------------------------------------------------------------------------- */
 
-static ddp_status staged_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
-{
-    return blocks_alloc(&((struct staged *)comm)->blocks, bytes, out, err);
-}
-
-static ddp_status staged_shared_free(struct comm *comm, void *block, struct ddp_err *err)
-{
-    return blocks_free(&((struct staged *)comm)->blocks, block, err);
-}
-
 static ddp_status staged_check(struct comm *comm, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;
-    return s->cpu->ops->check(s->cpu, err);
-}
-
-static void staged_give_up(struct comm *comm, struct ddp_err *err)
-{
-    struct staged *s = (struct staged *)comm;
-    s->cpu->ops->give_up(s->cpu, err);
-}
-
-static ddp_status staged_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
-                              struct ddp_err *err)
-{
-    const struct gpu *gpu = &((struct staged *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream), "copying", err);
-}
-
-static ddp_status staged_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err)
-{
-    const struct gpu *gpu = &((struct staged *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
-}
-
-static ddp_status staged_settle(struct comm *comm, void *stream, struct ddp_err *err)
-{
-    const struct gpu *gpu = &((struct staged *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
+    return s->base.cpu->ops->check(s->base.cpu, err);
 }
 
 static const struct comm_ops staged_comm_ops = {
@@ -380,14 +310,14 @@ static const struct comm_ops staged_comm_ops = {
     .blocks = true,
     .open = staged_open,
     .run = staged_run,
-    .shared_alloc = staged_shared_alloc,
-    .shared_free = staged_shared_free,
+    .shared_alloc = gpu_comm_shared_alloc,
+    .shared_free = gpu_comm_shared_free,
     .check = staged_check,
-    .give_up = staged_give_up,
+    .give_up = gpu_comm_give_up,
     .close = staged_close,
-    .copy = staged_copy,
-    .zero = staged_zero,
-    .settle = staged_settle,
+    .copy = gpu_comm_copy,
+    .zero = gpu_comm_zero,
+    .settle = gpu_comm_settle,
 };
 
 /* --- the one function that libddp_cuda exports -------------------------------------------------------- */

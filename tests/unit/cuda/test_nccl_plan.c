@@ -2,7 +2,7 @@
  * NCCL, error texts, and how calls are cut for the way through the host. */
 #include "cuda/staged.c"
 #include "cuda/nccl_plan.c"
-#include "cuda/blocks.h"
+#include "cuda/gpu_comm.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

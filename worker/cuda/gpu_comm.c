@@ -1,0 +1,167 @@
+/* gpu_comm.c -- see gpu_comm.h. A block exists on all ranks or on no rank, so the ranks exchange the status of each
+ * allocation through the cpu communicator. */
+#include "cuda/gpu_comm.h"
+
+#include <stdlib.h>
+
+struct block {
+    struct block *next;
+    void *memory;
+};
+
+static void blocks_release(struct gpu_comm *base, struct block **at)
+{
+    struct block *block = *at;
+    *at = block->next;
+    base->gpu.call.free(block->memory);
+    free(block);
+}
+
+static void blocks_reclaim(struct gpu_comm *base, const void *memory)
+{
+    struct block **at = &base->blocks;
+    while (*at != NULL && (*at)->memory != memory)
+        at = &(*at)->next;
+    if (*at != NULL)
+        blocks_release(base, at);
+}
+
+static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
+{
+    struct block *block = calloc(1, sizeof(*block));
+    if (block == NULL)
+        ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a block");
+    else if (gpu_alloc(&base->gpu, bytes > 0 ? bytes : 1, &block->memory, err) != DDP_OK)
+        free(block);
+    if (err->code != DDP_OK)
+        return NULL;
+    block->next = base->blocks;
+    base->blocks = block;
+    return block->memory;
+}
+
+/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks, and the job may
+ * continue. */
+static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
+{
+    struct ddp_err ours = *err;
+    int32_t mine = (int32_t)err->code, worst = mine;
+    const struct call call = { CALL_ALL_REDUCE, &mine, &worst, 1, DDP_I32, DDP_MAX, 0, NULL, 0 };
+    ddp_status status = base->run_cpu(base, &call, err);
+    if (status != DDP_OK)
+        return status;
+    *err = ours;
+    if (ours.code != DDP_OK || worst == DDP_OK)
+        return ours.code;
+    return ddp_fail(err, (ddp_status)worst, "another rank could not allocate %zu bytes of device memory",
+                    bytes);
+}
+
+ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
+{
+    struct gpu_comm *base = (struct gpu_comm *)comm;
+    err->code = DDP_OK;
+    *out = blocks_get(base, bytes, err);
+    ddp_status status = blocks_vote(base, bytes, err);
+    if (status == DDP_OK)
+        return DDP_OK;
+    blocks_reclaim(base, *out);
+    *out = NULL;
+    return status;
+}
+
+/* Free a block; collective. cudaFree first waits for all work on the device, so no running kernel uses the block. */
+ddp_status gpu_comm_shared_free(struct comm *comm, void *memory, struct ddp_err *err)
+{
+    struct gpu_comm *base = (struct gpu_comm *)comm;
+    const struct call call = { .kind = CALL_BARRIER };
+    blocks_reclaim(base, memory);
+    return base->run_cpu(base, &call, err);
+}
+
+/* --- copies ------------------------------------------------------------------------------------------- */
+
+ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
+                         struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream), "copying", err);
+}
+
+ddp_status gpu_comm_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
+}
+
+ddp_status gpu_comm_settle(struct comm *comm, void *stream, struct ddp_err *err)
+{
+    const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
+    return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
+}
+
+/* --- open and close ----------------------------------------------------------------------------------- */
+
+void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_setup *setup,
+                    struct ddp_err *err)
+{
+    struct gpu_comm *base = calloc(1, bytes);
+    if (base == NULL) {
+        ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a communicator");
+        return NULL;
+    }
+    base->comm.ops = ops;
+    base->rank = setup->rank;
+    base->world = setup->world_size;
+    base->step_timeout_ms = setup->step_timeout_ms;
+    base->gpu.device = -1;
+    return base;
+}
+
+ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, struct ddp_err *err)
+{
+    int count;
+    ddp_status status = gpu_open(&base->gpu, setup->paths.cudart, &count, err);
+    if (status == DDP_OK)
+        status = gpu_use(&base->gpu, setup->device, count, err);
+    if (status != DDP_OK)
+        return status;
+    cuda_error error = base->gpu.call.stream_make(&base->stream, CUDA_STREAM_NON_BLOCKING);
+    if (error == CUDA_SUCCESS_)
+        error = base->gpu.call.event_make(&base->before, CUDA_EVENT_NO_TIMING);
+    return gpu_check(&base->gpu, error, "cannot create a stream", err);
+}
+
+/* Make all ranks fail. May run on any thread. In the NCCL backend the watch thread of each rank reads the reason from
+ * the cpu communicator and aborts NCCL's communicator. */
+void gpu_comm_give_up(struct comm *comm, struct ddp_err *err)
+{
+    struct comm *cpu = ((struct gpu_comm *)comm)->cpu;
+    cpu->ops->give_up(cpu, err);
+}
+
+ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct comm **out,
+                                struct ddp_err *err)
+{
+    if (status == DDP_OK) {
+        *out = &base->comm;
+        return DDP_OK;
+    }
+    struct ddp_err told = *err;
+    if (base->cpu != NULL)
+        gpu_comm_give_up(&base->comm, &told);
+    base->comm.ops->close(&base->comm);
+    return status;
+}
+
+void gpu_comm_close(struct gpu_comm *base)
+{
+    if (base->before != NULL)
+        base->gpu.call.event_free(base->before);
+    if (base->stream != NULL)
+        base->gpu.call.stream_free(base->stream);
+    while (base->blocks != NULL)
+        blocks_release(base, &base->blocks);
+    if (base->cpu != NULL)
+        base->cpu->ops->close(base->cpu);
+}

@@ -1,0 +1,51 @@
+/* gpu_comm.h -- what both backends of libddp_cuda have in common: the GPU, a stream, the cpu communicator, and the
+ * memory of ddp_shared_alloc. Either every rank gets a block, or no rank. */
+#ifndef WORKER_CUDA_GPU_COMM_H
+#define WORKER_CUDA_GPU_COMM_H
+
+#include "core/backend.h"
+#include "core/call.h"
+#include "cuda/gpu.h"
+
+extern const struct comm_ops nccl_comm_ops;
+
+struct block;
+
+/* The first member of both backends' structs. */
+struct gpu_comm {
+    struct comm comm; /* must be the first member */
+    struct comm *cpu; /* owned; NULL before it is open */
+    int rank, world;
+    uint32_t step_timeout_ms;
+    struct gpu gpu;             /* device -1 = not open */
+    struct CUstream_st *stream; /* this backend's stream */
+    struct CUevent_st *before;  /* event on the program's stream at the time of a call */
+    struct block *blocks;
+    /* runs a call of the cpu communicator, with which the ranks exchange statuses */
+    ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
+};
+
+/* Return zeroed memory of `bytes` bytes, which begins with a struct gpu_comm for `setup`, or NULL. */
+void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_setup *setup,
+                    struct ddp_err *err);
+
+/* Open the GPU, and create the stream and the event. */
+ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, struct ddp_err *err);
+
+/* End an open call of a backend: after an error, notify the other ranks and close. Keep this rank's own error. */
+ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct comm **out,
+                                struct ddp_err *err);
+
+/* Free the blocks, the stream, the event and the cpu communicator. */
+void gpu_comm_close(struct gpu_comm *base);
+
+/* Implement comm_ops. */
+ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
+ddp_status gpu_comm_shared_free(struct comm *comm, void *block, struct ddp_err *err);
+ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
+                         struct ddp_err *err);
+ddp_status gpu_comm_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
+ddp_status gpu_comm_settle(struct comm *comm, void *stream, struct ddp_err *err);
+void gpu_comm_give_up(struct comm *comm, struct ddp_err *err);
+
+#endif

@@ -485,6 +485,13 @@ enum {
     IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
 };
 
+/* Return true if nothing need be done for the job of the session before its next request. */
+static inline bool is_settled(const struct hub *hub, const struct session *s)
+{
+    return s->job != NULL &&
+           (s->role != ROLE_PLAIN || (s->job->is_observed && (s->was_asked_for || hub->agents.count == 0)));
+}
+
 /* Return true if the session has a job, or if the request needs none. A plain c10d client cannot name its job, so it
  * enters the only job. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
@@ -496,8 +503,7 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
         return false;
     if (s->job == NULL)
         session_enter(s, job);
-    if (hub->agents.count > 0 && !s->was_asked_for)
-        peer_ask(hub, s);
+    peer_ask(hub, s);
     if (s->role == ROLE_PLAIN && !job->is_observed)
         torch_observe(job);
     return true;
@@ -525,15 +531,9 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Return true if the session may not use keys: after AUTH, or in a store that serves no job. */
-static bool has_no_keys(const struct hub *hub, const struct session *s)
-{
-    return s->auth != NULL || hub->limits.refusal != NULL;
-}
-
 /* Check and handle a request. An open wait of the session is ended first: a client of torch 1.13 sends its next
  * request after a timeout, and would mistake a late answer for the answer to this request. A request from an earlier
- * attempt is rejected. */
+ * attempt is rejected, and a request for keys after AUTH, or in a store that serves no job. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -544,7 +544,7 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
         session_leave_wait(s);
     if (s->torch != NULL)
         s->torch->polls = false;
-    if ((has_no_keys(hub, s) && !is_of_agents(req->op->id)) ||
+    if (((s->auth != NULL || hub->limits.refusal != NULL) && !is_of_agents(req->op->id)) ||
         (s->job != NULL && s->era < s->job->era && !session_is_operator(s)))
         return refuse_request(hub, s, req->op);
     const bool ok = handler(hub, s, req);
@@ -679,7 +679,7 @@ bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
         for (uint32_t i = 0; i < ahead.n; i++) {
             if (hub->is_backed_up)
                 return pause_session(hub, s, rest_after(&ahead, i));
-            if ((s->job == NULL || s->role == ROLE_PLAIN) && !has_job(hub, s, ahead.req[i].op))
+            if (!is_settled(hub, s) && !has_job(hub, s, ahead.req[i].op))
                 return keep_rest(hub, s, bytes) && peer_hold(hub, s);
             if (!apply(hub, s, &ahead.req[i]))
                 return false;

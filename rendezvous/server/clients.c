@@ -72,27 +72,21 @@ static uint64_t idmap_put(struct idmap *map, void *pointer)
     return slot->number;
 }
 
-static struct id_slot *find_slot(const struct idmap *map, uint64_t number)
-{
-    size_t index = number & INDEX_MASK;
-    return number != 0 && index < map->cap && map->at[index].number == number ? &map->at[index] : NULL;
-}
-
 /* Return the pointer of a number, or NULL if the number is not in use. */
 static void *idmap_get(const struct idmap *map, uint64_t number)
 {
-    const struct id_slot *slot = find_slot(map, number);
-    return slot != NULL ? slot->pointer : NULL;
+    const size_t index = number & INDEX_MASK;
+    return number != 0 && index < map->cap && map->at[index].number == number ? map->at[index].pointer : NULL;
 }
 
 /* Release a number. Ignore a number that is not in use. */
 static void idmap_remove(struct idmap *map, uint64_t number)
 {
-    struct id_slot *slot = find_slot(map, number);
-    if (slot == NULL)
+    const uint32_t index = number & INDEX_MASK;
+    if (idmap_get(map, number) == NULL)
         return;
-    *slot = (struct id_slot){ .next_free = map->free_top };
-    map->free_top = (uint32_t)(slot - map->at) + 1;
+    map->at[index] = (struct id_slot){ .next_free = map->free_top };
+    map->free_top = index + 1;
     map->count--;
 }
 
@@ -350,12 +344,9 @@ static void trim(struct buf *b)
         buf_free(b);
 }
 
-/* Send bytes, encrypted if the client uses TLS. */
-static enum conn_sent send_bytes(struct client *c, struct slice bytes, struct shared *holder)
+static enum conn_sent send_encrypted(struct client *c, struct slice bytes)
 {
     struct buf *cipher = &c->clients->cipher;
-    if (c->tls == NULL || bytes.len == 0)
-        return conn_send(&c->conn, bytes, holder);
     const enum conn_sent sent =
         tls_send(c->tls, bytes, cipher) ? conn_send(&c->conn, buf_slice(cipher), NULL) : CONN_BROKEN;
     trim(cipher);
@@ -412,7 +403,8 @@ static void send_now(struct clients *clients, conn_id id, struct slice bytes, st
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    c->trouble = (uint8_t)send_bytes(c, bytes, holder);
+    c->trouble = (uint8_t)(c->tls == NULL || bytes.len == 0 ? conn_send(&c->conn, bytes, holder)
+                                                            : send_encrypted(c, bytes));
     if (c->trouble != CONN_SENT)
         move_to(c, DOOMED);
     if (clients->host.queued_bytes > 0)

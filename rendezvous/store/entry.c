@@ -111,22 +111,18 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Provide `cap` bytes for a new value. Keep the old block if it has `cap` to 4 * `cap` bytes and no other holder. So
- * a counter need not allocate again, and a key that once had 8 MiB does not keep 8 MiB. */
-static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
+/* Keep the old block if it has `cap` to 4 * `cap` bytes and no other holder. So a counter need not allocate again, and
+ * a key that once had 8 MiB does not keep 8 MiB. */
+bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
+    const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
     if (entry->value == NULL && cap <= entry->room) {
         entry->value = room_of(entry);
         entry->cap = entry->room;
     }
     const bool too_small = cap > entry->cap, wasteful = cap < block_cost(entry) / 4;
-    return (!too_small && !wasteful && !shared_is_held_twice(entry_holder(entry))) ||
-           resize(entries, entry, cap, 0);
-}
-
-bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
-{
-    if (!make_room(entries, entry, value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len))
+    if ((too_small || wasteful || shared_is_held_twice(entry_holder(entry))) &&
+        !resize(entries, entry, cap, 0))
         return false;
     if (value.len > 0)
         memcpy(entry->value, value.data, value.len);

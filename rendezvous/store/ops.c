@@ -18,23 +18,16 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* For each opcode, op_id plus 1; 0 = unknown opcode. A request that the dialect does not have is put at 256 + op_id,
- * which no opcode reaches. */
+/* A request that the dialect does not have is put at 256 + op_id, which no opcode reaches. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
-static const uint8_t row_by_code[DIALECTS][256 + OPS] = {
-#define X(name, c, b, a, ...) [PLACE(a, name)] = OP_##name + 1,
+const struct op *const op_by_code[DIALECTS][256 + OPS] = {
+#define X(name, c, b, a, ...) [PLACE(a, name)] = &op_table[OP_##name],
     [DIALECT_A] = { STORE_OPS(X) },
 #undef X
-#define X(name, c, b, ...) [PLACE(b, name)] = OP_##name + 1,
+#define X(name, c, b, ...) [PLACE(b, name)] = &op_table[OP_##name],
     [DIALECT_B] = { STORE_OPS(X) },
 #undef X
-#define X(name, c, ...) [PLACE(c, name)] = OP_##name + 1,
+#define X(name, c, ...) [PLACE(c, name)] = &op_table[OP_##name],
     [DIALECT_C] = { STORE_OPS(X) },
 #undef X
 };
-
-const struct op *op_by_code(enum dialect dialect, uint8_t code)
-{
-    uint8_t row = row_by_code[dialect][code];
-    return row ? &op_table[row - 1] : NULL;
-}

@@ -136,7 +136,7 @@ struct op {
 extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
-/* Return the request of an opcode, or NULL if the dialect does not have this opcode. */
-const struct op *op_by_code(enum dialect dialect, uint8_t code);
+/* The request of each opcode; NULL = the dialect does not have this opcode. */
+extern const struct op *const op_by_code[DIALECTS][256 + OPS];
 
 #endif

@@ -142,8 +142,15 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Remove all links of a wait from their lines, and free the wait. Free entries that nothing uses any more. */
+/* Free a wait that is in no line. */
 static void wait_free(struct entries *entries, struct wait *wait)
+{
+    quota_give(entries->quota, wait_cost(wait->room));
+    free(wait);
+}
+
+/* Remove all links of a wait from their lines, and free the wait. Free entries that nothing uses any more. */
+static void wait_leave(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
         struct entry *entry = wait->link[i].entry;
@@ -152,22 +159,7 @@ static void wait_free(struct entries *entries, struct wait *wait)
         unlink_from_line(&wait->link[i]);
         entry_settle(entries, entry);
     }
-    quota_give(entries->quota, wait_cost(wait->room));
-    free(wait);
-}
-
-/* Record that the key of a link exists. If this was the last missing key of the wait, free the wait and return its
- * owner, which the caller must notify. Otherwise return NULL. The entry is not freed. */
-static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_link *link)
-{
-    struct wait *wait = link->wait;
-    unlink_from_line(link);
-    if (wait->missing > 0)
-        return NULL;
-    struct store_waiter *owner = wait->owner;
-    owner->wait = NULL;
     wait_free(entries, wait);
-    return owner;
 }
 
 struct store {
@@ -212,19 +204,32 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* End the waits of the line for this key, without waking any connection. */
-static void end_line(struct entries *entries, struct entry *entry)
+/* Record that the key exists for the first waiters in line, up to and including the first that lacks no other key.
+ * Return its owner, which the caller must notify; its wait is freed. Return NULL if the line is empty now. The entry is
+ * not freed. */
+static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
 {
-    while (entry->first != NULL)
-        wait_satisfy(entries, entry->first);
+    while (entry->first != NULL) {
+        struct wait *wait = entry->first->wait;
+        struct store_waiter *owner = wait->owner;
+        unlink_from_line(entry->first);
+        if (wait->missing > 0)
+            continue;
+        owner->wait = NULL;
+        wait_free(entries, wait);
+        return owner;
+    }
+    return NULL;
 }
 
+/* Remove the value, the queue and the waits, without waking any connection. */
 static void empty_entry(struct entries *entries, struct entry *entry)
 {
     entry_unset(entries, entry);
     for (struct queue_item *item; (item = entry_pop(entry)) != NULL;)
         entry_item_free(entries, item);
-    end_line(entries, entry);
+    while (next_woken(entries, entry) != NULL)
+        ;
 }
 
 /* Empty and free all entries. An entry with woken connections stays until they have acted (store_acted). */
@@ -251,11 +256,8 @@ void store_free(struct store *s)
 /* Remove all links from the line of the entry. Wake each connection whose wait has no other missing key. */
 static void wake_line(struct store *s, struct entry *entry)
 {
-    while (entry->first != NULL) {
-        struct store_waiter *done = wait_satisfy(&s->entries, entry->first);
-        if (done != NULL)
-            s->wake(s->user, done);
-    }
+    for (struct store_waiter *done; (done = next_woken(&s->entries, entry)) != NULL;)
+        s->wake(s->user, done);
 }
 
 /* End a write. After success, wake the waiters. After a failure, free the entry if it is empty. */
@@ -438,7 +440,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
     for (struct slice key; wire_next(&keys, &key);) {
         struct entry *entry = entry_make(&s->entries, key, 0);
         if (entry == NULL) {
-            wait_free(&s->entries, wait);
+            wait_leave(&s->entries, wait);
             return STORE_FULL;
         }
         if (!entry_is_there(entry))
@@ -475,7 +477,7 @@ void store_leave(struct store *s, struct store_waiter *w)
 {
     if (w->wait == NULL)
         return;
-    wait_free(&s->entries, w->wait);
+    wait_leave(&s->entries, w->wait);
     w->wait = NULL;
 }
 
@@ -493,27 +495,15 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake the first connection in line that waits only for this key. The key counts as existing for the connections
- * before, which wait for other keys, too. Return false if no connection was woken. */
-static bool wake_one(struct store *s, struct entry *entry)
-{
-    while (entry->first != NULL) {
-        struct store_waiter *done = wait_satisfy(&s->entries, entry->first);
-        if (done == NULL)
-            continue;
-        done->offer = entry;
-        entry->woken++;
-        s->wake(s->user, done);
-        return true;
-    }
-    return false;
-}
-
 /* Wake one connection for each item that is not offered yet. `woken` is the number of offered items. */
 static void offer(struct store *s, struct entry *entry)
 {
-    while (entry_queue_len(entry) > entry->woken && wake_one(s, entry))
-        ;
+    struct store_waiter *done;
+    while (entry_queue_len(entry) > entry->woken && (done = next_woken(&s->entries, entry)) != NULL) {
+        done->offer = entry;
+        entry->woken++;
+        s->wake(s->user, done);
+    }
 }
 
 /* End the offer to this connection, whether it has removed an item or not. Then offer the remaining items to other

@@ -76,7 +76,7 @@ static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 
 /* Compute SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf), with words in the byte
  * order of the machine. Clients choose the keys. Without a secret, a client could put all its keys into one chain. */
-static uint64_t table_siphash(struct slice key)
+uint32_t table_hash(struct slice key)
 {
     const uint8_t *p = key.data;
     uint64_t v[4] = { hash_key[0] ^ 0x736f6d6570736575u, hash_key[1] ^ 0x646f72616e646f6du,
@@ -90,12 +90,7 @@ static uint64_t table_siphash(struct slice key)
     v[2] ^= 0xff;
     for (int i = 0; i < 3; i++)
         sip_round(v);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
-}
-
-uint32_t table_hash(struct slice key)
-{
-    return (uint32_t)table_siphash(key);
+    return (uint32_t)(v[0] ^ v[1] ^ v[2] ^ v[3]);
 }
 
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash)

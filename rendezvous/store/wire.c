@@ -4,7 +4,7 @@
  * each field. The scan reads one unit after the other: the opcode, an integer, the count of a list, or a blob with
  * its length. If a unit is incomplete, the scan sets `need` and stops; the next call begins with the same unit.
  *
- * take_request decodes a complete request without the scan, in half the time. */
+ * wire_decode decodes a complete request without the scan, in half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -73,7 +73,7 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
         return WIRE_MORE;
     uint8_t code = *byte_at(in, 0);
     tell_a_from_b(w, code);
-    w->op = op_by_code(w->dialect, code);
+    w->op = op_by_code[w->dialect][code];
     if (w->op == NULL || (w->op->id == OP_VALIDATE && !first)) {
         ddp_fail(err, DDP_ERR_CORRUPT, w->op ? "second VALIDATE" : "unknown request 0x%02x%s", code,
                  first ? " as first byte: not a store client" : "");
@@ -194,64 +194,11 @@ void wire_rewind(struct wire *w)
     w->in_list = false;
 }
 
-/* --- without the scan ---------------------------------------------------------------------------------------- */
-
-struct cursor {
-    const uint8_t *at;
-    size_t left;
-};
-
-/* Read a field. Return false if the field is incomplete, too long, or a list. */
-static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
-{
-    const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
-    uint64_t blob_len = 0;
-    if (in->left < fixed || f->shape == SHAPE_LIST || f->shape == SHAPE_PAIRS)
-        return false;
-    if (f->shape == SHAPE_BLOB) {
-        blob_len = get_u64(in->at);
-        if (blob_len > f->limit || blob_len > in->left - fixed)
-            return false;
-        *blob = slice_of(in->at + fixed, (size_t)blob_len);
-    } else {
-        *number = f->shape == SHAPE_U32 ? get_u32(in->at) : (int64_t)get_u64(in->at);
-    }
-    in->at += fixed + (size_t)blob_len;
-    in->left -= fixed + (size_t)blob_len;
-    return true;
-}
-
-/* Decode a complete request without the scan. Return its length, or 0 if the scan must decode or reject the request:
- * it is incomplete, invalid or too long, it has a list, it is the first request of the connection, or the dialect is
- * old. */
-static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
-{
-    const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;
-    if (len == 0 || w->op != NULL || !w->greeted || w->dialect != DIALECT_C)
-        return 0;
-    const struct op *op = op_by_code(DIALECT_C, *byte_at(in, 0));
-    if (op == NULL || op->id == OP_VALIDATE)
-        return 0;
-    struct cursor rest = { byte_at(in, 1), len - 1 };
-    *req = (struct request){ .op = op };
-    for (int i = 0; i < OP_FIELDS && op->field[i] != FIELD_NIL; i++)
-        if (!take_field(&field_table[op->field[i]], &rest, &req->blob[i], &req->number))
-            return 0;
-    return len - rest.left;
-}
-
 /* --- wire_decode and wire_next ---------------------------------------------------------------------------- */
 
-enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
-                             size_t *used, struct ddp_err *err)
+static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
+                                     size_t *used, struct ddp_err *err)
 {
-    if (in.len < w->need)
-        return WIRE_MORE;
-    const size_t whole = take_request(w, in, max_bytes, req);
-    if (whole > 0) {
-        *used = whole;
-        return WIRE_OK;
-    }
     enum wire_status status = w->op ? WIRE_OK : scan_opcode(w, in, err);
     for (; status == WIRE_OK && w->field < OP_FIELDS; w->field += status == WIRE_OK)
         status = scan_field(w, in, &field_table[w->op->field[w->field]], max_bytes, err);
@@ -260,6 +207,40 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     fill_request(w, in, req);
     *used = w->at;
     wire_rewind(w);
+    return WIRE_OK;
+}
+
+/* Decode a complete request at once, in half the time of the scan. The scan decodes or rejects all others: the request
+ * is incomplete, invalid or too long, it has a list, it is the first request of the connection, or the dialect is
+ * old. */
+enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
+                             size_t *used, struct ddp_err *err)
+{
+    if (in.len < w->need)
+        return WIRE_MORE;
+    const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;
+    const bool is_new = len > 0 && w->op == NULL && w->greeted && w->dialect == DIALECT_C;
+    const struct op *op = is_new ? op_by_code[DIALECT_C][*byte_at(in, 0)] : NULL;
+    if (op == NULL || op->id == OP_VALIDATE)
+        return scan_request(w, in, max_bytes, req, used, err);
+    const uint8_t *at = byte_at(in, 1);
+    size_t left = len - 1;
+    *req = (struct request){ .op = op };
+    for (int i = 0; i < OP_FIELDS && op->field[i] != FIELD_NIL; i++) {
+        const struct field *f = &field_table[op->field[i]];
+        const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
+        const uint64_t blob_len = f->shape == SHAPE_BLOB && left >= fixed ? get_u64(at) : 0;
+        if (f->shape == SHAPE_LIST || f->shape == SHAPE_PAIRS || left < fixed || blob_len > left - fixed ||
+            blob_len > f->limit)
+            return scan_request(w, in, max_bytes, req, used, err);
+        if (f->shape == SHAPE_BLOB)
+            req->blob[i] = slice_of(at + fixed, (size_t)blob_len);
+        else
+            req->number = f->shape == SHAPE_U32 ? get_u32(at) : (int64_t)get_u64(at);
+        at += fixed + (size_t)blob_len;
+        left -= fixed + (size_t)blob_len;
+    }
+    *used = len - left;
     return WIRE_OK;
 }
 

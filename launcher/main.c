@@ -7,7 +7,6 @@
 #include "base/syscalls.h"
 #include "tables/text.h"
 #include "node/guardian.h"
-#include "node/shim.h"
 #include "net/store_host.h"
 #include "remote/remote.h"
 #include "report/host_checks.h"
@@ -21,6 +20,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -527,6 +527,127 @@ static int begin(struct cli *cli, char *const *argv)
     if (hosts && !cli->explain)
         return run_hosts(cli, argv, host);
     return cli->explain ? told : run_job(cli, argv, &scheduler, host);
+}
+
+/* --- ddprun shim -------------------------------------------------------------------------------------------- */
+
+/* The shim is a command torchrun, for front ends that start torchrun from PATH: a symbolic link to ddprun, which starts
+ * as torchrun because of the link's name. A link whose target is called ddprun is a shim. If DIR is ddprun's own
+ * directory, the link is relative, so that the whole directory can be moved. */
+
+#define SHIM "torchrun"
+enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
+
+static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
+{
+    return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir, strerror(errno), remedy);
+}
+
+/* Return the kind of DIR/torchrun, and the target of a shim in `target`. readlink fails with EINVAL if DIR/torchrun
+ * is no link. */
+static enum holder shim_find_holder(int dir, char target[PATH_MAX])
+{
+    const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);
+    if (n < 0)
+        return errno == ENOENT ? HOLDS_NOTHING : errno == EINVAL ? HOLDS_OTHER : HOLDS_UNKNOWN;
+    target[n] = '\0';
+    const char *slash = strrchr(target, '/');
+    return strcmp(slash != NULL ? slash + 1 : target, "ddprun") == 0 ? HOLDS_SHIM : HOLDS_OTHER;
+}
+
+static ddp_status shim_refuse(struct ddp_err *err, const char *dir, const char *remedy)
+{
+    return ddp_fail(err, DDP_ERR_IO, "shim: %.300s/" SHIM " is another program and is not changed%s", dir,
+                    remedy);
+}
+
+/* Return the target of the link: the name of this program if the program is in DIR, or else its path. */
+static const char *shim_target(const char *whole_dir, const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    const size_t len = (size_t)(slash - program);
+    return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
+}
+
+/* Create the link, or replace an older link by a rename. The first link is created without a rename, which could
+ * overwrite another torchrun. */
+static bool shim_link(int dir, const char *target)
+{
+    char old[PATH_MAX], fresh[64];
+    if (shim_find_holder(dir, old) == HOLDS_NOTHING)
+        return symlinkat(target, dir, SHIM) == 0;
+    if (strcmp(old, target) == 0)
+        return true;
+    snprintf(fresh, sizeof(fresh), "." SHIM ".%d", (int)getpid());
+    if (symlinkat(target, dir, fresh) != 0)
+        return false;
+    if (renameat(dir, fresh, dir, SHIM) == 0)
+        return true;
+    const int error = errno;
+    unlinkat(dir, fresh, 0);
+    errno = error;
+    return false;
+}
+
+/* Return true if the first torchrun in PATH is the shim in `dir`. */
+static bool shim_is_first(int dir)
+{
+    const struct env_sources env = { .inherited = environ };
+    struct stat first, ours;
+    char path[PATH_MAX];
+    return torch_look_python(SHIM, &env, path) && lstat(path, &first) == 0 &&
+           fstatat(dir, SHIM, &ours, AT_SYMLINK_NOFOLLOW) == 0 && first.st_dev == ours.st_dev &&
+           first.st_ino == ours.st_ino;
+}
+
+static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct ddp_err *err)
+{
+    char program[PATH_MAX], whole_dir[PATH_MAX], old[PATH_MAX];
+    if (realpath(dir, whole_dir) == NULL || !own_program(program))
+        return shim_fail(err, "find the path of", dir, "");
+    const enum holder holder = shim_find_holder(fd, old);
+    if (holder == HOLDS_OTHER)
+        return shim_refuse(err, dir, "; choose another directory");
+    if (holder == HOLDS_UNKNOWN || !shim_link(fd, shim_target(whole_dir, program)))
+        return shim_fail(err, "write " SHIM " in", dir, "; choose a directory that you may write to");
+    const bool first = shim_is_first(fd);
+    log_info("%s/" SHIM " starts %s%s", whole_dir, program,
+             first ? ", and is the first " SHIM " in PATH" : "; this line puts its directory first in PATH:");
+    if (first ||
+        (buf_printf(out, "export PATH=") && shell_word(out, whole_dir) && buf_printf(out, ":\"$PATH\"\n")))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+}
+
+/* Make DIR/torchrun start this ddprun. Create DIR if its parent exists. Append the shell line that puts DIR first in
+ * PATH, unless DIR/torchrun is already the first torchrun. A torchrun that is no shim is an error. */
+static ddp_status shim_write(const char *dir, struct buf *out, struct ddp_err *err)
+{
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return shim_fail(err, "create", dir, errno == ENOENT ? "; mkdir -p creates it" : "");
+    const int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return shim_fail(err, "open", dir, "");
+    ddp_status status = shim_write_in(fd, dir, out, err);
+    close(fd);
+    return status;
+}
+
+/* Remove DIR/torchrun if it is a shim. */
+static ddp_status shim_remove(const char *dir, struct ddp_err *err)
+{
+    char target[PATH_MAX];
+    const int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return shim_fail(err, "open", dir, "");
+    const enum holder holder = shim_find_holder(fd, target);
+    ddp_status status = DDP_OK;
+    if (holder == HOLDS_OTHER)
+        status = shim_refuse(err, dir, "");
+    else if (holder != HOLDS_SHIM || unlinkat(fd, SHIM, 0) != 0)
+        status = shim_fail(err, "remove " SHIM " from", dir, "");
+    close(fd);
+    return status;
 }
 
 /* --- commands: argv[0] is the command's name ----------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * files. The memory file is sealed, because a smaller file would crash this process while
  * reading. */
 #include "agent/agent.h"
+#include "base/timed_call.h"
 #include "record/flight.h"
 #include "base/syscalls.h"
 #include "node/node.h"
@@ -186,7 +187,7 @@ void node_keep_flights(struct node *n)
     /* use the short limit if the user has stopped the job, or a disk already hangs */
     const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
-    if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {
+    if (!timed_call_run(write_records, records_free, records, limit_ms)) {
         output_note(
             n->out.output,
             "warning: cannot write the ranks' last calls to %s: the file system has not answered for %d ms",

@@ -7,9 +7,9 @@
 #include "base/endpoint.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/timed_call.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
-#include "output/disk_watch.h"
 #include "node/guardian.h"
 #include "node/node.h"
 #include "output/log_files.h"
@@ -648,7 +648,7 @@ static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
     }
     *work = (struct log_dir_work){ .root = root,
                                    .latest = plan->cli->log_dir != NULL && plan->cli->log_name == NULL };
-    if (!aside_run(&(struct aside){ log_dir_run, log_dir_free, work }, LOG_DIR_MS))
+    if (!timed_call_run(log_dir_run, log_dir_free, work, LOG_DIR_MS))
         return ddp_fail(
             err, DDP_ERR_IO,
             "cannot create the log directory %s: the file system has not answered for %d s; check the "

@@ -28,20 +28,4 @@ bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 void disk_watch_leave(void);
 bool disk_watch_left(void);
 
-/* --- work that may hang ------------------------------------------------------------------------------------ */
-
-/* Work that may hang, for example access to a file server that does not answer, runs on a separate thread. The
- * caller waits for a limited time. */
-
-/* Work for aside_run. If `run` returns in time, the caller owns `user` again. */
-struct aside {
-    void (*run)(void *user);     /* called on the thread */
-    void (*release)(void *user); /* called on the thread if `run` has returned too late */
-    void *user;
-};
-
-/* Call `run` on a thread. Return true if `run` has returned within `limit_ms`. Otherwise return false; the thread
- * then owns `user`. If no thread can be created, call `run` directly, without a limit. */
-bool aside_run(const struct aside *work, int limit_ms);
-
 #endif

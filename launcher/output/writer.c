@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/timed_call.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -395,20 +396,6 @@ void writer_release(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Start the thread if it does not run yet. Return false if the thread cannot be created. The caller holds the
- * lock. */
-static bool writer_start_thread(struct writer *w)
-{
-    sigset_t all, before;
-    if (w->started)
-        return true;
-    sigfillset(&all); /* signals go to the main thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->started = pthread_create(&w->thread, NULL, writer_main, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return w->started;
-}
-
 /* Return how many bytes are not written yet. The caller holds the lock, under which `at` and the lengths change. */
 static uint64_t slot_queued(const struct slot *s)
 {
@@ -446,7 +433,9 @@ void writer_put(struct writer *w, int slot, struct slice bytes)
     pthread_mutex_lock(&w->lock);
     struct slot *s = w->slots[slot];
     const bool full = w->policy == WRITER_DROP && slot_queued(s) > w->limit;
-    if (!writer_start_thread(w))
+    if (!w->started)
+        w->started = thread_start(&w->thread, writer_main, w) == 0;
+    if (!w->started)
         write_here(w, s, bytes);
     else if (s->hole[BEHIND] > 0 || full || !buf_append(&s->waiting, bytes.data, bytes.len))
         writer_drop(w, s, bytes.len);

@@ -10,10 +10,10 @@
 #include "base/exit_codes.h"
 #include "base/log.h"
 #include "base/syscalls.h"
+#include "base/timed_call.h"
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
-#include "output/disk_watch.h"
 
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>
@@ -390,7 +390,7 @@ static void enter_directory(struct relay *r, const char *directory, const char *
         *p = (struct place){ strdup(directory), log_dir != NULL ? strdup(log_dir) : NULL, 0, 0, 0 };
     if (p == NULL || p->directory == NULL || (log_dir != NULL && p->log_dir == NULL)) {
         not_ready(r, directory, strerror(ENOMEM));
-    } else if (!aside_run(&(struct aside){ place_enter, place_free, p }, PLACE_MS)) {
+    } else if (!timed_call_run(place_enter, place_free, p, PLACE_MS)) {
         snprintf(why, sizeof(why), "its file system has not answered within %d s", PLACE_MS / 1000);
         not_ready(r, directory, why);
         return; /* the thread owns `p` */

@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/timed_call.h"
 #include "output/disk_watch.h"
 #include "output/event_log.h"
 #include "output/lines.h"
@@ -447,7 +448,7 @@ static void leave_in_log_dir(const struct report *r)
         return;
     }
     snprintf(file->path, sizeof(file->path), "%s/report.json", r->plan->log_root);
-    if (aside_run(&(struct aside){ report_file_write, report_file_free, file }, UNREAD_MS))
+    if (timed_call_run(report_file_write, report_file_free, file, UNREAD_MS))
         report_file_free(file);
     else
         log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);

@@ -6,7 +6,7 @@
 #include "report/host_checks.h"
 
 #include "base/log.h"
-#include "output/disk_watch.h"
+#include "base/timed_call.h"
 #include "tables/text.h"
 
 #include <dirent.h>
@@ -204,7 +204,7 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
     for (int i = 0; look != NULL && i < plan->nproc; i++)
         if (plan->workers[i].gpu != NULL)
             gpu_look_add(look, plan->workers[i].gpu);
-    if (look == NULL || !aside_run(&(struct aside){ gpu_look_run, free, look }, GPU_LOOK_MS))
+    if (look == NULL || !timed_call_run(gpu_look_run, free, look, GPU_LOOK_MS))
         return 0;
     for (int i = 0; i < look->n && n < GPU_FINDINGS_MAX; i++)
         n += gpu_finding(&look->users[i], look->names[i], plan->facts->host, &out[n]);

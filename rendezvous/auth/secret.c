@@ -7,19 +7,17 @@
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "base/syscalls.h"
+#include "base/timed_call.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -357,13 +355,10 @@ static const char label[] = "ddprun secret 1";
 
 enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };
 
-/* A call of libmunge. The caller and the thread use this struct, and the last of both frees it. Until `is_over`, only
- * the thread uses the fields after `is_over`. */
+/* A call of libmunge. Until the call has ended, only its thread uses the fields after `until_ms`. */
 struct secret_call {
-    pthread_mutex_t lock;
+    struct timed_call *call;
     uint64_t until_ms;
-    int users;
-    bool is_over;
     bool seals;
     char credential[SECRET_CREDENTIAL_MAX];
     struct secret *secret; /* owned */
@@ -459,21 +454,16 @@ static void seal(struct secret_call *c, const struct munge *m, void *context)
     free(credential);
 }
 
-/* Unlock the call and remove one user. The last user frees the call. */
-static void call_leave(struct secret_call *c)
+static void munge_free(void *user)
 {
-    const bool is_last = --c->users == 0;
-    pthread_mutex_unlock(&c->lock);
-    if (!is_last)
-        return;
-    pthread_mutex_destroy(&c->lock);
+    struct secret_call *c = user;
     secret_free(c->secret);
     free(c);
 }
 
-static void *call_main(void *arg)
+static void munge_run(void *user)
 {
-    struct secret_call *c = arg;
+    struct secret_call *c = user;
     struct munge m;
     void *context = munge_load(&m, &c->err) == DDP_OK ? m.create() : NULL;
     if (context != NULL) {
@@ -482,26 +472,6 @@ static void *call_main(void *arg)
     } else if (c->err.code == DDP_OK) {
         ddp_fail(&c->err, DDP_ERR_NOMEM, "MUNGE: out of memory");
     }
-    pthread_mutex_lock(&c->lock);
-    c->is_over = true;
-    call_leave(c);
-    return NULL;
-}
-
-/* Start a detached thread with all signals blocked, because other threads handle signals. */
-static bool call_start(struct secret_call *c)
-{
-    pthread_t thread;
-    pthread_attr_t attr;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool ok = pthread_create(&thread, &attr, call_main, c) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return ok;
 }
 
 /* Begin a call. Without `secret`, unseal `credential`. */
@@ -513,7 +483,6 @@ static struct secret_call *call_begin(const struct secret *secret, const char *c
         free(c);
         return NULL;
     }
-    pthread_mutex_init(&c->lock, NULL);
     c->secret = room;
     c->seals = secret != NULL;
     if (c->seals)
@@ -521,13 +490,12 @@ static struct secret_call *call_begin(const struct secret *secret, const char *c
     else
         memcpy(c->credential, credential, n);
     c->until_ms = clock_ms() + MUNGE_MS;
-    c->users = 2;
-    if (call_start(c))
-        return c;
-    c->users = 1;
-    pthread_mutex_lock(&c->lock);
-    call_leave(c);
-    return NULL;
+    struct timed_call *call = timed_call_begin(munge_run, munge_free, c);
+    if (call != NULL)
+        c->call = call;
+    else
+        munge_free(c);
+    return call != NULL ? c : NULL;
 }
 
 /* End a call that is over or too late. *out and `credential` may be NULL. */
@@ -536,11 +504,9 @@ static ddp_status call_end(struct secret_call *c, struct secret **out, char *cre
     ddp_status status = DDP_OK;
     if (c == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "MUNGE: cannot start a thread: out of memory");
-    pthread_mutex_lock(&c->lock);
-    if (!c->is_over)
-        status =
-            ddp_fail(err, DDP_ERR_TIMEOUT, "MUNGE: munged has not answered within %d s", MUNGE_MS / 1000);
-    else if (c->err.code != DDP_OK)
+    if (!timed_call_end(c->call))
+        return ddp_fail(err, DDP_ERR_TIMEOUT, "MUNGE: munged has not answered within %d s", MUNGE_MS / 1000);
+    if (c->err.code != DDP_OK)
         status = ddp_fail(err, c->err.code, "%s", c->err.msg);
     if (status == DDP_OK && credential != NULL)
         memcpy(credential, c->credential, SECRET_CREDENTIAL_MAX);
@@ -548,7 +514,7 @@ static ddp_status call_end(struct secret_call *c, struct secret **out, char *cre
         *out = c->secret;
         c->secret = NULL;
     }
-    call_leave(c);
+    munge_free(c);
     return status;
 }
 
@@ -569,12 +535,7 @@ struct secret_call *secret_unseal_begin(const char *credential, size_t n)
 
 bool secret_call_is_over(struct secret_call *c)
 {
-    if (c == NULL)
-        return true;
-    pthread_mutex_lock(&c->lock);
-    const bool is_over = c->is_over || clock_ms() >= c->until_ms;
-    pthread_mutex_unlock(&c->lock);
-    return is_over;
+    return c == NULL || clock_ms() >= c->until_ms || timed_call_has_returned(c->call);
 }
 
 ddp_status secret_unseal_end(struct secret_call *c, struct secret **out, struct ddp_err *err)

@@ -1,32 +1,24 @@
-/* connector.c -- see connector.h.
- *
- * The lookup thread and the caller share one object; the last user frees the object. libuv's thread pool is not used:
- * if the name server does not answer, getaddrinfo may hang for half a minute. Four such calls would fill the pool,
- * and the process could not exit before they return. */
+/* connector.c -- see connector.h. If the name server does not answer, getaddrinfo may hang for half a minute. */
 #include "base/connector.h"
+
+#include "base/timed_call.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 /* --- names ---------------------------------------------------------------------------------------------- */
 
 struct name_lookup {
-    pthread_mutex_t lock;
-    int users; /* 2 = thread and caller */
-    int fd;    /* an eventfd */
-    bool finished;
-    struct name_found found;
+    struct timed_call *call;
+    struct name_found found; /* of the thread, until the call has returned */
     char host[];
 };
 
@@ -90,49 +82,11 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* Unlock the object and remove one user. The last user frees the object. A mutex must be unlocked before it is
- * destroyed, and with 0 users no other thread can lock the mutex. */
-static void lookup_leave(struct name_lookup *l)
+static void lookup_run(void *user)
 {
-    const bool last = --l->users == 0;
-    pthread_mutex_unlock(&l->lock);
-    if (!last)
-        return;
-    pthread_mutex_destroy(&l->lock);
-    close(l->fd);
-    free(l);
-}
-
-/* Look up the name without the mutex, so that the caller can end the lookup during this long call. */
-static void *lookup_main(void *arg)
-{
-    struct name_lookup *l = arg;
-    struct name_found found;
-    look_up(l->host, 0, &found);
-    find_hosts_line(l->host, found.hosts_line);
-    pthread_mutex_lock(&l->lock);
-    l->found = found;
-    l->finished = true;
-    eventfd_write(l->fd, 1);
-    lookup_leave(l);
-    return NULL;
-}
-
-/* Start a detached thread with all signals blocked, because the caller's threads handle signals. Return 0, or an
- * errno. The mask is set before the creation and inherited, so no signal reaches the new thread. */
-static int start_thread(struct name_lookup *l)
-{
-    pthread_t thread;
-    pthread_attr_t attr;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&thread, &attr, lookup_main, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return rc;
+    struct name_lookup *l = user;
+    look_up(l->host, 0, &l->found);
+    find_hosts_line(l->host, l->found.hosts_line);
 }
 
 int name_lookup_begin(const char *host, struct name_lookup **out)
@@ -140,45 +94,35 @@ int name_lookup_begin(const char *host, struct name_lookup **out)
     struct name_lookup *l = calloc(1, sizeof(*l) + strlen(host) + 1);
     if (l == NULL)
         return ENOMEM;
-    l->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (l->fd < 0) {
+    strcpy(l->host, host);
+    struct timed_call *call = timed_call_begin(lookup_run, free, l);
+    if (call == NULL) {
         const int error = errno;
         free(l);
         return error;
     }
-    pthread_mutex_init(&l->lock, NULL);
-    l->users = 2; /* the thread may run before this function has returned */
-    strcpy(l->host, host);
-    const int rc = start_thread(l);
-    if (rc == 0) {
-        *out = l;
-        return 0;
-    }
-    l->users = 1;
-    name_lookup_end(l);
-    return rc;
+    l->call = call;
+    *out = l;
+    return 0;
 }
 
 int name_lookup_fd(const struct name_lookup *l)
 {
-    return l->fd;
+    return timed_call_fd(l->call);
 }
 
 bool name_lookup_take(struct name_lookup *l, struct name_found *found)
 {
-    pthread_mutex_lock(&l->lock);
-    const bool finished = l->finished;
+    if (!timed_call_has_returned(l->call))
+        return false;
     *found = l->found;
-    pthread_mutex_unlock(&l->lock);
-    return finished;
+    return true;
 }
 
 void name_lookup_end(struct name_lookup *l)
 {
-    if (l == NULL)
-        return;
-    pthread_mutex_lock(&l->lock);
-    lookup_leave(l);
+    if (l != NULL && timed_call_end(l->call))
+        free(l);
 }
 
 /* --- connections ---------------------------------------------------------------------------------------- */

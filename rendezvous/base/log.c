@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/timed_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -142,18 +143,6 @@ static void *run_writer(void *user)
     return NULL;
 }
 
-/* Start the thread with all signals blocked, because other threads handle them. A write to a pipe without a reader
- * then returns an errno instead of raising a signal. */
-static bool start_thread(struct line_file *f)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    f->has_thread = pthread_create(&f->thread, NULL, run_writer, f) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return f->has_thread;
-}
-
 /* --- the callers ---------------------------------------------------------------------------------------- */
 
 /* Open the file without waiting for a pipe's reader. Later writes may block. */
@@ -191,8 +180,10 @@ struct line_file *line_file_open(const char *path, int *error)
 void line_file_put(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
-    const bool ok = (f->has_thread || start_thread(f)) && f->queue.len + line.len <= QUEUE_BYTES &&
-                    buf_append(&f->queue, line.data, line.len);
+    if (!f->has_thread)
+        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* without SIGPIPE */
+    const bool ok =
+        f->has_thread && f->queue.len + line.len <= QUEUE_BYTES && buf_append(&f->queue, line.data, line.len);
     if (!ok) {
         f->state.lost++;
         if (f->state.error == 0)

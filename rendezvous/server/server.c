@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/syscalls.h"
+#include "base/timed_call.h"
 #include "server/clients.h"
 #include "server/listen.h"
 #include "server/socket_owner.h"
@@ -57,7 +58,7 @@ struct store_server {
     struct hub *hub; /* owned */
     struct gate short_of_fds;
     struct tls_context *tls; /* owned; NULL = the store does not encrypt */
-    uv_thread_t thread;
+    pthread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
     uint64_t looked_ms; /* time of the last check_queue */
@@ -222,24 +223,14 @@ static void on_stop(uv_async_t *async)
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
 /* Run the loop until no handle is left. */
-static void run_loop(void *user)
+static void *run_loop(void *user)
 {
     struct store_server *s = user;
     uv_run(&s->loop, UV_RUN_DEFAULT);
     int left = uv_loop_close(&s->loop);
     assert(left == 0); /* an open handle is a bug in this module */
     (void)left;
-}
-
-/* Start the thread with all signals blocked, so that other threads of the process receive them. */
-static int start_thread(struct store_server *s)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = uv_thread_create(&s->thread, run_loop, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
+    return NULL;
 }
 
 static void close_handle(uv_handle_t *handle, void *unused)
@@ -270,7 +261,7 @@ static int serve(struct store_server *s)
         rc = acceptor_open(&s->acceptor, &s->loop, s->listener.fd);
     admission_init(&s->clients.admission, s->acceptor.max, (uint32_t)geteuid());
     if (rc == 0)
-        rc = start_thread(s);
+        rc = -thread_start(&s->thread, run_loop, s);
     if (rc != 0)
         close_handles(s);
     return rc;
@@ -419,6 +410,6 @@ void store_server_stop(struct store_server *server)
     if (server == NULL)
         return;
     store_server_begin_stop(server);
-    uv_thread_join(&server->thread);
+    pthread_join(server->thread, NULL);
     server_free(server);
 }

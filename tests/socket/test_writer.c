@@ -1,5 +1,6 @@
 /* The writer's thread and the sinks on it: all bytes arrive, in order, in whole pieces. */
 #include "output/disk_watch.h"
+#include "base/timed_call.h"
 #include "output/output.h"
 #include "output/writer.h"
 #include "procstat.h"
@@ -461,7 +462,7 @@ Test(patient_write, a_reader_who_is_gone_is_an_error)
 
 enum { HANGS_MS = 60000 };
 
-TestSuite(aside, .timeout = 120);
+TestSuite(timed_call, .timeout = 120);
 
 struct hanging {
     sem_t go_on, released;
@@ -495,24 +496,24 @@ static void make_work(struct hanging *hanging)
     sem_init(&hanging->released, 0, 0);
 }
 
-Test(aside, what_ends_in_time_is_done_on_another_thread)
+Test(timed_call, what_ends_in_time_is_done_on_another_thread)
 {
     struct hanging hanging;
     int released;
     make_work(&hanging);
     sem_post(&hanging.go_on);
-    cr_expect(aside_run(&(struct aside){ hang, release, &hanging }, HANGS_MS));
+    cr_expect(timed_call_run(hang, release, &hanging, HANGS_MS));
     cr_expect(hanging.ended);
     cr_expect(!pthread_equal(hanging.thread, pthread_self()));
     sem_getvalue(&hanging.released, &released);
     cr_expect_eq(released, 0, "it is the caller's again");
 }
 
-Test(aside, what_hangs_is_left_behind_with_what_it_has)
+Test(timed_call, what_hangs_is_left_behind_with_what_it_has)
 {
     struct hanging hanging;
     make_work(&hanging);
-    cr_expect_not(aside_run(&(struct aside){ hang, release, &hanging }, 20));
+    cr_expect_not(timed_call_run(hang, release, &hanging, 20));
     sem_post(&hanging.go_on);
     await(&hanging.released);
     cr_expect(hanging.ended);

@@ -7,12 +7,12 @@
  * close. */
 #include "base/clock.h"
 #include "base/not_null.h"
+#include "base/timed_call.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file.h"
 #include "core/context.h"
 #include "core/error.h"
 #include "checkpoint/manifest.h"
-#include "core/comm_thread.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,6 +2,8 @@
  * runs while the mutex is locked. */
 #include "core/comm_thread.h"
 
+#include "base/timed_call.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

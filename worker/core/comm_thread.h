@@ -37,20 +37,6 @@ void comm_thread_drain(struct comm_thread *thread);
 /* Wait until all jobs are done, and free the thread. Do not call this function in a job. NULL is allowed. */
 void comm_thread_close(struct comm_thread *thread);
 
-/* --- threads of the library, and the cores available to them --- */
-
-/* Start a thread with all signals blocked, because signals are for the program. Return 0 or an errno. A thread
- * inherits the signal mask of its creator, so the mask is changed around pthread_create. */
-static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread, NULL, run, user);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 /* Return the number of cores that this process may use. A container often allows fewer cores than the host has. */
 static inline int cores_allowed(void)
 {

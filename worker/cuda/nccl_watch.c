@@ -16,7 +16,7 @@
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
-#include "core/comm_thread.h"
+#include "base/timed_call.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -16,9 +16,9 @@
  * `stopping` is read between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each
  * thread. */
 #include "base/clock.h"
+#include "base/timed_call.h"
 #include "core/flush_subnormals.h"
 #include "core/error.h"
-#include "core/comm_thread.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
 

@@ -1,0 +1,102 @@
+/* timed_call.c -- see timed_call.h.
+ *
+ * The caller and the thread share the struct. Whichever of both comes first to the end of the call leaves the struct to
+ * the other one. libuv's thread pool is not used: four calls that hang would fill the pool, and the process could not
+ * exit before they return. */
+#include "base/timed_call.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct timed_call {
+    void (*run)(void *user);
+    void (*release)(void *user);
+    void *user;
+    pthread_t thread;
+    int fd;            /* an eventfd */
+    atomic_bool ended; /* one side has ended: `run` has returned, or the caller has left */
+};
+
+static void call_free(struct timed_call *call)
+{
+    close(call->fd);
+    free(call);
+}
+
+/* Run the call. After `ended` was set here, the caller joins this thread before it frees the struct. */
+static void *call_main(void *arg)
+{
+    struct timed_call *call = arg;
+    call->run(call->user);
+    if (!atomic_exchange(&call->ended, true)) {
+        eventfd_write(call->fd, 1);
+        return NULL;
+    }
+    call->release(call->user);
+    call_free(call);
+    return NULL;
+}
+
+struct timed_call *timed_call_begin(void (*run)(void *user), void (*release)(void *user), void *user)
+{
+    struct timed_call *call = calloc(1, sizeof(*call));
+    if (call == NULL)
+        return NULL;
+    *call = (struct timed_call){ .run = run, .release = release, .user = user };
+    call->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int error = call->fd < 0 ? errno : thread_start(&call->thread, call_main, call);
+    if (error == 0)
+        return call;
+    if (call->fd >= 0)
+        close(call->fd);
+    free(call);
+    errno = error;
+    return NULL;
+}
+
+int timed_call_fd(const struct timed_call *call)
+{
+    return call->fd;
+}
+
+bool timed_call_has_returned(const struct timed_call *call)
+{
+    return atomic_load(&call->ended);
+}
+
+void timed_call_wait(const struct timed_call *call, int limit_ms)
+{
+    struct pollfd returned = { call->fd, POLLIN, 0 };
+    const uint64_t until_ms = clock_ms() + (uint64_t)limit_ms;
+    for (uint64_t now_ms; !timed_call_has_returned(call) && (now_ms = clock_ms()) < until_ms;)
+        poll(&returned, 1, (int)(until_ms - now_ms));
+}
+
+bool timed_call_end(struct timed_call *call)
+{
+    const pthread_t thread = call->thread;
+    if (!atomic_exchange(&call->ended, true)) {
+        pthread_detach(thread); /* the thread may have freed the struct already */
+        return false;
+    }
+    pthread_join(thread, NULL);
+    call_free(call);
+    return true;
+}
+
+bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms)
+{
+    struct timed_call *call = timed_call_begin(run, release, user);
+    if (call != NULL) {
+        timed_call_wait(call, limit_ms);
+        return timed_call_end(call);
+    }
+    run(user);
+    return true;
+}

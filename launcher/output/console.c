@@ -18,6 +18,88 @@ enum {
     HELD_FREE = 256 * 1024 /* over HELD_MAX, only a line longer than this is cut */
 };
 
+/* --- folded lines --------------------------------------------------------------------------------------- */
+
+static void on_folded(void *user, const struct fold_line *line)
+{
+    struct folded_stream *s = user;
+    struct folds *f = s->folds;
+    f->prefix.len = 0;
+    f->put_prefix(f->prefix_user, line, &f->prefix);
+    line_show(&f->batch, s->row, buf_slice(&f->prefix), line->text, line->kind);
+}
+
+static void folds_init(struct folds *f, struct sinks *sinks, struct line_row *const rows[2],
+                       void (*put_prefix)(void *user, const struct fold_line *line, struct buf *out),
+                       void *user)
+{
+    *f = (struct folds){ .sinks = sinks, .put_prefix = put_prefix, .prefix_user = user };
+    for (int i = 0; i < 2; i++)
+        f->of[i] =
+            (struct folded_stream){ .folds = f, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR, .row = rows[i] };
+}
+
+/* Start to fold lines, unless they are folded already. Return false when memory is short. */
+static bool folds_open(struct folds *f, int ranks)
+{
+    for (int i = 0; i < 2; i++)
+        if (f->of[i].fold == NULL)
+            f->of[i].fold = fold_new(ranks, on_folded, &f->of[i]);
+    return f->of[0].fold != NULL && f->of[1].fold != NULL;
+}
+
+static void folds_free(struct folds *f)
+{
+    for (int i = 0; i < 2; i++)
+        fold_free(f->of[i].fold);
+    buf_free(&f->batch);
+    buf_free(&f->prefix);
+}
+
+/* Queue the batch, and free the buffer if one huge line has grown it. */
+static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
+{
+    if (batch->len > 0)
+        sinks_put(sinks, sink, buf_slice(batch));
+    batch->len = 0;
+    if (batch->cap > BATCH_KEPT)
+        buf_free(batch);
+}
+
+/* Add a line to the fold of stdout or stderr, where it waits for equal lines of other ranks. If it is the only waiting
+ * line, request a call of folds_time. If too many lines wait, the oldest are printed. */
+static void folds_put(struct folds *f, int which, const struct fold_line *line)
+{
+    if (fold_put(f->of[which].fold, line))
+        f->waits(f->waits_user, FOLD_QUIET_US);
+    queue_batch(f->sinks, f->of[which].sink, &f->batch);
+}
+
+/* Print the due lines of stdout and stderr. Request the next call for both. */
+static void folds_time(struct folds *f, uint64_t now_us)
+{
+    uint64_t next = FOLD_NOTHING;
+    for (int i = 0; i < 2 && f->of[i].fold != NULL; i++) {
+        const uint64_t due = fold_flush(f->of[i].fold, now_us);
+        queue_batch(f->sinks, f->of[i].sink, &f->batch);
+        next = due < next ? due : next;
+    }
+    if (next != FOLD_NOTHING)
+        f->waits(f->waits_user, next - now_us);
+}
+
+/* Print all waiting lines. Then erase a progress bar that is still on the last row. */
+static void folds_finish(struct folds *f)
+{
+    for (int i = 0; i < 2 && f->of[i].fold != NULL; i++) {
+        fold_finish(f->of[i].fold);
+        buf_printf(&f->batch, "%s", line_row_wipe(f->of[i].row));
+        queue_batch(f->sinks, f->of[i].sink, &f->batch);
+    }
+}
+
+/* --- the console of one node ------------------------------------------------------------------------------ */
+
 /* Return true if `fd` is a terminal on which the cursor can be moved. */
 static bool is_screen(const struct plan *plan, int fd)
 {
@@ -54,10 +136,7 @@ void console_init(struct console *c, const struct plan *plan, struct sinks *sink
 
 void console_free(struct console *c)
 {
-    for (int i = 0; i < 2; i++) {
-        fold_free(c->folds[i].fold);
-        buf_free(&c->folds[i].prefix);
-    }
+    folds_free(&c->folds);
     buf_free(&c->batch);
 }
 
@@ -71,15 +150,6 @@ static uint64_t since_start(const struct console *c)
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
-}
-
-/* Queue the batch, and free the buffer if one huge line has grown it. */
-static void queue_batch(struct console *c, int sink)
-{
-    sinks_put(c->sinks, sink, buf_slice(&c->batch));
-    c->batch.len = 0;
-    if (c->batch.cap > BATCH_KEPT)
-        buf_free(&c->batch);
 }
 
 /* Append a message of ddprun as a line. The text may contain names from other programs and hosts, which are not
@@ -107,61 +177,34 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-/* --- folded lines --------------------------------------------------------------------------------------- */
-
-/* Append a folded line. Its prefix is formatted only now, when all ranks of the line are known. The stream of the
- * line still exists, because all waiting lines are written when the last pipe is closed. */
-static void on_folded(void *user, const struct fold_line *line)
+/* Append a folded line. The stream of the line still exists, because all waiting lines are written when the last pipe is
+ * closed. */
+static void put_folded_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
-    struct console_fold *f = user;
-    struct console *c = f->console;
+    const struct console *c = user;
     const struct console_stream *s = line->origin;
     const struct line_origin from = {
         .local_rank = line->rank, .which = s->which, .pid = s->pid, .ranks = line->ranks, .at = line->at
     };
-    f->prefix.len = 0;
-    line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &f->prefix);
-    line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
+    line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], out);
 }
 
-/* Start to fold lines. stdout and stderr are folded separately, because no order exists between their lines. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
-    c->waits = waits;
-    c->user = user;
-    for (int i = 0; i < 2; i++) {
-        struct console_fold *f = &c->folds[i];
-        *f = (struct console_fold){ .console = c, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR };
-        f->row = c->rows[i];
-        f->fold = fold_new(c->plan->nproc, on_folded, f);
-        if (f->fold == NULL)
-            return false;
-    }
-    return true;
+    folds_init(&c->folds, c->sinks, c->rows, put_folded_prefix, c);
+    c->folds.waits = waits;
+    c->folds.waits_user = user;
+    return folds_open(&c->folds, c->plan->nproc);
 }
 
-/* Print the due lines of stdout and stderr. Set their common timer to the next due time. */
 void console_fold_time(struct console *c)
 {
-    const uint64_t at = now(c).since_us;
-    uint64_t next = FOLD_NOTHING;
-    for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
-        uint64_t due = fold_flush(c->folds[i].fold, at);
-        queue_batch(c, c->folds[i].sink);
-        next = due < next ? due : next;
-    }
-    if (next != FOLD_NOTHING)
-        c->waits(c->user, next - at);
+    folds_time(&c->folds, now(c).since_us);
 }
 
-/* Print all waiting lines. Then erase a progress bar that is still on the last row. */
 void console_fold_finish(struct console *c)
 {
-    for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
-        fold_finish(c->folds[i].fold);
-        buf_printf(&c->batch, "%s", line_row_wipe(c->folds[i].row));
-        queue_batch(c, c->folds[i].sink);
-    }
+    folds_finish(&c->folds);
 }
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
@@ -193,28 +236,18 @@ static void stamp(struct console_stream *s)
         make_prefix(s);
 }
 
-/* Pass a line to the fold, where the line waits for equal lines of other ranks. If it is the only waiting line,
- * set the timer. */
-static void fold_line(struct console_stream *s, struct fold *fold, struct slice text, enum line_kind kind)
-{
-    const struct fold_line line = {
-        .text = text, .kind = kind, .at = s->at, .rank = s->local_rank, .origin = s
-    };
-    if (fold_put(fold, &line))
-        s->console->waits(s->console->user, FOLD_QUIET_US);
-}
-
 /* Append a line to the batch, as text or as an event. Queueing each line separately would cost a lock and a system
  * call per line. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct console_stream *s = user;
     struct console *c = s->console;
-    struct fold *fold = c->folds[s->which == STD_ERR].fold;
     if (c->plan->cli->json)
         event_output(&c->batch, s->at, &c->plan->workers[s->local_rank], s->which, text, kind);
-    else if (fold != NULL)
-        fold_line(s, fold, text, kind);
+    else if (c->folds.of[0].fold != NULL)
+        folds_put(&c->folds, s->which == STD_ERR,
+                  &(struct fold_line){
+                      .text = text, .kind = kind, .at = s->at, .rank = s->local_rank, .origin = s });
     else
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
@@ -271,7 +304,7 @@ bool console_stream_feed(struct console_stream *s, struct slice bytes)
     stamp(s);
     lines_feed(&s->lines, bytes);
     account(s);
-    queue_batch(s->console, s->sink);
+    queue_batch(s->console->sinks, s->sink, &s->console->batch);
     return s->lines.update.len > 0;
 }
 
@@ -279,7 +312,7 @@ void console_stream_update(struct console_stream *s)
 {
     stamp(s);
     if (lines_show_update(&s->lines))
-        queue_batch(s->console, s->sink);
+        queue_batch(s->console->sinks, s->sink, &s->console->batch);
 }
 
 /* Print an unfinished line as a line. Without folding, erase the bar now; with folding, the bar is erased after
@@ -292,7 +325,137 @@ void console_stream_finish(struct console_stream *s)
     stamp(s);
     lines_finish(&s->lines);
     account(s);
-    if (c->folds[0].fold == NULL)
+    if (c->folds.of[0].fold == NULL)
         buf_printf(&c->batch, "%s", line_row_wipe(s->row));
-    queue_batch(c, s->sink);
+    queue_batch(c->sinks, s->sink, &c->batch);
+}
+
+/* --- lines of several nodes ------------------------------------------------------------------------------ */
+
+enum { FOLDED_RANKS_MAX = 1 << 20 };
+
+/* Append the prefix of a line. A line of one rank has its prefix already. */
+static void put_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
+{
+    const struct hosts_console *c = user;
+    char time[PREFIX_TIME_MAX], elapsed[PREFIX_TIME_MAX];
+    struct prefix_values values = { 0 };
+    struct buf ranks = { 0 };
+    if (line->ranks == NULL) {
+        buf_append(out, line->prefix.data, line->prefix.len);
+        return;
+    }
+    prefix_time(time, line->at.unix_us);
+    prefix_elapsed(elapsed, line->at.since_us);
+    if (fold_print_ranks(line->ranks, &ranks) && buf_append(&ranks, "", 1)) {
+        values.of[PREFIX_RANK] = (const char *)ranks.data;
+        values.of[PREFIX_TIME] = time;
+        values.of[PREFIX_ELAPSED] = elapsed;
+        values.of[PREFIX_STREAM] = line->origin == &c->folds.of[0] ? "stdout" : "stderr";
+        values.of[PREFIX_ROLE_NAME] = c->cli->role;
+        if (c->prefix.ranked || buf_printf(out, "[%s] ", values.of[PREFIX_RANK]))
+            prefix_render(&c->prefix, &values, PREFIX_NO_COLOUR, out);
+    }
+    buf_free(&ranks);
+}
+
+ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, int hosts,
+                              void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    *c = (struct hosts_console){ .cli = cli, .is_one_host = hosts == 1, .started_us = clock_us() };
+    for (int i = 0; i < 2; i++)
+        c->rows[i].escape = isatty(i == 0 ? STDOUT_FILENO : STDERR_FILENO) == 1;
+    folds_init(&c->folds, NULL, (struct line_row *const[]){ &c->rows[0], &c->rows[1] }, put_ranks_prefix, c);
+    c->folds.waits = waits;
+    c->folds.waits_user = user;
+    if (!cli->fold || cli->prefix == PREFIX_OFF)
+        return DDP_OK;
+    if (cli->timestamps)
+        status = prefix_add(&c->prefix, "${time} ", err);
+    if (status == DDP_OK)
+        status =
+            prefix_add(&c->prefix, cli->prefix_template != NULL ? cli->prefix_template : "[${rank}] ", err);
+    return status;
+}
+
+void hosts_console_free(struct hosts_console *c)
+{
+    folds_free(&c->folds);
+}
+
+static struct line_time hosts_now(const struct hosts_console *c)
+{
+    return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_us };
+}
+
+void hosts_console_time(struct hosts_console *c)
+{
+    folds_time(&c->folds, hosts_now(c).since_us);
+}
+
+void hosts_console_finish(struct hosts_console *c)
+{
+    folds_finish(&c->folds);
+}
+
+/* Append a line that is not folded, or a piece of a line, without its mark. A terminal gets no control characters of a
+ * worker, because the node has printed to a pipe and has not escaped them. */
+static void put_unfolded(struct hosts_console *c, int which, struct slice line)
+{
+    struct marked_line m;
+    struct buf *out = &c->folds.batch;
+    queue_batch(c->folds.sinks, c->folds.of[which].sink, out);
+    folds_finish(&c->folds);
+    if (line_unmark(line, &m)) {
+        buf_append(out, m.prefix.data, m.prefix.len);
+        line = m.text;
+    }
+    if (c->rows[which].escape)
+        escape_put(out, line);
+    else
+        buf_append(out, line.data, line.len);
+}
+
+static void put_host_line(struct hosts_console *c, int which, struct slice line)
+{
+    struct marked_line m;
+    if (line_unmark(line, &m) && m.world_size <= FOLDED_RANKS_MAX && folds_open(&c->folds, m.world_size)) {
+        c->ranks = c->ranks > 0 ? c->ranks : m.world_size;
+        if (m.rank < c->ranks) {
+            folds_put(&c->folds, which,
+                      &(struct fold_line){ .text = m.text,
+                                           .prefix = m.prefix,
+                                           .at = hosts_now(c),
+                                           .rank = m.rank,
+                                           .origin = &c->folds.of[which] });
+            return;
+        }
+    }
+    put_unfolded(c, which, line); /* of ddprun, or of a rank outside of the job */
+    buf_append(&c->folds.batch, "\n", 1);
+}
+
+/* Return true if lines are printed as they arrive. JSON needs no escapes. A single host without prefixes may have a single
+ * worker, whose bytes are passed on unchanged. */
+static bool is_unchanged(const struct hosts_console *c, int which)
+{
+    const struct cli *cli = c->cli;
+    return cli->json ||
+           (!cli->fold && (!c->rows[which].escape || (cli->prefix == PREFIX_OFF && c->is_one_host)));
+}
+
+void hosts_console_put(struct hosts_console *c, int sink, struct slice lines)
+{
+    const int which = sink == SINK_STDERR;
+    const char *at = lines.data, *end = at + lines.len, *newline;
+    if (is_unchanged(c, which)) {
+        sinks_put(c->folds.sinks, sink, lines);
+        return;
+    }
+    for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
+        put_host_line(c, which, slice_of(at, (size_t)(newline - at)));
+    if (at < end) /* a piece of a long line */
+        put_unfolded(c, which, slice_of(at, (size_t)(end - at)));
+    queue_batch(c->folds.sinks, sink, &c->folds.batch);
 }

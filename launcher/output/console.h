@@ -13,6 +13,22 @@
 
 #include <sys/types.h>
 
+/* Folded lines of stdout and of stderr. Both are folded separately, because no order exists between their lines. */
+struct folds {
+    struct folded_stream {
+        struct folds *folds;
+        struct fold *fold; /* NULL = lines are not folded */
+        int sink;
+        struct line_row *row;
+    } of[2];
+    struct sinks *sinks;
+    struct buf batch, prefix;
+    /* Formats the prefix of a line, when all ranks of the line are known. */
+    void (*put_prefix)(void *user, const struct fold_line *line, struct buf *out);
+    void (*waits)(void *user, uint64_t us); /* requests a call of folds_time in `us` microseconds */
+    void *prefix_user, *waits_user;
+};
+
 struct console {
     const struct plan *plan; /* plan and sinks belong to the caller */
     struct sinks *sinks;
@@ -26,15 +42,7 @@ struct console {
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
     bool marks;               /* lines get a mark, because a ddprun --hosts folds them */
-    struct console_fold {     /* --fold: one for stdout, one for stderr */
-        struct console *console;
-        struct fold *fold; /* NULL = lines are not folded */
-        int sink;
-        struct line_row *row;
-        struct buf prefix;
-    } folds[2];
-    void (*waits)(void *user, uint64_t us); /* requests a call of console_fold_time in `us` microseconds */
-    void *user;
+    struct folds folds;       /* --fold */
 };
 
 /* stdout or stderr of one worker. */
@@ -87,5 +95,32 @@ void console_stream_update(struct console_stream *s);
 
 /* Print an unfinished line, because the stream has ended. */
 void console_stream_finish(struct console_stream *s);
+
+/* --- lines of several nodes ------------------------------------------------------------------------------ */
+
+/* The console of ddprun --hosts. The ddprun of each host prints to a pipe, and with --fold marks the lines of its
+ * workers. Those lines are folded here. On a terminal, control characters are escaped. */
+struct hosts_console {
+    const struct cli *cli; /* cli and sinks belong to the caller */
+    bool is_one_host;
+    uint64_t started_us;
+    struct line_row rows[2];
+    struct prefix prefix; /* of a line of several ranks */
+    int ranks;            /* ranks that are folded; 0 = no line of a worker has arrived */
+    struct folds folds;
+};
+
+/* Initialize the console. `waits` is called when hosts_console_time must be called later. Return DDP_ERR_ARG if the
+ * template of the prefix is wrong. */
+ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, int hosts,
+                              void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err);
+void hosts_console_free(struct hosts_console *c);
+
+/* Print whole lines of a host, or fold them. A line of ddprun itself has no mark and is printed at once. */
+void hosts_console_put(struct hosts_console *c, int sink, struct slice lines);
+
+/* Print the waiting lines that are due now, or all waiting lines. */
+void hosts_console_time(struct hosts_console *c);
+void hosts_console_finish(struct hosts_console *c);
 
 #endif

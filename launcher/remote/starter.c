@@ -16,10 +16,9 @@
 #include "base/text.h"
 #include "base/options.h"
 #include "ddp/context.h"
-#include "output/lines.h"
+#include "output/console.h"
 #include "output/log_files.h"
 #include "output/output.h"
-#include "tables/prefix.h"
 #include "tables/signals.h"
 #include "tables/text.h"
 
@@ -49,7 +48,6 @@ enum {
     BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
-    FOLDED_RANKS_MAX = 1 << 20,
     SHIP_BYTES_PER_MS = 100, /* slowest connection that is worth waiting for */
     FDS_OF_OURS = 64,
     FDS_PER_HOST = 3
@@ -104,12 +102,8 @@ struct starter {
     uv_poll_t lifeline, signals;
     uv_poll_t input;
     uv_timer_t fold_timer;
-    struct fold *folds[2]; /* with --fold, of stdout and stderr; NULL until the first line of a worker */
-    int fold_ranks;
-    struct prefix folded;    /* prefix of a line of several ranks */
-    struct line_row rows[2]; /* stdout and stderr, for these lines */
-    struct buf fold_out[2];  /* lines to be printed */
-    struct wakeup written;   /* wakes the loop when the sinks have written output */
+    struct hosts_console console;
+    struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;               /* reading has stopped, because the console is slow */
     bool told_flat;            /* the user knows that the tree has failed */
@@ -140,165 +134,31 @@ static void put(struct starter *s, int sink, const struct buf *bytes)
         sinks_put(s->sinks, sink, buf_slice(bytes));
 }
 
-/* --- equal lines of several hosts ------------------------------------------------------------------------------ */
-
-/* console.c does the same on one node. */
-
-static void put_folded(struct starter *s)
-{
-    for (int i = 0; i < 2; i++) {
-        put(s, i == 0 ? SINK_STDOUT : SINK_STDERR, &s->fold_out[i]);
-        s->fold_out[i].len = 0;
-    }
-}
-
-static void finish_folds(struct starter *s)
-{
-    for (int i = 0; i < 2 && s->folds[i] != NULL; i++)
-        fold_finish(s->folds[i]);
-    put_folded(s);
-}
-
-/* Append the prefix of a line that several ranks have printed. */
-static bool put_ranks_prefix(struct starter *s, const struct fold_line *line, struct buf *out)
-{
-    char time[PREFIX_TIME_MAX], elapsed[PREFIX_TIME_MAX];
-    struct prefix_values values = { 0 };
-    struct buf ranks = { 0 };
-    prefix_time(time, line->at.unix_us);
-    prefix_elapsed(elapsed, line->at.since_us);
-    bool ok = fold_print_ranks(line->ranks, &ranks) && buf_append(&ranks, "", 1);
-    values.of[PREFIX_RANK] = (const char *)ranks.data;
-    values.of[PREFIX_TIME] = time;
-    values.of[PREFIX_ELAPSED] = elapsed;
-    values.of[PREFIX_STREAM] = line->origin == &s->folds[0] ? "stdout" : "stderr";
-    values.of[PREFIX_ROLE_NAME] = s->facts->cli->role;
-    ok = ok && (s->folded.ranked || buf_printf(out, "[%s] ", values.of[PREFIX_RANK])) &&
-         prefix_render(&s->folded, &values, PREFIX_NO_COLOUR, out);
-    buf_free(&ranks);
-    return ok;
-}
-
-static void on_folded(void *user, const struct fold_line *line)
-{
-    struct starter *s = user;
-    const int i = line->origin == &s->folds[1];
-    struct buf prefix = { 0 };
-    if (line->ranks == NULL)
-        line_show(&s->fold_out[i], &s->rows[i], line->prefix, line->text, line->kind);
-    else if (put_ranks_prefix(s, line, &prefix))
-        line_show(&s->fold_out[i], &s->rows[i], buf_slice(&prefix), line->text, line->kind);
-    buf_free(&prefix);
-}
-
 static void on_fold_time(uv_timer_t *timer)
 {
     struct starter *s = timer->data;
-    const uint64_t now = clock_us();
-    uint64_t next = FOLD_NOTHING;
-    for (int i = 0; i < 2 && s->folds[i] != NULL; i++) {
-        const uint64_t due = fold_flush(s->folds[i], now);
-        next = due < next ? due : next;
-    }
-    put_folded(s);
-    if (next != FOLD_NOTHING && !s->closing)
-        uv_timer_start(timer, on_fold_time, (next - now) / 1000 + 1, 0);
+    hosts_console_time(&s->console);
 }
 
-/* Create the folds at the first line of a worker, because that line has the number of ranks. */
-static bool open_folds(struct starter *s, int ranks)
+static void on_fold_waits(void *user, uint64_t us)
 {
-    if (ranks > FOLDED_RANKS_MAX)
-        return false;
-    for (int i = 0; i < 2; i++)
-        if (s->folds[i] == NULL)
-            s->folds[i] = fold_new(ranks, on_folded, s);
-    s->fold_ranks = s->fold_ranks > 0 ? s->fold_ranks : ranks;
-    return s->folds[0] != NULL && s->folds[1] != NULL;
+    struct starter *s = user;
+    if (!s->closing && !uv_is_active((uv_handle_t *)&s->fold_timer))
+        uv_timer_start(&s->fold_timer, on_fold_time, us / 1000 + 1, 0);
 }
 
-/* Append a line that is not folded, or a piece of a line, without its mark. A terminal gets no control characters of a
- * worker, because the node has printed to a pipe and has not escaped them. */
-static void put_unfolded(struct starter *s, int i, struct slice line)
-{
-    struct marked_line m;
-    finish_folds(s);
-    if (line_unmark(line, &m)) {
-        buf_append(&s->fold_out[i], m.prefix.data, m.prefix.len);
-        line = m.text;
-    }
-    if (s->rows[i].escape)
-        escape_put(&s->fold_out[i], line);
-    else
-        buf_append(&s->fold_out[i], line.data, line.len);
-}
-
-static void fold_one(struct starter *s, int i, struct slice line)
-{
-    struct marked_line m;
-    if (line_unmark(line, &m) && open_folds(s, m.world_size) && m.rank < s->fold_ranks) {
-        const struct fold_line f = { .text = m.text,
-                                     .prefix = m.prefix,
-                                     .at = { clock_unix_us(), clock_us() },
-                                     .rank = m.rank,
-                                     .origin = &s->folds[i] };
-        if (fold_put(s->folds[i], &f) && !uv_is_active((uv_handle_t *)&s->fold_timer))
-            uv_timer_start(&s->fold_timer, on_fold_time, FOLD_QUIET_US / 1000, 0);
-        return;
-    }
-    put_unfolded(s, i, line); /* of ddprun, or of a rank outside of the job */
-    buf_append(&s->fold_out[i], "\n", 1);
-}
-
-/* Return true if lines are printed as they arrive. JSON needs no escapes. A single host without prefixes may have a single
- * worker, whose bytes are passed on unchanged. */
-static bool is_unchanged(const struct starter *s, int i)
-{
-    const struct cli *cli = s->facts->cli;
-    return cli->json || (!cli->fold && (!s->rows[i].escape || (cli->prefix == PREFIX_OFF && s->n == 1)));
-}
-
-/* Print lines of a host, or fold them. A line of ddprun itself has no mark and is printed at once. */
+/* Print whole lines of a host. */
 static void put_lines(struct starter *s, int sink, const struct buf *lines)
 {
-    const int i = sink == SINK_STDERR;
-    const uint8_t *at = lines->data, *end = at + lines->len, *newline;
-    if (is_unchanged(s, i)) {
-        put(s, sink, lines);
-        return;
-    }
-    for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
-        fold_one(s, i, slice_of(at, (size_t)(newline - at)));
-    if (at < end) /* a piece of a long line */
-        put_unfolded(s, i, slice_of(at, (size_t)(end - at)));
-    put_folded(s);
-}
-
-/* Parse the prefix for lines of several ranks. */
-static bool open_fold_prefix(struct starter *s)
-{
-    const struct cli *cli = s->facts->cli;
-    struct ddp_err err;
-    ddp_status status = DDP_OK;
-    for (int i = 0; i < 2; i++)
-        s->rows[i].escape = isatty(i == 0 ? STDOUT_FILENO : STDERR_FILENO) == 1;
-    if (!cli->fold || cli->prefix == PREFIX_OFF)
-        return true;
-    if (cli->timestamps)
-        status = prefix_add(&s->folded, "${time} ", &err);
-    if (status == DDP_OK)
-        status =
-            prefix_add(&s->folded, cli->prefix_template != NULL ? cli->prefix_template : "[${rank}] ", &err);
-    if (status != DDP_OK)
-        log_error("--log_line_prefix_template=%.60s: %s", cli->prefix_template, err.msg);
-    return status == DDP_OK;
+    if (lines->len > 0)
+        hosts_console_put(&s->console, sink, buf_slice(lines));
 }
 
 /* Print a finding in the format of a node's reports. The finding may contain words of a host that is not trusted. */
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
-    finish_folds(s);
+    hosts_console_finish(&s->console);
     if (buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence, f->advice,
                    finding_code_name(f->code))) {
         text_disarm(out.data, out.len, '\n');
@@ -523,7 +383,7 @@ static void finish_if_done(struct starter *s)
         s->end_ms = clock_ms();
     if (!links_close(s->links, clock_ms() >= s->end_ms + BRANCH_LAST_MS))
         return;
-    finish_folds(s);
+    hosts_console_finish(&s->console);
     if (s->collects && !s->collected && s->n_running > 0)
         report_files(s);
     if ((s->kill_ms == 0 || clock_ms() < s->kill_ms) && !sinks_empty(s->sinks))
@@ -1224,7 +1084,7 @@ static bool open_starter(struct starter *s, int lifeline)
     if (s->signals_fd < 0 || s->links == NULL || uv_loop_init(&s->loop) != 0 ||
         !wakeup_open(&s->written, &s->loop, on_written, s))
         return false;
-    s->sinks = sinks_new(WRITER_BLOCK, ring, s);
+    s->sinks = s->console.folds.sinks = sinks_new(WRITER_BLOCK, ring, s);
     uv_timer_init(&s->loop, &s->beat);
     uv_timer_init(&s->loop, &s->fold_timer);
     uv_poll_init(&s->loop, &s->lifeline, lifeline);
@@ -1251,10 +1111,7 @@ static void close_starter(struct starter *s)
     free(s->peers);
     buf_free(&s->held);
     free(s->log_root);
-    for (int i = 0; i < 2; i++) {
-        fold_free(s->folds[i]);
-        buf_free(&s->fold_out[i]);
-    }
+    hosts_console_free(&s->console);
     close(s->signals_fd);
     if (s->input_fd >= 0)
         close(s->input_fd);
@@ -1271,7 +1128,11 @@ int starter_run(void *arg, int lifeline)
         log_error("%s", err.msg);
         return EXIT_CODE_DDPRUN;
     }
-    if (!open_fold_prefix(&s) || !open_files(&s))
+    if (hosts_console_init(&s.console, s.facts->cli, s.n, on_fold_waits, &s, &err) != DDP_OK) {
+        log_error("--log_line_prefix_template=%.60s: %s", s.facts->cli->prefix_template, err.msg);
+        return EXIT_CODE_DDPRUN;
+    }
+    if (!open_files(&s))
         return EXIT_CODE_DDPRUN;
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {

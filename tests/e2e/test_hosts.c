@@ -942,10 +942,23 @@ HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
 
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
+/* The workers meet before they print, because a line waits only a short time for equal lines of others. */
+static const char *met(char command[600], const char *what)
+{
+    static int meetings;
+    snprintf(command, 600,
+             "d=%s/meet%d; mkdir -p $d; : >$d/$RANK; until [ $(ls $d | wc -l) -ge $WORLD_SIZE ]; do sleep "
+             "0.01; done; "
+             "%s",
+             dir, meetings++, what);
+    return command;
+}
+
 HOSTS_TEST(equal_lines_of_all_hosts_are_folded)
 {
-    struct run_result r =
-        JOB("--hosts=a:2,b:2", shell, "--fold", "sh", "-c", "echo same; echo rank $RANK; echo err >&2");
+    char command[600];
+    struct run_result r = JOB("--hosts=a:2,b:2", shell, "--fold", "sh", "-c",
+                              met(command, "echo same; echo rank $RANK; echo err >&2"));
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "same"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[0-3] same"), 1, "%s", r.out);
@@ -953,11 +966,12 @@ HOSTS_TEST(equal_lines_of_all_hosts_are_folded)
     cr_expect_eq(job_count(r.out, "[a:1] rank 1"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[b:2] rank 2"), 1, "%s", r.out);
     r = JOB("--hosts=a,b", shell, "--fold", "--log_line_prefix_template=<${rank}> ", "sh", "-c",
-            "echo same; echo rank $RANK");
+            met(command, "echo same; echo rank $RANK"));
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "<0-1> same"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "<1> rank 1"), 1, "%s", r.out);
-    r = JOB("--hosts=a,b", shell, "--fold", "--no_prefix", "sh", "-c", "echo same; echo rank $RANK");
+    r = JOB("--hosts=a,b", shell, "--fold", "--no_prefix", "sh", "-c",
+            met(command, "echo same; echo rank $RANK"));
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[0-1] same"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "rank 1"), 1, "%s", r.out);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "output/disk_watch.h"
 #include "output/log_files.h"
+#include "tables/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -239,7 +240,7 @@ void collect_take(struct collected *c, struct slice bytes)
         stop_at(c, "the connection", "not a message with files");
 }
 
-void collect_close(struct collected *c)
+static void collect_close(struct collected *c)
 {
     if (c->open)
         close(c->fd);
@@ -247,4 +248,76 @@ void collect_close(struct collected *c)
     buf_free(&c->in);
     free(c->dir);
     c->dir = NULL;
+}
+
+/* --- all hosts ------------------------------------------------------------------------------------------------- */
+
+/* Return "dir/name" in a block that the caller frees, or NULL if memory is short. */
+static char *join_path(const char *dir, const char *name)
+{
+    struct buf path = { 0 };
+    if (buf_printf(&path, "%s/%s", dir, name) && buf_append(&path, "", 1))
+        return (char *)path.data;
+    buf_free(&path);
+    return NULL;
+}
+
+ddp_status collection_open(struct collection *c, const char *dir, const char *name,
+                           const struct host_spec *hosts, int n, struct ddp_err *err)
+{
+    char folder[COLLECT_FOLDER_MAX];
+    *c = (struct collection){
+        .hosts = hosts, .of = calloc((size_t)n, sizeof(*c->of)), .root = join_path(dir, name), .n = n
+    };
+    if (c->of == NULL || c->root == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    for (int i = 0; i < n; i++) {
+        collect_folder(i, &hosts[i], folder);
+        c->of[i].dir = join_path(c->root, folder);
+        if (c->of[i].dir == NULL)
+            return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    }
+    return logdir_make(c->root, true, err);
+}
+
+void collection_close(struct collection *c)
+{
+    for (int i = 0; c->of != NULL && i < c->n; i++)
+        collect_close(&c->of[i]);
+    free(c->of);
+    free(c->root);
+}
+
+bool collection_report(const struct collection *all, bool is_quiet, struct buf *out)
+{
+    char size[SIZE_TEXT_MAX];
+    uint64_t files = 0, bytes = 0;
+    bool ok = true;
+    for (int i = 0; i < all->n; i++) {
+        const struct collected *c = &all->of[i];
+        files += c->files;
+        bytes += c->bytes;
+        if (!c->ended || c->why[0] != '\0')
+            ok = ok &&
+                 buf_printf(out, "ddprun: %s: log files are missing here, and are in %s_node%d there (%s)\n",
+                            all->hosts[i].name, all->root, i,
+                            c->why[0] != '\0' ? c->why : "it did not send all of them");
+    }
+    if (!is_quiet)
+        ok = ok && buf_printf(out, "ddprun: %" PRIu64 " log files of %d host%s are in %s (%s)\n", files,
+                              all->n, all->n == 1 ? "" : "s", all->root, words_size(size, bytes));
+    return ok;
+}
+
+bool collection_progress(const struct collection *all, int sending, struct buf *out)
+{
+    char received_text[SIZE_TEXT_MAX], total_text[SIZE_TEXT_MAX];
+    uint64_t received = 0, total = 0;
+    for (int i = 0; i < all->n; i++) {
+        received += all->of[i].bytes;
+        total += all->of[i].total_bytes;
+    }
+    return buf_printf(out, "ddprun: log files: %s of %s received, %d host%s still sending\n",
+                      words_size(received_text, received), words_size(total_text, total), sending,
+                      sending == 1 ? "" : "s");
 }

@@ -264,7 +264,25 @@ struct collected {
 /* Store files from the bytes of a host. Set `why` after a fault. After each fault but a file that has shrunk, drop all
  * further bytes. */
 void collect_take(struct collected *c, struct slice bytes);
-void collect_close(struct collected *c);
+
+/* The log files of all hosts. */
+struct collection {
+    const struct host_spec *hosts; /* borrowed */
+    struct collected *of;          /* of each host */
+    char *root;                    /* directory of their folders */
+    int n;
+};
+
+/* Create the directory `dir`/`name`, which gets a folder for each host. After a failure, call collection_close, too. */
+ddp_status collection_open(struct collection *c, const char *dir, const char *name,
+                           const struct host_spec *hosts, int n, struct ddp_err *err);
+void collection_close(struct collection *c);
+
+/* Append where the files are, unless `is_quiet`, and which are missing. Return false if memory is short. */
+bool collection_report(const struct collection *c, bool is_quiet, struct buf *out);
+
+/* Append how much `sending` hosts have sent so far. Return false if memory is short. */
+bool collection_progress(const struct collection *c, int sending, struct buf *out);
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
 

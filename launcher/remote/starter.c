@@ -79,14 +79,14 @@ struct peer {
     struct merge out, err; /* whole lines */
     struct buf head;       /* the remote shell's stderr before the job runs */
     struct remote_answer answer;
-    bool is_shipping;       /* its shell is reading the program of --ship, and no messages yet */
-    char *reached;          /* addresses of the first host that this host reached; NULL = not probed yet */
-    uint64_t deadline_ms;   /* when STARTING or PROBING must have ended */
-    uint64_t active_ms;     /* when the streams had their last byte, or the remote shell exited */
-    bool has_failed;        /* its relay could not start the job and has printed why */
-    bool exited_early;      /* before the relay began to send log files */
-    struct collected files; /* with --collect_logs */
-    bool sends;             /* the job has ended there, and the relay sends its log files */
+    bool is_shipping;        /* its shell is reading the program of --ship, and no messages yet */
+    char *reached;           /* addresses of the first host that this host reached; NULL = not probed yet */
+    uint64_t deadline_ms;    /* when STARTING or PROBING must have ended */
+    uint64_t active_ms;      /* when the streams had their last byte, or the remote shell exited */
+    bool has_failed;         /* its relay could not start the job and has printed why */
+    bool exited_early;       /* before the relay began to send log files */
+    struct collected *files; /* with --collect_logs; borrowed */
+    bool sends;              /* the job has ended there, and the relay sends its log files */
     uint64_t over_ms; /* when the last log file had arrived, or a fault had ended the transfer; 0 = not yet */
     int said_code; /* exit code that the relay reported, or -1; differs from the link's if the shell was killed */
 };
@@ -117,9 +117,9 @@ struct starter {
     uint64_t end_ms;  /* when the last host ended; 0 = not yet */
     int stops;        /* how often the user has asked to stop the job */
     bool closing;
-    bool collects;                    /* the relays send the log files at the end */
-    bool collected;                   /* the user knows what has arrived */
-    char *log_root;                   /* where they are stored */
+    bool collects;  /* the relays send the log files at the end */
+    bool collected; /* the user knows what has arrived */
+    struct collection collection;
     char token[REMOTE_TOKEN_MAX];     /* of the answers FILES and ROOM */
     struct buf held;                  /* output of the first host that may be a part of an answer ROOM */
     uint64_t input_sent, input_taken; /* bytes of the user's stdin */
@@ -251,54 +251,23 @@ static void close_handle(uv_handle_t *handle, void *unused)
 static void report_files(struct starter *s)
 {
     struct buf out = { 0 };
-    char size[SIZE_TEXT_MAX];
-    uint64_t files = 0, bytes = 0;
-    bool ok = true;
     s->collected = true;
-    for (int i = 0; i < s->n; i++) {
-        const struct collected *c = &s->peers[i].files;
-        files += c->files;
-        bytes += c->bytes;
-        if (!c->ended || c->why[0] != '\0')
-            ok = ok &&
-                 buf_printf(&out, "ddprun: %s: log files are missing here, and are in %s_node%d there (%s)\n",
-                            s->peers[i].host->name, s->log_root, i,
-                            c->why[0] != '\0' ? c->why : "it did not send all of them");
-    }
-    if (!s->facts->cli->quiet)
-        ok = ok && buf_printf(&out, "ddprun: %" PRIu64 " log files of %d host%s are in %s (%s)\n", files,
-                              s->n, s->n == 1 ? "" : "s", s->log_root, words_size(size, bytes));
-    if (ok)
+    if (collection_report(&s->collection, s->facts->cli->quiet, &out))
         put(s, SINK_STDERR, &out);
     buf_free(&out);
-}
-
-/* Return true while a relay sends files. *sent and *total get the bytes of all hosts. */
-static bool count_files(const struct starter *s, int *hosts, uint64_t *sent, uint64_t *total)
-{
-    *hosts = 0;
-    *sent = *total = 0;
-    for (int i = 0; i < s->n; i++) {
-        const struct peer *p = &s->peers[i];
-        *sent += p->files.bytes;
-        *total += p->files.total_bytes;
-        *hosts += p->sends && p->state == PEER_RUNNING;
-    }
-    return *hosts > 0;
 }
 
 /* Report the progress of a long transfer. */
 static void tell_files(struct starter *s)
 {
     struct buf out = { 0 };
-    char sent_text[SIZE_TEXT_MAX], total_text[SIZE_TEXT_MAX];
-    int hosts;
-    uint64_t sent, total;
-    if (s->facts->cli->quiet || clock_ms() < s->tell_ms || !count_files(s, &hosts, &sent, &total))
+    int sending = 0;
+    for (int i = 0; i < s->n; i++)
+        sending += s->peers[i].sends && s->peers[i].state == PEER_RUNNING;
+    if (s->facts->cli->quiet || clock_ms() < s->tell_ms || sending == 0)
         return;
     s->tell_ms = clock_ms() + TELL_MS;
-    if (buf_printf(&out, "ddprun: log files: %s of %s received, %d host%s still sending\n",
-                   words_size(sent_text, sent), words_size(total_text, total), hosts, hosts == 1 ? "" : "s"))
+    if (collection_progress(&s->collection, sending, &out))
         put(s, SINK_STDERR, &out);
     buf_free(&out);
 }
@@ -322,11 +291,11 @@ static void find_files(struct peer *p, struct buf *lines)
         p->sends = true;
         p->said_code = answer.port;
         s->tell_ms = clock_ms() + TELL_MS;
-        collect_take(&p->files, slice_of(end + 1, lines->len - from));
-        collect_take(&p->files, buf_slice(&p->out.rest));
+        collect_take(p->files, slice_of(end + 1, lines->len - from));
+        collect_take(p->files, buf_slice(&p->out.rest));
         p->out.rest.len = 0;
         if (p == &s->peers[0])
-            collect_take(&p->files, buf_slice(&s->held));
+            collect_take(p->files, buf_slice(&s->held));
         lines->len = (size_t)(at - lines->data);
         if (lines->len > 0 && lines->data[lines->len - 1] != '\n' && s->n > 1)
             buf_append(lines, "\n", 1);
@@ -335,10 +304,9 @@ static void find_files(struct peer *p, struct buf *lines)
 }
 
 /* Choose the token and create the directory. An error must appear before the job starts, not after days. */
-static bool open_files(struct starter *s)
+static bool open_files(struct starter *s, const struct host_spec *hosts)
 {
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
-    struct buf root = { 0 };
     struct ddp_err err;
     s->collects = s->facts->log_name != NULL;
     if (sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
@@ -347,31 +315,11 @@ static bool open_files(struct starter *s)
     }
     for (size_t i = 0; i < sizeof(random); i++)
         snprintf(s->token + 2 * i, 3, "%02x", random[i]);
-    if (!s->collects)
-        return true;
-    if (!buf_printf(&root, "%s/%s", s->facts->cli->log_dir, s->facts->log_name) ||
-        !buf_append(&root, "", 1)) {
-        log_error("--collect_logs: out of memory");
-        return false;
-    }
-    s->log_root = (char *)root.data;
-    if (logdir_make(s->log_root, true, &err) == DDP_OK)
+    if (!s->collects || collection_open(&s->collection, s->facts->cli->log_dir, s->facts->log_name, hosts,
+                                        s->n, &err) == DDP_OK)
         return true;
     log_error("--collect_logs: %s", err.msg);
     return false;
-}
-
-static void open_files_of(struct peer *p, int rank)
-{
-    char folder[COLLECT_FOLDER_MAX];
-    struct buf path = { 0 };
-    if (!p->starter->collects)
-        return;
-    collect_folder(rank, p->host, folder);
-    if (buf_printf(&path, "%s/%s", p->starter->log_root, folder) && buf_append(&path, "", 1))
-        p->files.dir = (char *)path.data;
-    else
-        snprintf(p->files.why, sizeof(p->files.why), "out of memory");
 }
 
 /* Close all handles when every remote shell has ended and all output is written. The loop then ends. */
@@ -662,7 +610,7 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
 {
     struct buf lines = { 0 }, clean = { 0 };
     if (p->sends && !is_err) {
-        collect_take(&p->files, bytes);
+        collect_take(p->files, bytes);
         return;
     }
     if (p->state != PEER_RUNNING && p->state != PEER_ENDED) {
@@ -967,7 +915,7 @@ static void on_signals(uv_poll_t *poll, int status, int events)
  * still send bytes, which the starter drops. */
 static bool outlives_files(struct peer *p, uint64_t now)
 {
-    if (p->over_ms == 0 && p->sends && (p->files.ended || p->files.stopped))
+    if (p->over_ms == 0 && p->sends && (p->files->ended || p->files->stopped))
         p->over_ms = now;
     return p->over_ms != 0 && now >= p->over_ms + LAST_MS && p->state != PEER_ENDED && !has_exited(p);
 }
@@ -1105,12 +1053,11 @@ static void close_starter(struct starter *s)
         merge_free(&s->peers[i].out);
         merge_free(&s->peers[i].err);
         buf_free(&s->peers[i].head);
-        collect_close(&s->peers[i].files);
         free(s->peers[i].reached);
     }
     free(s->peers);
     buf_free(&s->held);
-    free(s->log_root);
+    collection_close(&s->collection);
     hosts_console_free(&s->console);
     close(s->signals_fd);
     if (s->input_fd >= 0)
@@ -1132,7 +1079,7 @@ int starter_run(void *arg, int lifeline)
         log_error("--log_line_prefix_template=%.60s: %s", s.facts->cli->prefix_template, err.msg);
         return EXIT_CODE_DDPRUN;
     }
-    if (!open_files(&s))
+    if (!open_files(&s, job->hosts))
         return EXIT_CODE_DDPRUN;
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {
@@ -1149,7 +1096,7 @@ int starter_run(void *arg, int lifeline)
             s.peers[s.peers[i].above].has_children = true;
         s.peers[i].said_code = -1;
         s.peers[i].host = &job->hosts[i];
-        open_files_of(&s.peers[i], i);
+        s.peers[i].files = s.collects ? &s.collection.of[i] : NULL;
     }
     free(above);
     start_more(&s);

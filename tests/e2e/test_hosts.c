@@ -942,7 +942,8 @@ HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
 
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
-/* The workers meet before they print, because a line waits only a short time for equal lines of others. */
+/* Return a command whose workers meet before they run `what`, because a line waits only a short time for equal lines of
+ * others. */
 static const char *met(char command[600], const char *what)
 {
     static int meetings;

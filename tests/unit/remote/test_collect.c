@@ -1,5 +1,5 @@
 /* The log files of a host: the names that the starter accepts, and the entries that a relay sends. */
-#include "remote/remote.h"
+#include "remote/collect.c"
 #include "run.h"
 
 #include <criterion/criterion.h>

@@ -902,6 +902,13 @@ static bool has_own_code(const struct agent_worker *w)
            w->verdict == WORKER_NOT_STARTED;
 }
 
+int ending_code(const struct agent_worker *worker)
+{
+    if (worker->verdict == WORKER_NOT_STARTED)
+        return worker->error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
+    return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
+}
+
 /* Return the highest exit code. Some scripts use higher exit codes for worse failures. */
 int agent_max_code(const struct agent *a)
 {

@@ -231,27 +231,7 @@ bool agent_is_stuck(const struct agent *agent);
  * the program was not found, 127. */
 int agent_exit_code(const struct agent *agent);
 
-/* --- failure.c: texts and exit codes of a failure, and of the end of any worker --------------------------------- */
-
-/* Return ddprun's exit code for this failure, or 0 if `cause` is only a reason to restart. */
-int failure_code(const struct failure *cause);
-
-/* Texts for the end of a worker, such as "exit 7" and "killed by SIGSEGV (signal 11)". All messages use them. */
-
-enum { ENDING_MAX = 96 };
-
-/* Format the name of a signal: "SIGSEGV", "SIGRTMIN+3", or "signal 77" if the signal has no name. */
-void signal_name(char out[ENDING_MAX], int sig);
-
-/* Format the end of a worker: "exit 7", "killed by SIGSEGV (signal 11)", "could not be started: No such file or
- * directory" or "still running". */
-void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
-
 /* Return the exit code that a shell reports for the worker: its exit code, 128 + signal, 126 or 127. */
 int ending_code(const struct agent_worker *worker);
-
-/* Return the verdict as a word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence" or
- * "victim". */
-const char *verdict_name(enum worker_verdict verdict);
 
 #endif

@@ -11,6 +11,7 @@
 #include "output/disk_watch.h"
 #include "node/effects.h"
 #include "report/cause.h"
+#include "report/exit_text.h"
 #include "report/spawn_error.h"
 #include "report/report.h"
 

@@ -10,6 +10,7 @@
 
 #include "net/messages.h"
 #include "record/flight_dump.h"
+#include "report/exit_text.h"
 
 #include <cjson/cJSON.h>
 #include <fcntl.h>

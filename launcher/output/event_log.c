@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "output/disk_watch.h"
 #include "output/log_files.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ enum { MEMBER_MAX = 64 };
 
 bool json_add_signal(cJSON *o, int signal)
 {
-    char name[ENDING_MAX];
+    char name[SIGNAL_NAME_MAX];
     signal_name(name, signal);
     return json_add_number(o, "signal", signal) && json_add_text(o, "signal_name", name);
 }

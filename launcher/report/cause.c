@@ -5,7 +5,9 @@
 #include "agent/agent.h"
 #include "base/text.h"
 #include "diagnosis/findings.h"
+#include "report/exit_text.h"
 #include "report/spawn_error.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <stdint.h>
@@ -160,7 +162,7 @@ bool cause_headline(const struct report *r, struct buf *out)
     struct failure room;
     const struct failure *f = cause_failure(r, &room);
     int stop = agent_stop_signal(r->agent);
-    char name[ENDING_MAX], after[TIME_TEXT_MAX];
+    char name[SIGNAL_NAME_MAX], after[TIME_TEXT_MAX];
     if (cause_is_left_waiting(r, f))
         return cause_put_left(r, out);
     if (f != NULL)

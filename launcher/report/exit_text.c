@@ -3,12 +3,86 @@
 #include "report/exit_text.h"
 
 #include "agent/agent.h"
+#include "base/exit_codes.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <elf.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* --- any end ------------------------------------------------------------------------------------------------ */
+
+/* Return the exit code. A lost node has no exit code, so return 125. As with `env` and `timeout`, 125 means that the
+ * launcher failed and not the program. */
+int failure_code(const struct failure *c)
+{
+    const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
+                                      .exit_code = c->exit_code,
+                                      .signal = c->signal,
+                                      .error = c->error };
+    if (strcmp(c->why, "node_lost") == 0 || strcmp(c->why, "timeout") == 0 || strcmp(c->why, "refused") == 0)
+        return EXIT_CODE_DDPRUN;
+    return ending_code(&how);
+}
+
+/* Describe how a process ended, without the reason. */
+static void ending_put_exit(char out[ENDING_MAX], const struct agent_worker *worker)
+{
+    char name[SIGNAL_NAME_MAX];
+    if (worker->signal == 0) {
+        snprintf(out, ENDING_MAX, "exit %d", worker->exit_code);
+        return;
+    }
+    signal_name(name, worker->signal);
+    snprintf(out, ENDING_MAX, "killed by %.40s (signal %d)", name, worker->signal);
+}
+
+/* Describe an error of execve or fork. No ddprun program sets a locale, so strerror returns English. */
+static void ending_put_error(char out[ENDING_MAX], int error)
+{
+    snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
+}
+
+/* Describe the end of a worker. Only a worker that was started has an exit code or a signal. */
+void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
+{
+    switch (worker->verdict) {
+    case WORKER_PENDING:
+        snprintf(out, ENDING_MAX, "not started");
+        break;
+    case WORKER_ALIVE:
+        snprintf(out, ENDING_MAX, "still running");
+        break;
+    case WORKER_NOT_STARTED:
+        ending_put_error(out, worker->error);
+        break;
+    case WORKER_OK:
+    case WORKER_FAILED:
+    case WORKER_CONSEQUENCE:
+        ending_put_exit(out, worker);
+        break;
+    case WORKER_VICTIM:
+        snprintf(out, ENDING_MAX, "exit %d, ended because another rank was lost", worker->exit_code);
+        break;
+    }
+}
+
+/* Return the name of a verdict. The names are part of the formats of events and report.json, and must not change. */
+const char *verdict_name(enum worker_verdict verdict)
+{
+    static const char *const names[] = {
+        [WORKER_PENDING] = "pending",
+        [WORKER_ALIVE] = "alive",
+        [WORKER_OK] = "ok",
+        [WORKER_FAILED] = "failed",
+        [WORKER_NOT_STARTED] = "not_started",
+        [WORKER_CONSEQUENCE] = "consequence",
+        [WORKER_VICTIM] = "victim",
+    };
+    return names[verdict];
+}
 
 /* A core file is untrusted: each number in it is compared with the number of bytes that were read, and every loop
  * has a limit. The offsets are those of siginfo_t on 64-bit machines. */

@@ -60,6 +60,23 @@ struct worker_evidence {
     char cpu[CPU_SHOWN];              /* processor model, for SIGILL */
 };
 
+/* --- any end ------------------------------------------------------------------------------------------------ */
+
+/* Return ddprun's exit code for this failure, or 0 if `cause` is only a reason to restart. */
+int failure_code(const struct failure *cause);
+
+enum { ENDING_MAX = 96 };
+
+/* Format the end of a worker: "exit 7", "killed by SIGSEGV (signal 11)", "could not be started: No such file or
+ * directory" or "still running". All messages use this text. */
+void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
+
+/* Return the verdict as a word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence" or
+ * "victim". */
+const char *verdict_name(enum worker_verdict verdict);
+
+/* --- an end with evidence ----------------------------------------------------------------------------------- */
+
 /* The four functions below append to `out`; they append nothing if no fact is known. They return false when memory
  * is short. `w` has ended. `e` may be NULL. */
 

@@ -16,9 +16,11 @@
 #include "plan/worker.h"
 #include "report/cause.h"
 #include "report/evidence.h"
+#include "report/exit_text.h"
 #include "report/user_messages.h"
 #include "report/spawn_error.h"
 #include "report/report.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
@@ -336,7 +338,7 @@ static bool add_losses(cJSON *o, const struct report *r)
 static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
-    char stop[ENDING_MAX];
+    char stop[SIGNAL_NAME_MAX];
     int stop_signal = agent_stop_signal(r->agent);
     signal_name(stop, stop_signal);
     return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&

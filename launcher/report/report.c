@@ -9,6 +9,8 @@
 #include "report/cause.h"
 #include "record/rank_set.h"
 #include "record/stacks.h"
+#include "report/exit_text.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <limits.h>
@@ -244,7 +246,7 @@ static void append_group_sentence(const struct group *g, const char *ranks, stru
                                   const char *label)
 {
     const bool one = strpbrk(ranks, ",-") == NULL;
-    char name[ENDING_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8];
+    char name[SIGNAL_NAME_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8];
     struct buf text = { 0 };
     signal_name(name, g->like->signal);
     after_text(g, after);
@@ -744,7 +746,7 @@ static void exit_code(const struct report *r, struct rows *rows)
     struct failure room;
     const struct failure *f = cause_failure(r, &room);
     const int code = agent_exit_code(r->agent), sig = f != NULL ? f->signal : agent_stop_signal(r->agent);
-    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + LIMIT_TEXT];
+    char name[SIGNAL_NAME_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + LIMIT_TEXT];
     signal_name(name, sig);
     if (sig != 0 && code == EXIT_CODE_SIGNAL + sig)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);

@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "contain/contain.h"
 #include "output/event_log.h"
+#include "report/exit_text.h"
+#include "tables/signals.h"
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
@@ -449,7 +451,7 @@ void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal)
 {
     const struct plan_worker *who = &a->plan->workers[local_rank];
-    char name[ENDING_MAX];
+    char name[SIGNAL_NAME_MAX];
     struct buf event = { 0 };
     signal_name(name, signal);
     if (wants_events(a))

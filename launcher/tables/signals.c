@@ -6,7 +6,10 @@
  * request goes to the same process as the first. */
 #include "tables/signals.h"
 
+#include "base/text.h"
+
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { COPY_MS = 1000 }; /* longest time between a signal and its copy */
@@ -150,4 +153,16 @@ bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *
     }
     *memory = (struct stop_memory){ .last = *heard, .at_ms = now_ms };
     return true;
+}
+
+/* Format a name such as "SIGSEGV". Real-time signals are numbered from SIGRTMIN, as in kill -l. */
+void signal_name(char out[SIGNAL_NAME_MAX], int sig)
+{
+    const char *abbrev = signal_abbrev(sig);
+    if (abbrev != NULL)
+        snprintf(out, SIGNAL_NAME_MAX, "SIG%s", abbrev);
+    else if (sig >= SIGRTMIN && sig <= SIGRTMAX)
+        snprintf(out, SIGNAL_NAME_MAX, "SIGRTMIN+%d", sig - SIGRTMIN);
+    else
+        snprintf(out, SIGNAL_NAME_MAX, "signal %d", sig);
 }

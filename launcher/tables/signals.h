@@ -91,6 +91,11 @@ bool signals_print(signal_set stop, struct buf *out);
 /* Return the effect of a signal. `stop` is the set of additional signals that stop the job. */
 enum signal_act signals_act(signal_set stop, int signal);
 
+enum { SIGNAL_NAME_MAX = 32 };
+
+/* Format the name of a signal: "SIGSEGV", "SIGRTMIN+3", or "signal 77" if the signal has no name. */
+void signal_name(char out[SIGNAL_NAME_MAX], int sig);
+
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
 enum { SENDER_NAME_MAX = 16 };

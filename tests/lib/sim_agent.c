@@ -3,6 +3,8 @@
 #include "sim_agent.h"
 
 #include "agent/agent.h"
+#include "report/exit_text.h"
+#include "tables/signals.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -215,7 +217,7 @@ static void join(struct asim *sim)
 static void carry_out(struct asim *sim, const struct agent_effect *effect)
 {
     int r = effect->local_rank;
-    char name[ENDING_MAX];
+    char name[SIGNAL_NAME_MAX];
     cr_assert_not(sim->finished, "a wish after the end");
     signal_name(name, effect->signal);
     switch (effect->type) {

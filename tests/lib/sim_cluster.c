@@ -3,6 +3,7 @@
 #include "sim_cluster.h"
 
 #include "agent/agent.h"
+#include "report/exit_text.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

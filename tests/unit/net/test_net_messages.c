@@ -1,6 +1,8 @@
 /* Pushes of the store, read as structs; and members that are missing or have the wrong type. */
 #include "net/messages.h"
 
+#include "report/exit_text.h"
+
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -70,7 +70,8 @@ bool timed_call_has_returned(const struct timed_call *call)
     return atomic_load(&call->ended);
 }
 
-void timed_call_wait(const struct timed_call *call, int limit_ms)
+/* Wait until `run` has returned, for at most `limit_ms`. */
+static void timed_call_wait(const struct timed_call *call, int limit_ms)
 {
     struct pollfd returned = { call->fd, POLLIN, 0 };
     const uint64_t until_ms = clock_ms() + (uint64_t)limit_ms;

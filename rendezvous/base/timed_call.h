@@ -22,9 +22,6 @@ int timed_call_fd(const struct timed_call *call);
 /* Return true if `run` has returned. The caller may then read `user`. */
 bool timed_call_has_returned(const struct timed_call *call);
 
-/* Wait until `run` has returned, for at most `limit_ms`. */
-void timed_call_wait(const struct timed_call *call, int limit_ms);
-
 /* Free the call, without waiting. Return true if `run` has returned; then the caller owns `user` again. Otherwise the
  * thread calls release(user) after `run`. */
 bool timed_call_end(struct timed_call *call);

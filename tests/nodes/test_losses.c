@@ -144,12 +144,20 @@ static void cut_both_ways(struct play *play)
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 drop");
 }
 
-/* Cut the network for more than two heartbeats, so the node dials during the cut. Afterwards the old or a new connection works. */
+/* Cut the network for more than two heartbeats, so the node dials during the cut. Afterwards the packets of the old
+ * connection are still dropped, so only a new connection can work. One transaction replaces the rules. */
 static void cut_until_dial(struct play *play)
 {
+    const struct host *node = &play->net->host[1];
+    cr_assert(host_sh(node,
+                      "ss -Htn state established dst 10.9.0.1:29500 | sed -E 's/.*10.9.0.2:([0-9]+) .*/\\1/' "
+                      ">/run/old_port; [ $(wc -l </run/old_port) = 1 ]"));
     cut_both_ways(play);
     cr_assert(run_until_error(play->node[1], "waiting for node 0's store", 40000));
-    host_heal(&play->net->host[1]);
+    cr_assert(host_sh(
+        node, "p=$(cat /run/old_port); { for c in in out; do echo flush chain inet f $c; for end in sport "
+              "dport; do echo add rule inet f $c tcp $end $p drop; done; done; } | nft -f -"));
+    await_resume(play);
     kill_workers(play, 1);
 }
 

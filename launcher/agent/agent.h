@@ -169,7 +169,7 @@ struct agent_options {
 
 struct agent;
 
-/* Return a new agent, or NULL if memory is short. */
+/* Return a new agent, or NULL if memory is short. The caller owns the agent. */
 struct agent *agent_new(const struct agent_options *options);
 void agent_free(struct agent *agent);
 

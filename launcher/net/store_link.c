@@ -754,7 +754,7 @@ static void take_resumed(struct store_link *link, const cJSON *json)
     const uint64_t received = link->token_at + (uint64_t)resumed.received;
     if (!answer.ok || received > link->asked) {
         snprintf(why, sizeof(why), "the connection broke (%s), and the store rejected the new connection: %s",
-                 link->why_broken, answer.ok ? "it has received too many calls" : answer.error);
+                 link->why_broken, answer.ok ? "it confirms calls that this node never sent" : answer.error);
         link_lose(link, why);
         return;
     }
@@ -1020,7 +1020,7 @@ static void push_dropped(struct store_link *link, const cJSON *push)
     struct message_dropped m;
     message_read_dropped(push, &m);
     snprintf(link->fate.dropped, sizeof(link->fate.dropped), "%.*s", LINK_DROPPED_MAX - 1, m.why);
-    link_lose(link, "the store gave up this node");
+    link_lose(link, "the store dropped this node");
 }
 
 /* Pass on the push about a rank that left while other ranks waited. */

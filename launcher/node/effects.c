@@ -748,6 +748,6 @@ void node_finish(struct node *n, int exit_code)
 /* Drop output that is not read, because the user has requested a stop. */
 void node_leave_output(struct node *n)
 {
-    log_warn("ended before all output was written, because the user requested a stop");
+    log_warn("output of the workers is lost: the reader is too slow, and the user requested a stop");
     node_finish(n, n->exit_code);
 }

@@ -48,7 +48,7 @@ bool json_add_sender(cJSON *object, const char *prefix, const struct signal_send
 
 struct event_log;
 
-/* Return a new log, or NULL when memory is short. The functions below call `warn` with a sentence for the user, at
+/* Return a new log, which the caller owns, or NULL when memory is short. The functions below call `warn` with a sentence for the user, at
  * most once. */
 struct event_log *event_log_new(const struct plan *plan, void (*warn)(void *user, const char *words),
                                 void *user);

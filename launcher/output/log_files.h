@@ -94,7 +94,7 @@ struct sink_event {
     uint64_t dropped; /* bytes lost since the start */
 };
 
-/* Return new sinks, or NULL when memory is short. For `progress` see writer.h. */
+/* Return new sinks, which the caller owns, or NULL when memory is short. For `progress` see writer.h. */
 struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, void *user);
 
 /* Create the log file `path`. Return its sink number, or -1 with the reason in `err`. */

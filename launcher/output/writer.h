@@ -46,7 +46,7 @@ struct writer_state {
     bool closed;      /* the target is closed, after writer_end */
 };
 
-/* Return a new writer, or NULL when memory is short. */
+/* Return a new writer, which the caller owns, or NULL when memory is short. */
 struct writer *writer_new(writer_progress progress, void *user);
 
 /* Set the policy, at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */

@@ -52,8 +52,8 @@ enum { HOST_PORT_MIN = 1024 };
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
 /* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI,
- * DeepSpeed). On a line with "slots=N" a single number of an item is a port. '#' begins a comment. The results are as
- * for host_specs_parse, but `err` also names the line. */
+ * DeepSpeed). On a line with "slots=N" a single number of an item is a port. '#' begins a comment. The results, and
+ * their owner, are as for host_specs_parse, but `err` also names the line. */
 ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

@@ -60,7 +60,7 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err);
 /* Build the common part of all workers' environments. */
 ddp_status plan_environment(struct plan *plan);
 
-/* Return a new formatted text, or NULL if memory is short. */
+/* Return a new formatted text, which the caller frees, or NULL if memory is short. */
 char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Add a note for the user. Do nothing if memory is short. */

@@ -278,8 +278,8 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
     if (cli_gives(cli, OPT_SSH_FANOUT) && cli->ssh_fanout > 0 && start_by_srun(cli))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--ssh_fanout and --remote_shell=srun exclude each other, because srun has a tree of its "
-            "own; leave out --ssh_fanout");
+            "--ssh_fanout and --remote_shell=srun exclude each other, because srun has its own tree; leave "
+            "out --ssh_fanout");
     for (int i = 0; i < n; i++) {
         if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
             return ddp_fail(err, DDP_ERR_ARG,

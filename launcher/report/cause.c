@@ -361,7 +361,7 @@ static const struct hint {
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
     { .piece = "Cannot allocate memory",
-      "free memory is low, or a limit is: the cgroup's, ulimit -v, or (with InfiniBand) the limit for locked memory, ulimit -l{locked}; check each of these" },
+      "free memory or a limit is too low: check the cgroup's limit, ulimit -v, and with InfiniBand the limit for locked memory, ulimit -l{locked}" },
     { .piece = "can't start new thread", "the limit for processes and threads is too low: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
     { .piece = "Resource temporarily unavailable", "often the limit for processes and threads is too low: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
     { .piece = "is killed by signal: Bus error", "a DataLoader worker found /dev/shm full: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },

@@ -53,11 +53,12 @@ void secret_wipe(char text[static SECRET_TEXT]);
  * A thread calls libmunge, because munged may hang. All functions fail if munged does not answer within 3 s, and name
  * the reason. libmunge is loaded at the first call. */
 
-/* Begin to seal the secret in a credential for this user. Return NULL if no memory or thread is available. Pass the
- * result to secret_seal_end. */
+/* Begin to seal the secret in a credential for this user. Return NULL if no memory or thread is available. The caller
+ * owns the call until secret_seal_end. */
 struct secret_call *secret_seal_begin(const struct secret *secret);
 
-/* Begin to unseal a credential of `n` bytes. Return NULL as secret_seal_begin. Pass the result to secret_unseal_end. */
+/* Begin to unseal a credential of `n` bytes. Return NULL as secret_seal_begin. The caller owns the call until
+ * secret_unseal_end. */
 struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 
 /* Return true if the call can be ended without waiting. */

@@ -53,7 +53,7 @@ struct buf {
     size_t cap; /* bytes allocated */
 };
 
-/* Reserve `more` bytes after `len`. Return their address, or NULL, with an unchanged buffer, if memory is short. */
+/* Reserve `more` bytes after `len`. Return their address, which is valid until the next change, or NULL, with an unchanged buffer, if memory is short. */
 void *buf_reserve(struct buf *b, size_t more);
 
 /* Append a copy of `len` bytes. Return false, with an unchanged buffer, if memory is short. */
@@ -109,6 +109,7 @@ struct shared {
  * is short. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);
 
+/* Add a reference, and return `s`. Each holder releases its reference. */
 struct shared *shared_hold(struct shared *s);
 
 /* Release one reference. The last release frees the bytes. NULL is allowed. */

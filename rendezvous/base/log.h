@@ -57,7 +57,7 @@ static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_
 struct line_file;
 
 /* Open a file for appending. A missing file is created with mode 0600. A pipe must have a reader. Return NULL, with
- * the errno in *error, if the file cannot be opened. The thread starts with the first line. */
+ * the errno in *error, if the file cannot be opened. The thread starts with the first line. The caller owns the file. */
 struct line_file *line_file_open(const char *path, int *error);
 
 /* Queue a copy of one line or several lines, each with its newline. Any thread may call this function, which never

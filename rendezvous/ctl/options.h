@@ -43,7 +43,7 @@ struct ctl_options {
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err);
 
-/* Return the CONTROL request of CTL_ASK, malloc'ed, or NULL if memory is short. */
+/* Return the CONTROL request of CTL_ASK, which the caller frees, or NULL if memory is short. */
 char *ctl_options_request(const struct ctl_options *options);
 
 /* Append the text for the other actions. Return false if memory is short. */

@@ -65,7 +65,7 @@ struct job_name {
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 void members_free(struct members *m);
 
-/* Return the facts of a rank, or NULL if the rank is outside the world. */
+/* Return the facts of a rank, owned by `m`, or NULL if the rank is outside the world. */
 struct member *members_at(const struct members *m, uint32_t rank);
 
 /* Record the host and the pid of a rank. `host` NULL = unknown. Return false if memory is short. */

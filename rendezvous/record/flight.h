@@ -110,7 +110,7 @@ struct flight_begin {
     enum flight_state state;
 };
 
-/* Add an entry, which replaces the oldest entry. */
+/* Add an entry, which replaces the oldest entry. The page owns the entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
 /* Set the state of a call to STARTED, COMPLETED or FAILED. */

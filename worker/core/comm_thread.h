@@ -26,7 +26,7 @@ struct comm_job {
     struct comm_job *next; /* set by comm_thread.c */
 };
 
-/* Start a thread. Return DDP_ERR_NOMEM if memory is short, or DDP_ERR_LIMIT if the system allows no more threads. */
+/* Start a thread, which the caller owns. Return DDP_ERR_NOMEM if memory is short, or DDP_ERR_LIMIT if the system allows no more threads. */
 ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err);
 
 void comm_thread_post(struct comm_thread *thread, struct comm_job *job);

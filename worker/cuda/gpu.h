@@ -70,7 +70,7 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
 /* Return true if `at` is in the memory of a device. Return false for NULL and for memory unknown to CUDA. */
 bool gpu_owns(const struct gpu *gpu, const void *at);
 
-/* Allocate zeroed device memory. */
+/* Allocate zeroed device memory, which the caller frees. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err);
 
 #endif

@@ -75,7 +75,7 @@ ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err);
  * ranks must pass the same wants_norm. */
 ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, struct ddp_err *err);
 
-/* Return the optimizer's rule with its numbers and its step count, for checkpoints. */
+/* Return the optimizer's rule with its numbers and its step count, for checkpoints. `o` owns the rule. */
 ddp_optim *optimizer_rule(struct optimizer *o);
 
 /* Fill in o->slot on rank 0 with whole arrays, for a checkpoint; collective with --zero1. */

@@ -49,6 +49,7 @@ struct shares_request {
 
 struct shares;
 
+/* Allocate the shares of this rank. The caller owns *out. */
 ddp_status shares_open(struct shares **out, const struct shares_request *request, struct ddp_err *err);
 void shares_close(struct shares *s); /* NULL is allowed */
 

@@ -96,7 +96,7 @@ extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 /* Start a kernel; `args` is the struct of its arguments. Do nothing if `x` or `y` is 0. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
-/* Return at least `bytes` bytes of memory with undefined contents, or NULL after a failure. */
+/* Return at least `bytes` bytes of memory with undefined contents, owned by `room`, or NULL after a failure. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
 /* Set `to` to the sum of `parts` rows (layers.c). Each row has n numbers, and rows are `stride` numbers apart. */

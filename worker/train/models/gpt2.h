@@ -55,7 +55,7 @@ enum {
     GPT2_ENDS = 2
 }; /* number of tensors before the blocks; number after the blocks */
 
-/* Create the model with the initial values of GPT-2 and llm.c. Values have a normal distribution with deviation
+/* Create the model, which the caller owns, with the initial values of GPT-2 and llm.c. Values have a normal distribution with deviation
  * 0.02. For the last weight of each half of a block, the deviation is 0.02 / sqrt(2 * number of blocks). */
 ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                        struct ddp_err *err);

@@ -17,7 +17,7 @@ struct model_kind {
 
 /* Configurations of models. Initial parameters are the same as PyTorch's after torch.manual_seed(seed), except for
  * the last bit of some values. Weights and biases of layers are uniform in +-1/sqrt(inputs). Normalizations begin
- * with weight 1 and bias 0. */
+ * with weight 1 and bias 0. The caller owns *out. */
 struct mlp_config;
 extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,

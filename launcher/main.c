@@ -290,7 +290,7 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
 /* Continue in the background if --detach was given. Return -1 in the process that runs the job. */
 static int detach(const struct cli *cli, char *const *argv, const char *id)
 {
-    const struct detached_job job = { .id = id, .argv = argv, .quiet = cli->quiet };
+    const struct detached_job job = { .id = id, .rdzv_id = cli->job, .argv = argv, .quiet = cli->quiet };
     return cli->detach && !cli->one_console && !cli->dry_run ? detach_begin(&job) : -1;
 }
 

@@ -20,18 +20,20 @@
 
 /* Commands of ddprun, for the first argument. A program with the name of a command is started as ./NAME. Columns: id,
  * name, arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                                  \
-    X(EXPLAIN, "explain", "[CODE]",                                                                         \
-      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")            \
-    X(SHIM, "shim", "[--remove] DIR",                                                                       \
-      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "     \
-      "PATH; --remove removes that command. Other torchruns are not changed")                               \
-    X(LIST, "list", "[--json]", "list your jobs on this host that --detach has started")                    \
-    X(ATTACH, "attach", "JOB",                                                                              \
-      "show the last lines of a job of --detach, then its output until the job ends. Ctrl-C only ends the " \
-      "display. Exit code: that of the job, or 130 after Ctrl-C")                                           \
-    X(STOP, "stop", "JOB",                                                                                  \
-      "stop a job of --detach, as Ctrl-C does; a second 'ddprun stop' kills the job, as a second Ctrl-C "   \
+#define DDPRUN_COMMANDS(X)                                                                                   \
+    X(EXPLAIN, "explain", "[CODE]",                                                                          \
+      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")             \
+    X(SHIM, "shim", "[--remove] DIR",                                                                        \
+      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "      \
+      "PATH; --remove removes that command. Other torchruns are not changed")                                \
+    X(LIST, "list", "[--json]", "list your jobs on this host that --detach has started")                     \
+    X(ATTACH, "attach", "JOB",                                                                               \
+      "show the last lines of a job of --detach, then its output until the job ends. JOB is its id or "      \
+      "--rdzv_id. Ctrl-C only ends the "                                                                     \
+      "display. Exit code: that of the job, or 130 after Ctrl-C")                                            \
+    X(STOP, "stop", "JOB",                                                                                   \
+      "stop a job of --detach (its id or --rdzv_id), as Ctrl-C does; a second 'ddprun stop' kills the job, " \
+      "as a second Ctrl-C "                                                                                  \
       "does")
 
 #define OPTION_SECTIONS(X)             \

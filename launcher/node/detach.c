@@ -42,6 +42,7 @@ enum {
     REQUEST_MAX = 16,
     ANSWER_MAX = 65536,
     COMMAND_MAX = 4096,
+    ID_MAX = 32,
     VIEWERS_MAX = 32,
     ANSWER_MS = 2000,
     LOOK_MS = 100,
@@ -99,6 +100,7 @@ static char *describe_job(const struct supervisor *s)
     if (append_command(s->job, &command)) {
         text_disarm(command.data, command.len - 1, '\0');
         if (json_add_text(o, "id", s->job->id) &&
+            (s->job->rdzv_id == NULL || json_add_text(o, "rdzv_id", s->job->rdzv_id)) &&
             json_add_text(o, "state", s->stops > 0 ? "stopping" : "running") &&
             json_add_text(o, "since", since) && json_add_number(o, "pid", s->guardian) &&
             json_add_text(o, "output", s->output) && json_add_text(o, "command", (const char *)command.data))
@@ -231,6 +233,8 @@ static int run_detached(struct supervisor *s, int output, int waits)
     sigset_t before;
     leave_terminal(output);
     close(waits);
+    listen(s->listener,
+           VIEWERS_MAX); /* again, because the kernel then gives viewers the pid of this process */
     s->signals = watch_guardian(&before);
     s->guardian = s->signals >= 0 ? fork() : -1;
     if (s->guardian == 0) {
@@ -252,8 +256,8 @@ static bool open_socket(struct supervisor *s)
     struct sockaddr_un at;
     const int dir = runtime_dir_make(dir_path);
     const mode_t mask = umask(077);
-    snprintf(draft, sizeof(draft), ".%.32s", s->job->id);
-    snprintf(name, sizeof(name), SOCKET_PREFIX "%.32s", s->job->id);
+    snprintf(draft, sizeof(draft), ".%.*s", ID_MAX, s->job->id);
+    snprintf(name, sizeof(name), SOCKET_PREFIX "%.*s", ID_MAX, s->job->id);
     detach_address(dir, draft, &at);
     s->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const bool ok = dir >= 0 && s->listener >= 0 &&
@@ -363,35 +367,111 @@ static cJSON *ask_supervisor(int fd, const char *request)
     return o;
 }
 
-/* Connect to the supervisor of job `id` in any runtime directory. Report a failure. */
-static int find_supervisor(const char *command, const char *id)
+static const char *job_text(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, name));
+    return text != NULL ? text : "";
+}
+
+/* A function that gets each job in the background. `job` is NULL if the supervisor does not answer. `fd` is closed
+ * afterwards. Return false to end. */
+typedef bool (*job_visitor)(void *user, const char *id, const cJSON *job, int fd);
+
+/* Visit the jobs of a runtime directory. A socket without a supervisor belongs to a dead job and is skipped. Return
+ * false if the visitor has ended the visit. */
+static bool visit_directory(int dir, job_visitor visit, void *user)
+{
+    const size_t prefix = strlen(SOCKET_PREFIX);
+    const int copy = dup(dir);
+    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    bool ok = true;
+    for (const struct dirent *e; ok && d != NULL && (e = readdir(d)) != NULL;) {
+        if (strncmp(e->d_name, SOCKET_PREFIX, prefix) != 0 || strlen(e->d_name) > prefix + ID_MAX)
+            continue;
+        const int fd = connect_to(dir, e->d_name);
+        if (fd < 0)
+            continue;
+        cJSON *job = ask_supervisor(fd, "info");
+        ok = visit(user, e->d_name + prefix, job, fd);
+        cJSON_Delete(job);
+        close(fd);
+    }
+    if (d != NULL)
+        closedir(d);
+    else if (copy >= 0)
+        close(copy);
+    return ok;
+}
+
+/* Visit the jobs of all runtime directories, as visit_directory does. */
+static bool visit_jobs(job_visitor visit, void *user)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < RUNTIME_DIRS; i++) {
+        const int dir = runtime_dir_open(i);
+        if (dir < 0)
+            continue;
+        ok = visit_directory(dir, visit, user);
+        close(dir);
+    }
+    return ok;
+}
+
+struct job_search {
+    const char *rdzv_id;
+    int n, fd; /* number of jobs found, connection to the first one or -1 */
+};
+
+static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd)
+{
+    struct job_search *s = user;
+    (void)id;
+    if (strcmp(job_text(job, "rdzv_id"), s->rdzv_id) == 0 && s->n++ == 0)
+        s->fd = dup(fd);
+    return true;
+}
+
+/* Connect to the supervisor of job `id` in any runtime directory. Return -1 if there is none. */
+static int connect_by_id(const char *id)
 {
     char name[64];
     int fd = -1;
-    if (strlen(id) > 32 || strchr(id, '/') != NULL || id[0] == '\0') {
-        log_error("%s: %.64s is not the id of a job; 'ddprun list' shows the ids", command, id);
-        return -1;
-    }
-    snprintf(name, sizeof(name), SOCKET_PREFIX "%s", id);
-    for (int i = 0; fd < 0 && i < RUNTIME_DIRS; i++) {
+    snprintf(name, sizeof(name), SOCKET_PREFIX "%.*s", ID_MAX, id);
+    for (int i = 0; fd < 0 && i < RUNTIME_DIRS && strlen(id) <= ID_MAX; i++) {
         const int dir = runtime_dir_open(i);
         if (dir < 0)
             continue;
         fd = connect_to(dir, name);
         close(dir);
     }
-    if (fd < 0)
-        log_error("%s: no job %s runs in the background; 'ddprun list' shows the jobs; the output of a job "
-                  "that has "
-                  "ended is in ddprun-%s.out",
-                  command, id, id);
     return fd;
 }
 
-static const char *job_text(const cJSON *o, const char *name)
+/* Connect to the supervisor of the job with this id or --rdzv_id. Report a failure. */
+static int find_supervisor(const char *command, const char *id)
 {
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, name));
-    return text != NULL ? text : "";
+    struct job_search search = { .rdzv_id = id, .fd = -1 };
+    if (strchr(id, '/') != NULL || id[0] == '\0') {
+        log_error("%s: %.64s is not the id of a job; 'ddprun list' shows the ids", command, id);
+        return -1;
+    }
+    const int fd = connect_by_id(id);
+    if (fd >= 0)
+        return fd;
+    visit_jobs(compare_rdzv_id, &search);
+    if (search.n == 1 && search.fd >= 0)
+        return search.fd;
+    if (search.n > 1)
+        log_error("%s: %d jobs in the background have --rdzv_id=%s; use an id that 'ddprun list' shows",
+                  command, search.n, id);
+    else
+        log_error(
+            "%s: no job in the background has the id or --rdzv_id '%s'; 'ddprun list' shows the jobs; the "
+            "output of a job that has ended is in ddprun-ID.out",
+            command, id);
+    if (search.fd >= 0)
+        close(search.fd);
+    return -1;
 }
 
 /* --- ddprun list ---------------------------------------------------------------------------------------------- */
@@ -412,42 +492,22 @@ static bool list_job(const char *id, const cJSON *job, bool json, struct buf *ou
     return ok;
 }
 
-/* Append all jobs whose supervisor answers. A socket without a supervisor belongs to a dead job and is skipped. */
-static bool list_directory(int dir, bool json, struct buf *out)
+struct job_list {
+    bool json;
+    struct buf *out;
+};
+
+static bool list_visited(void *user, const char *id, const cJSON *job, int fd)
 {
-    const size_t prefix = strlen(SOCKET_PREFIX);
-    const int copy = dup(dir);
-    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
-    bool ok = true;
-    for (const struct dirent *e; ok && d != NULL && (e = readdir(d)) != NULL;) {
-        if (strncmp(e->d_name, SOCKET_PREFIX, prefix) != 0 || strlen(e->d_name) > prefix + 32)
-            continue;
-        const int fd = connect_to(dir, e->d_name);
-        if (fd < 0)
-            continue;
-        cJSON *job = ask_supervisor(fd, "info");
-        ok = list_job(e->d_name + prefix, job, json, out);
-        cJSON_Delete(job);
-        close(fd);
-    }
-    if (d != NULL)
-        closedir(d);
-    else if (copy >= 0)
-        close(copy);
-    return ok;
+    const struct job_list *list = user;
+    (void)fd;
+    return list_job(id, job, list->json, list->out);
 }
 
 bool detach_list(bool json, struct buf *out)
 {
     struct buf rows = { 0 };
-    bool ok = true;
-    for (int i = 0; ok && i < RUNTIME_DIRS; i++) {
-        const int dir = runtime_dir_open(i);
-        if (dir < 0)
-            continue;
-        ok = list_directory(dir, json, &rows);
-        close(dir);
-    }
+    bool ok = visit_jobs(list_visited, &(struct job_list){ json, &rows });
     if (!json && rows.len > 0)
         ok = ok && buf_printf(out, "%-10s%-10s%-21s%s\n", "ID", "STATE", "SINCE (UTC)", "COMMAND");
     ok = ok && (rows.len == 0 || buf_append(out, rows.data, rows.len));
@@ -462,6 +522,9 @@ int detach_stop(const char *id)
     const int fd = find_supervisor("stop", id);
     if (fd < 0)
         return EXIT_CODE_USAGE;
+    struct ucred supervisor = { 0 };
+    socklen_t size = sizeof(supervisor);
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &supervisor, &size);
     cJSON *job = ask_supervisor(fd, "stop");
     const bool ok = job != NULL;
     close(fd);
@@ -470,8 +533,8 @@ int detach_stop(const char *id)
         log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job", id, id);
     else
         log_error("stop: the supervisor of job %s does not answer: the job may have just ended; if 'ddprun "
-                  "list' still shows the job, kill the supervisor",
-                  id);
+                  "list' still shows the job, run 'kill -9 %d', which ends the supervisor and the job",
+                  id, (int)supervisor.pid);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 

@@ -65,7 +65,8 @@ int flight_helper_run(int argc, char **argv);
 
 struct detached_job {
     const char *id;
-    char *const *argv; /* of this ddprun, for `ddprun list` */
+    const char *rdzv_id; /* NULL = none */
+    char *const *argv;   /* of this ddprun, for `ddprun list` */
     bool quiet;
 };
 
@@ -77,10 +78,11 @@ int detach_begin(const struct detached_job *job);
 /* Append a row for each detached job of this user. Return false if memory is short. */
 bool detach_list(bool json, struct buf *out);
 
-/* Show the output of a job until its end, or until Ctrl-C. Return its exit code. */
+/* Show the output of a job until its end, or until Ctrl-C. Return its exit code. `id` is the id that `ddprun list`
+ * prints, or the --rdzv_id of exactly one job in the background. */
 int detach_attach(const char *id);
 
-/* Stop a job as Ctrl-C does. */
+/* Stop a job as Ctrl-C does. `id` as for detach_attach. */
 int detach_stop(const char *id);
 
 #endif

@@ -212,6 +212,16 @@ static pid_t parent_of(pid_t pid)
     return (pid_t)atoi(name_end + 4);
 }
 
+/* Return the pid of the only supervisor. */
+static pid_t only_supervisor(void)
+{
+    char *row = list("--json"), *pid = strstr(row, "\"pid\":");
+    cr_assert_not_null(pid, "%s", row);
+    const pid_t supervisor = parent_of(atoi(pid + 6));
+    free(row);
+    return supervisor;
+}
+
 DETACH_TEST(a_killed_supervisor_leaves_nothing)
 {
     struct job_witness w;
@@ -222,10 +232,7 @@ DETACH_TEST(a_killed_supervisor_leaves_nothing)
     struct run_process *viewer = START("attach", id);
     cr_assert(run_until_output(viewer, "[0] ready\n", PATIENCE_MS), "%s", run_output(viewer));
     cr_assert(run_until_output(viewer, "[1] ready\n", PATIENCE_MS), "%s", run_output(viewer));
-    char *row = list("--json"), *pid = strstr(row, "\"pid\":");
-    cr_assert_not_null(pid, "%s", row);
-    const pid_t supervisor = parent_of(atoi(pid + 6));
-    free(row);
+    const pid_t supervisor = only_supervisor();
     cr_expect_eq(sockets(), 1);
     kill(supervisor, SIGKILL);
     cr_expect(job_witness_alone(&w));
@@ -235,6 +242,46 @@ DETACH_TEST(a_killed_supervisor_leaves_nothing)
     expect_no_job();
     cr_expect_eq(sockets(), 0, "list keeps a stale entry");
     job_witness_close(&w);
+}
+
+DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
+{
+    char advice[32];
+    struct run_result r = DDPRUN("--detach", "--standalone", WORKER, "say:ready", "forever");
+    const char *id = id_of(&r);
+    struct run_process *viewer = START("attach", id);
+    cr_assert(run_until_output(viewer, "ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    const pid_t supervisor = only_supervisor();
+    kill(supervisor, SIGSTOP);
+    r = DDPRUN("stop", id);
+    kill(supervisor, SIGCONT);
+    EXPECT(r, 125);
+    snprintf(advice, sizeof(advice), "'kill -9 %d'", (int)supervisor);
+    SAYS(r, advice);
+    r = run_wait(viewer); /* the supervisor has received the request */
+    EXPECT(r, 130);
+    expect_no_job();
+}
+
+DETACH_TEST(a_job_is_found_by_its_rdzv_id)
+{
+    struct run_result a =
+        DDPRUN("--detach", "--standalone", "--rdzv_id=night", WORKER, "say:ready", "forever");
+    id_of(&a);
+    struct run_process *viewer = START("attach", "night");
+    cr_expect(run_until_output(viewer, "ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    struct run_result b = DDPRUN("--detach", "--standalone", "--rdzv_id=night", WORKER, "forever");
+    const char *id = id_of(&b);
+    struct run_result r = DDPRUN("stop", "night");
+    EXPECT(r, 2);
+    SAYS(r, "2 jobs in the background have --rdzv_id=night");
+    stop(id);
+    for (struct patience p = { 0 }; sockets() > 1 && patience_left(&p);)
+        ;
+    stop("night");
+    r = run_wait(viewer);
+    EXPECT(r, 130);
+    expect_no_job();
 }
 
 DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)

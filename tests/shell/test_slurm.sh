@@ -202,10 +202,10 @@ rm "$munge"
 ln -s "${SLURM_CONF%/*}/munge.socket" "$munge"
 mkdir broken
 echo "no library" >broken/libmunge.so.2
-run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 0 ] || export LD_LIBRARY_PATH='"$tmp"'/broken; exec "$0" true' "$ddprun"
+run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 0 ] || export LD_LIBRARY_PATH='"$tmp"'/broken; exec "$0" --timeout=3s true' "$ddprun"
 check "a node without libmunge does not join" [ "$rc" -ne 0 ]
 check "with the reason" said err "MUNGE: $tmp/broken/libmunge.so.2"
-run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] || set -- --insecure; exec "$0" "$@" true' "$ddprun"
+run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] || set -- --insecure; exec "$0" --timeout=3s "$@" true' "$ddprun"
 check "a node does not join the open store of another" [ "$rc" -ne 0 ]
 check "with the reason, too" said err "the store has no secret, so this node does not join" 1
 if unshare --user --map-user=1000 true 2>/dev/null; then # a chroot has none
@@ -347,9 +347,14 @@ check "with a remedy" said err "salloc" 1
 
 # --- the example ------------------------------------------------------------------------------------------------------
 sbatch=$OLDPWD/scripts/slurm/train.sbatch
-run sbatch --wait --time=5 --output=node.out --export="ALL,DDPRUN=$ddprun" "$sbatch" sh -c "$show"
+# batch OPTION... -- submits the example and waits until it has ended. sbatch --wait asks every ten seconds only.
+batch() {
+    run sbatch --time=5 "$@" "$sbatch" sh -c "$show"
+    timeout 60 bash -c 'until [ -z "$(squeue -h)" ]; do sleep 0.05; done'
+}
+batch --output=node.out --export="ALL,DDPRUN=$ddprun"
 check "train.sbatch runs a ddprun for each node" said node.out "rank 1/2 local 0/1" 1
-run sbatch --wait --time=5 --output=task.out --ntasks-per-node=2 --export="ALL,DDPRUN=$ddprun,MODE=task" "$sbatch" sh -c "$show"
+batch --output=task.out --ntasks-per-node=2 --export="ALL,DDPRUN=$ddprun,MODE=task"
 check "and one for each worker" said task.out "rank 3/4 local 1/2 group 1/2" 1
 
 finish

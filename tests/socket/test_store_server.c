@@ -1,4 +1,5 @@
-/* The store over real sockets: bytes of live PyTorch clients, cut at every place; waiting; ends; limits. */
+/* The store over real sockets: bytes of live PyTorch clients; waiting; ends. tests/unit/hub/test_hub.c cuts the bytes at every place, and
+ * has the limits. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "sim_hub.h" /* hex_read */
@@ -21,60 +22,24 @@
 
 TestSuite(store_server, .init = serve, .fini = serve_end, .timeout = 60);
 
-static void play(const struct vector *vectors, int count, size_t step)
+static void play(const struct vector *vectors, int count)
 {
     int fd = peer_connect(served_port());
     for (int i = 0; i < count; i++) {
-        peer_send_cut(fd, vectors[i].client, step);
+        peer_send_hex(fd, vectors[i].client);
         peer_expect(fd, vectors[i].server);
     }
     close(fd);
 }
 
-static void play_at_once(const struct vector *vectors, int count)
-{
-    struct buf all = { 0 }, answers = { 0 };
-    int fd = peer_connect(served_port());
-    for (int i = 0; i < count; i++) {
-        hex_read(vectors[i].client, &all);
-        buf_append(&answers, vectors[i].server, strlen(vectors[i].server));
-    }
-    buf_append(&answers, "", 1);
-    peer_send(fd, buf_slice(&all));
-    peer_expect(fd, (char *)answers.data);
-    buf_free(&all);
-    buf_free(&answers);
-    close(fd);
-}
-
 Test(store_server, answers_torch_1_13)
 {
-    play(vectors_a, VECTORS_A, SIZE_MAX / 2);
-}
-
-Test(store_server, answers_torch_1_13_byte_by_byte)
-{
-    play(vectors_a, VECTORS_A, 1);
-}
-
-Test(store_server, answers_torch_1_13_all_at_once)
-{
-    play_at_once(vectors_a, VECTORS_A);
+    play(vectors_a, VECTORS_A);
 }
 
 Test(store_server, answers_torch_2)
 {
-    play(vectors_c, VECTORS_C, SIZE_MAX / 2);
-}
-
-Test(store_server, answers_torch_2_byte_by_byte)
-{
-    play(vectors_c, VECTORS_C, 1);
-}
-
-Test(store_server, answers_torch_2_all_at_once)
-{
-    play_at_once(vectors_c, VECTORS_C);
+    play(vectors_c, VECTORS_C);
 }
 
 Test(store_server, both_dialects_see_the_same_keys)
@@ -137,93 +102,6 @@ Test(store_server, small_and_big_replies_keep_their_order)
     cr_assert_eq(reply[REPLY - 1], '3');
     free(value);
     free(reply);
-    close(fd);
-}
-
-Test(store_server, every_way_to_write_a_key_wakes_its_waiter)
-{
-    static const struct {
-        const char *name, *request, *answer;
-    } writes[] = {
-        { "SET", "01 0200000000000000 2f30 0000000000000000", "" },
-        { "COMPARE_SET", "02 0200000000000000 2f31 0000000000000000 0100000000000000 78",
-          "0100000000000000 78" },
-        { "ADD", "04 0200000000000000 2f32 0100000000000000", "0100000000000000" },
-        { "APPEND", "09 0200000000000000 2f33 0100000000000000 78", "" },
-        { "MULTI_SET", "0b 0100000000000000 0200000000000000 2f34 0100000000000000 78", "" },
-        { "QUEUE_PUSH", "0e 0200000000000000 2f35 0100000000000000 78", "" },
-    };
-    int waiter = peer_connect_c(served_port()), writer = peer_connect_c(served_port());
-    for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
-        peer_wait(waiter, (char[]){ '/', (char)('0' + i), '\0' });
-        peer_send_hex(writer, writes[i].request);
-        peer_expect(writer, writes[i].answer);
-        peer_expect(waiter, "00");
-    }
-    close(waiter);
-    close(writer);
-}
-
-Test(store_server, a_wait_for_two_keys_ends_with_the_second)
-{
-    int waiter = peer_connect_c(served_port()), writer = peer_connect_c(served_port());
-    peer_send_hex(waiter, "06 0200000000000000 0200000000000000 2f61 0200000000000000 2f62");
-    peer_set(writer, "/b", slice_str(""));
-    peer_expect_silence(writer, 'C');
-    peer_set(writer, "/a", slice_str(""));
-    peer_expect(waiter, "00");
-    close(waiter);
-    close(writer);
-}
-
-Test(store_server, a_wait_can_be_cancelled_before_and_after_its_key_comes)
-{
-    int waiter = peer_connect_c(served_port()), writer = peer_connect_c(served_port());
-    peer_send_hex(waiter, "0c");
-    peer_expect(waiter, "01");
-    peer_wait(waiter, "/late");
-    peer_send_hex(waiter, "0c");
-    peer_expect(waiter, "01");
-    peer_set(writer, "/late", slice_str(""));
-    peer_expect_silence(writer, 'C');
-    peer_expect_silence(waiter, 'C');
-    peer_wait(waiter, "/next");
-    peer_set(writer, "/next", slice_str(""));
-    peer_expect(waiter, "00");
-    peer_send_hex(waiter, "0c");
-    peer_expect(waiter, "01");
-    close(waiter);
-    close(writer);
-}
-
-/* torch 1.13 sends nothing when its wait times out. Its next command shows that it has given up. */
-Test(store_server, a_wait_that_was_given_up_leaves_no_stray_byte)
-{
-    int waiter = peer_connect(served_port()), writer = peer_connect_c(served_port());
-    peer_set(writer, "/other", slice_str("x"));
-    peer_expect_silence(writer, 'C');
-    peer_send_hex(waiter, "05 0100000000000000 0600000000000000 2f6e65766572"); /* WAIT /never */
-    peer_send_hex(waiter, "02 0600000000000000 2f6f74686572");                  /* GET /other */
-    peer_expect(waiter, "0100000000000000 78");
-    peer_set(writer, "/never", slice_str(""));
-    peer_expect_silence(writer, 'C');
-    peer_expect_silence(waiter, 'A');
-    close(waiter);
-    close(writer);
-}
-
-Test(store_server, a_waiter_that_leaves_is_forgotten)
-{
-    int fd = peer_connect_c(served_port());
-    for (int i = 0; i < 50; i++) {
-        int waiter = peer_connect_c(served_port()), member = peer_connect_c(served_port());
-        peer_wait(waiter, "/go");
-        peer_send_hex(member, "12 0200000000000000 2f62 ffffffffffffff7f"); /* BARRIER /b, never full */
-        close(waiter);
-        close(member);
-    }
-    peer_set(fd, "/go", slice_str("1"));
-    cr_assert_eq(peer_add(fd, "/n", 1), 1);
     close(fd);
 }
 
@@ -307,83 +185,6 @@ Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini =
     free(value);
 }
 
-/* Send a SET with a key and a value of these sizes. Return true if the server continues. */
-static bool set_sizes(size_t key_len, size_t value_len)
-{
-    struct buf b = { 0 };
-    char answer[4], *zeros = calloc(1, value_len + key_len + 1);
-    int fd = peer_connect_c(served_port());
-    put_u8(&b, 0x01);
-    put_blob(&b, slice_of(zeros, key_len));
-    put_blob(&b, slice_of(zeros, value_len));
-    peer_send(fd, buf_slice(&b));
-    peer_send_hex(fd, "0d 01020304");
-    bool alive = recv(fd, answer, sizeof(answer), MSG_WAITALL) == sizeof(answer);
-    close(fd);
-    buf_free(&b);
-    free(zeros);
-    return alive;
-}
-
-Test(store_server, keys_and_values_have_limits)
-{
-    cr_assert(set_sizes(8192, 1));
-    cr_assert_not(set_sizes(8193, 1));
-    cr_assert(set_sizes(1, 8 << 20));
-    cr_assert_not(set_sizes(1, (8 << 20) + 1));
-    cr_assert(set_sizes(0, 0));
-    peer_expect_service(served_port());
-}
-
-/* Check for `count` missing keys. Return 1, or -1 if the server closes the connection. */
-static int check_many(size_t count)
-{
-    struct buf b = { 0 };
-    unsigned char answer = 0xff;
-    int fd = peer_connect_c(served_port());
-    put_u8(&b, 0x05);
-    put_u64(&b, count);
-    for (size_t i = 0; i < count; i++)
-        put_blob(&b, slice_of(&i, sizeof(i)));
-    peer_send(fd, buf_slice(&b));
-    ssize_t n = recv(fd, &answer, 1, 0);
-    close(fd);
-    buf_free(&b);
-    return n == 1 ? answer : -1;
-}
-
-Test(store_server, lists_have_a_limit)
-{
-    cr_assert_eq(check_many(131072), 1);
-    cr_assert_eq(check_many(131073), -1);
-    cr_assert_eq(check_many(0), 0);
-    peer_expect_service(served_port());
-}
-
-Test(store_server, adding_to_a_text_closes_the_connection)
-{
-    int fd = peer_connect_c(served_port());
-    peer_set(fd, "/text", slice_str("many"));
-    peer_send_hex(fd, "04 0500000000000000 2f74657874 0100000000000000");
-    peer_expect_end(fd);
-    peer_expect_service(served_port());
-}
-
-Test(store_server, a_port_in_use_is_refused_with_the_holder_s_name)
-{
-    struct store_server *second = NULL;
-    struct ddp_err err = { 0 };
-    char pid[32];
-    const struct store_server_options options = { .host = "127.0.0.1",
-                                                  .port = served_port(),
-                                                  .limits = HUB_LIMITS_DEFAULT };
-    snprintf(pid, sizeof(pid), "(pid %d", (int)getpid());
-    cr_assert_eq(store_server_start(&options, &second, &err), DDP_ERR_IO);
-    cr_assert_not_null(strstr(err.msg, "in use by"), "%s", err.msg);
-    cr_assert_not_null(strstr(err.msg, pid), "%s", err.msg);
-    cr_assert_not_null(strstr(err.msg, "choose another port"), "%s", err.msg);
-}
-
 static void serve_everywhere(void)
 {
     serve_with(&(struct store_server_options){ .limits = HUB_LIMITS_DEFAULT });
@@ -392,15 +193,6 @@ static void serve_everywhere(void)
 Test(store_server, without_a_host_it_listens_everywhere, .init = serve_everywhere)
 {
     peer_expect_service(served_port());
-}
-
-Test(store_server, an_address_that_is_not_ours_is_refused_in_words)
-{
-    struct store_server *s = NULL;
-    struct ddp_err err = { 0 };
-    const struct store_server_options options = { .host = "192.0.2.1", .limits = HUB_LIMITS_DEFAULT };
-    cr_assert_eq(store_server_start(&options, &s, &err), DDP_ERR_IO);
-    cr_assert_not_null(strstr(err.msg, "choose an address of this host"), "%s", err.msg);
 }
 
 /* Two jobs at once on one store, over real sockets: agents that join, workers, plain clients. */
@@ -476,60 +268,6 @@ static int agent_of(const char *job)
     join(fd, job, "");
     hear_of(fd, "\"push\":\"round\"");
     return fd;
-}
-
-static ddp_store *worker_of(const char *job, int attempt)
-{
-    ddp_store *s;
-    struct ddp_err err;
-    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
-    options.role = "worker";
-    options.job = job;
-    options.attempt = attempt;
-    options.rank = 0;
-    options.world_size = 1;
-    cr_assert_eq(ddp_store_connect("127.0.0.1", served_port(), &options, &s, &err), DDP_OK, "%s", err.msg);
-    return s;
-}
-
-static bool has(ddp_store *s, const char *key)
-{
-    int there = 0;
-    cr_assert_eq(ddp_store_check(s, &key, 1, &there, NULL), DDP_OK);
-    return there;
-}
-
-Test(store_jobs, keys_do_not_mix)
-{
-    int a = agent_of("a"), b = agent_of("b");
-    ddp_store *in_a = worker_of("a", 0), *in_b = worker_of("b", 0);
-    ddp_store_set(in_a, "k", "v", 1, NULL);
-    cr_assert(has(in_a, "k"));
-    cr_assert_not(has(in_b, "k"));
-    ddp_store_close(in_a);
-    ddp_store_close(in_b);
-    close(a);
-    close(b);
-}
-
-Test(store_jobs, a_restart_of_one_leaves_the_other_alone)
-{
-    int a = agent_of("a"), b = agent_of("b");
-    ddp_store *in_b = worker_of("b", 0);
-    ddp_store_set(in_b, "k", "v", 1, NULL);
-    say(a, 0x82,
-        "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"pid\":7,\"exit_code\":3,\"words\":\"ended with 3\"}");
-    say(a, 0x82, "{\"op\":\"stopped\",\"round\":1,\"max_code\":3,\"rank0_code\":3}");
-    hear_of(a, "\"next\":\"restart\"");
-    join(a, "a", "");
-    hear_of(a, "\"push\":\"round\",\"round\":2,\"attempt\":1");
-    ddp_store *in_a = worker_of("a", 1);
-    cr_assert_not(has(in_a, "k"));
-    cr_assert(has(in_b, "k"));
-    ddp_store_close(in_a);
-    ddp_store_close(in_b);
-    close(a);
-    close(b);
 }
 
 /* The other job's agent gets no message about the death. */
@@ -750,24 +488,6 @@ Test(store_barrier, opens_when_all_ranks_have_come)
     ddp_store_close(one.store);
 }
 
-Test(store_barrier, may_have_few_members)
-{
-    ddp_store *one = rank_of_2(1);
-    const uint32_t alone[] = { 1 };
-    cr_assert_eq(ddp_store_barrier(one, "alone", alone, 1, 10000, &err), DDP_OK, "%s", err.msg);
-    ddp_store_close(one);
-}
-
-Test(store_barrier, names_who_never_came)
-{
-    ddp_store *zero = rank_of_2(0);
-    cr_assert_eq(ddp_store_barrier(zero, "lonely", NULL, 0, 50, &err), DDP_ERR_TIMEOUT);
-    cr_assert_eq(strncmp(err.msg, "barrier 'lonely' ", 17), 0, "%s", err.msg);
-    expect_words(&err, "rank 1");
-    expect_words(&err, "never connected");
-    ddp_store_close(zero);
-}
-
 Test(store_barrier, names_what_the_missing_rank_waits_for_instead)
 {
     ddp_store *zero = rank_of_2(0), *ctl;
@@ -782,20 +502,6 @@ Test(store_barrier, names_what_the_missing_rank_waits_for_instead)
     ended(&one, DDP_OK);
     ddp_store_close(zero);
     ddp_store_close(one.store);
-    ddp_store_close(ctl);
-}
-
-Test(store_barrier, can_be_cancelled_from_outside)
-{
-    ddp_store *ctl;
-    struct caller zero = { .store = rank_of_2(0), .name = "stuck", .timeout_ms = 10000 };
-    cr_assert_eq(connect_rank(-1, 0, &ctl), DDP_OK, "%s", err.msg);
-    call(&zero, join_main);
-    until_answer(ctl, "{\"op\":\"barriers\"}", "stuck");
-    free(control(ctl, "{\"op\":\"barrier_cancel\",\"name\":\"stuck\"}"));
-    ended(&zero, DDP_ERR_ABORTED);
-    expect_words(&zero.err, "barrier 'stuck' ");
-    ddp_store_close(zero.store);
     ddp_store_close(ctl);
 }
 

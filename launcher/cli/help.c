@@ -9,7 +9,6 @@
 #include "diagnosis/findings.h"
 #include "base/exit_codes.h"
 #include "tables/prefix.h"
-#include "tables/schedulers.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
 

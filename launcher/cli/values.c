@@ -5,7 +5,6 @@
  * has 0. torchrun accepts only ranks of one digit in a map. ddprun accepts any rank. */
 #include "cli/cli.h"
 #include "tables/text.h"
-#include "tables/schedulers.h"
 #include "tables/signals.h"
 
 #include <ctype.h>

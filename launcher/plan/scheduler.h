@@ -11,7 +11,7 @@
 #include "cli/cli.h"
 #include "diagnosis/findings.h"
 #include "plan/hosts.h"
-#include "tables/schedulers.h"
+#include "cli/options.h"
 
 #include <limits.h>
 

@@ -1,7 +1,7 @@
 /* start.c -- see remote.h. Messages, commands and decisions of --hosts, without processes or sockets.
  *
  * The login shell of a host may be of any kind, so the command line for a host is one quoted script for sh. */
-#include "remote/remote.h"
+#include "remote/start.h"
 
 #include "base/text.h"
 #include "base/endpoint.h"

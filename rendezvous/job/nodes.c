@@ -1,4 +1,4 @@
-/* nodes.c -- the nodes of a job: joining, moving between lists, ranks, heartbeats, and leaving.
+/* nodes.c -- the nodes of a job: joining, moving between lists, ranks, heartbeats, leaving, and messages about them.
  *
  * Memory is allocated only when a node joins. So beginning a round, stopping a round and ending the job cannot fail
  * for lack of memory.
@@ -7,7 +7,10 @@
  * With these counts, a check whether a round is complete needs no walk over up to 16,384 nodes. */
 #include "job/nodes.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- heartbeats ------------------------------------------------------------------------------------------ */
 
@@ -289,7 +292,8 @@ struct node *rdzv_find(const struct rdzv *r, uint64_t id)
     return found ? TABLE_ENTRY(found, struct node, by_id) : NULL;
 }
 
-bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
+/* Return true if a node of a static job with this node rank waits or runs. */
+static bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 {
     return r->place != NULL && node_rank < r->rules.max && r->place[node_rank] != NULL &&
            r->place[node_rank]->state != RDZV_NODE_RESTING;
@@ -524,4 +528,227 @@ void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rd
                                 .silent = how->silent };
     text_copy(gone->host, sizeof(gone->host), node->host);
     text_copy(gone->how, sizeof(gone->how), words);
+}
+
+/* --- when the state ends by itself ------------------------------------------------------------------------- */
+
+uint64_t rdzv_state_deadline(const struct rdzv *r)
+{
+    switch (r->state) {
+    case RDZV_GATHERING:
+        return r->rules.known ? r->until.gather_ms : UINT64_MAX;
+    case RDZV_LAST_CALL:
+        return r->until.call_ms;
+    case RDZV_STOPPING:
+        return r->until.stop_ms;
+    case RDZV_BACKING_OFF:
+        return r->until.back_off_ms;
+    default:
+        return UINT64_MAX;
+    }
+}
+
+/* --- words of the protocol; "?" for an invalid value ------------------------------------------------------- */
+
+static const char *word(const char *const *words, unsigned at, unsigned n)
+{
+    return at < n ? words[at] : "?";
+}
+
+#define X(name, word) word,
+static const char *const states[] = { RDZV_STATES(X) };
+static const char *const whys[] = { RDZV_WHYS(X) };
+#undef X
+#define X(name, ...) #name,
+static const char *const codes[] = { "WELCOME", RDZV_REFUSALS(X) };
+#undef X
+#define X(name, grade, sentence, advice, ...) advice,
+static const char *const advices[] = { "", RDZV_REFUSALS(X) };
+#undef X
+static const char *const node_states[] = { "waiting", "running", "done",    "stopping",
+                                           "stopped", "resting", "finished" };
+
+#define WORD(words, at) word(words, (unsigned)(at), sizeof(words) / sizeof((words)[0]))
+
+const char *rdzv_state_word(enum rdzv_state state)
+{
+    return WORD(states, state);
+}
+
+const char *rdzv_why_word(enum rdzv_why why)
+{
+    return WORD(whys, why);
+}
+
+const char *rdzv_refused_code(enum rdzv_refused refused)
+{
+    return WORD(codes, refused);
+}
+
+const char *rdzv_refused_advice(enum rdzv_refused refused)
+{
+    return WORD(advices, refused);
+}
+
+const char *rdzv_node_state_word(enum rdzv_node_state state)
+{
+    return WORD(node_states, state);
+}
+
+/* --- names ------------------------------------------------------------------------------------------------- */
+
+/* The name of a node for messages to the users of two nodes: "node 1 (n1, pid 77)", or "n1 (pid 77)" without a node
+ * rank. If two nodes with different addresses have the same host name ("localhost"), the name has the address,
+ * too. */
+
+struct who rdzv_who(const struct rdzv_join *j)
+{
+    struct who who = { .node_rank = j->elastic ? -1 : j->node_rank, .pid = j->pid };
+    text_copy(who.host, sizeof(who.host), j->host);
+    text_copy(who.addr, sizeof(who.addr), j->addr);
+    return who;
+}
+
+static bool needs_address(const struct who *who, const struct who *beside)
+{
+    return strcmp(who->host, beside->host) == 0 && who->addr[0] != '\0' &&
+           strcmp(who->addr, beside->addr) != 0;
+}
+
+/* Cut the host name, because the message must also fit the name of `beside`. */
+const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside)
+{
+    const bool at = needs_address(who, beside), ranked = who->node_rank >= 0;
+    char rank[32] = "";
+    if (ranked)
+        snprintf(rank, sizeof(rank), "node %" PRId32 " (", who->node_rank);
+    snprintf(out, sizeof(who_name), "%s%.120s%s%s%spid %d)", rank, who->host, ranked ? ", " : " (",
+             at ? who->addr : "", at ? ", " : "", who->pid);
+    return out;
+}
+
+/* --- log and messages ---------------------------------------------------------------------------------------- */
+
+/* The log, the event log, and messages to waiting nodes.
+ *
+ * The first message about missing nodes is sent SAY_AFTER_MS after a change, so that a job that starts at once sends
+ * no message. Further messages are SAY_EVERY_MS apart. With n > 1,000 waiting nodes, messages are n ms apart, to
+ * limit the load. */
+
+enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
+
+const char *rdzv_name(const struct node *node, char *room, size_t size)
+{
+    int32_t rank = node->node_rank >= 0 ? node->node_rank : node->wanted;
+    if (rank >= 0)
+        snprintf(room, size, "node %" PRId32 " (%s)", rank, node->host);
+    else
+        snprintf(room, size, "node %s", node->host);
+    return room;
+}
+
+/* Write a line to the log and to the event log. */
+void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
+{
+    char line[3 * RDZV_WORDS_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    if (r->env.log != NULL)
+        r->env.log(r->env.user, line);
+    if (r->env.record == NULL)
+        return;
+    struct rdzv_record record = { .kind = kind,
+                                  .now_ms = r->now_ms,
+                                  .round = r->run.round,
+                                  .node = node ? node->id : 0,
+                                  .node_rank = !node                  ? -1
+                                               : node->node_rank >= 0 ? node->node_rank
+                                                                      : node->wanted,
+                                  .host = node ? node->host : "",
+                                  .pid = node ? node->pid : 0,
+                                  .nnodes = kind == RDZV_RECORD_ROUND ? r->run.nnodes : 0,
+                                  .world_size = kind == RDZV_RECORD_ROUND ? r->run.world_size : 0,
+                                  .words = line };
+    r->env.record(r->env.user, &record);
+}
+
+/* --- messages to waiting nodes ----------------------------------------------------------------------------- */
+
+/* Schedule a message to the waiting nodes, unless a message is scheduled already. */
+void rdzv_will_say(struct rdzv *r)
+{
+    uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
+    uint64_t soon_ms = r->now_ms + SAY_AFTER_MS, next_ms = r->said_ms + every_ms;
+    bool is_first = r->said_ms == 0;
+    if (r->say_ms == UINT64_MAX && r->state != RDZV_OVER)
+        r->say_ms = is_first || next_ms < soon_ms ? soon_ms : next_ms;
+}
+
+static uint64_t left(const struct rdzv *r, uint64_t until_ms)
+{
+    return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
+}
+
+/* List the node ranks without a node that waits or runs. If any waiting node has requested no rank, leave the list
+ * empty, because the missing ranks are then unknown. */
+static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
+{
+    uint32_t here = 0;
+    if (r->place == NULL)
+        return;
+    for (uint32_t rank = 0; rank < r->rules.max; rank++) {
+        if (rdzv_has_node_rank(r, rank))
+            here++;
+        else if (w->n_missing_listed < RDZV_SHORT_LIST_MAX)
+            w->missing[w->n_missing_listed++] = rank;
+    }
+    w->n_missing = r->rules.max - w->joined;
+    if (here < w->joined)
+        w->n_missing_listed = 0;
+}
+
+static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
+{
+    LIST_EACH(i, &r->waiting)
+    {
+        if (w->n_hosts == RDZV_SHORT_LIST_MAX)
+            break;
+        w->hosts[w->n_hosts++] = LIST_ENTRY(i, struct node, waiting)->host;
+    }
+}
+
+static struct rdzv_waiting describe_waiting(const struct rdzv *r)
+{
+    bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;
+    struct rdzv_waiting w = { .state = r->state,
+                              .joined = between ? r->n_waiting : r->run.n_members,
+                              .min = r->rules.min,
+                              .max = r->rules.max,
+                              .spare = between ? 0 : r->n_waiting,
+                              .returning = r->n_resting,
+                              .left_ms = between ? left(r, r->until.gather_ms) : UINT64_MAX,
+                              .last_call_ms = UINT64_MAX };
+    if (r->state == RDZV_LAST_CALL)
+        w.last_call_ms = left(r, r->until.call_ms);
+    if (r->state == RDZV_BACKING_OFF)
+        w.backoff_ms = left(r, r->until.back_off_ms);
+    list_hosts(r, &w);
+    list_missing(r, &w);
+    return w;
+}
+
+void rdzv_say_if_due(struct rdzv *r)
+{
+    if (r->now_ms < r->say_ms)
+        return;
+    r->say_ms = UINT64_MAX;
+    if (r->n_waiting == 0)
+        return;
+    r->said_ms = r->now_ms;
+    struct rdzv_waiting waiting = describe_waiting(r);
+    struct rdzv_tell tell = { .kind = RDZV_TELL_WAITING, .waiting = &waiting, .round = r->run.round };
+    LIST_EACH(i, &r->waiting)
+    r->env.tell(r->env.user, LIST_ENTRY(i, struct node, waiting)->id, &tell);
 }

@@ -647,3 +647,118 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
     }
     rdzv_say_if_due(r);
 }
+
+/* --- facts ------------------------------------------------------------------------------------------------ */
+
+/* Copies of facts for readers: status, diagnosis and hub. Readers never get struct rdzv, so they cannot change a job.
+ * Borrowed pointers are valid until the next call of the rendezvous. */
+
+/* Return the number of restarts. `failed` also counts the failure that ends the job, after which no restart
+ * follows. */
+static uint32_t restarts_made(const struct rdzv *r)
+{
+    const struct restarts *a = &r->restarts;
+    return a->failed < a->max_restarts ? a->failed : a->max_restarts;
+}
+
+/* Fill *facts. Texts are borrowed until the next call of the rendezvous. */
+void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
+{
+    const struct rules *rules = &r->rules;
+    *facts =
+        (struct rdzv_facts){ .job = r->job,
+                             .instance = r->instance,
+                             .state = r->state,
+                             .round = r->run.round,
+                             .restarts = restarts_made(r),
+                             .max_restarts = r->restarts.max_restarts,
+                             .elastic = rules->elastic,
+                             .min = rules->min,
+                             .max = rules->max,
+                             .nodes = r->n_live,
+                             .members = r->run.n_members,
+                             .waiting = r->n_waiting,
+                             .returning = r->n_resting,
+                             .done = r->run.n_done,
+                             .stopped = r->run.n_members -
+                                        (r->run.n_open < r->run.n_members ? r->run.n_open : r->run.n_members),
+                             .world_size = r->run.world_size,
+                             .since_ms = r->since_ms,
+                             .deadline_ms = rdzv_state_deadline(r),
+                             .join_timeout_ms = rules->join_timeout_ms,
+                             .join_knob = rules->join_knob,
+                             .node_timeout_ms = rules->node_timeout_ms,
+                             .last_call_ms = rules->last_call_ms,
+                             .no_restart = r->end.no_restart,
+                             .cause = r->end.has_cause ? &r->end.cause : NULL,
+                             .gone = r->gone,
+                             .n_gone = r->n_gone };
+}
+
+static bool is_spare(const struct rdzv *r, const struct node *node)
+{
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    return node->state == RDZV_NODE_WAITING && (runs || r->n_waiting > r->rules.max);
+}
+
+bool rdzv_is_spare(const struct rdzv *r, uint64_t id)
+{
+    const struct node *node = rdzv_find(r, id);
+    return node != NULL && is_spare(r, node);
+}
+
+bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *facts)
+{
+    const struct node *node = rdzv_find(r, id);
+    if (node == NULL)
+        return false;
+    *facts = (struct rdzv_node_facts){ .node = node->id,
+                                       .state = node->state,
+                                       .node_rank = node->node_rank >= 0 ? node->node_rank : node->wanted,
+                                       .first_rank = node->first_rank,
+                                       .nproc = node->nproc,
+                                       .host = node->host,
+                                       .addr = node->addr,
+                                       .own = node->own,
+                                       .version = node->version,
+                                       .boot_id = node->boot_id,
+                                       .pid = node->pid,
+                                       .pid_start = node->pid_start,
+                                       .joined_ms = node->joined_ms,
+                                       .heard_ms = node->heard_ms,
+                                       .leaving = node->leaving,
+                                       .is_spare = is_spare(r, node) };
+    return true;
+}
+
+/* Return the id of the next node in the order of joining. If the node `after` has left, return 0. */
+uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
+{
+    const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;
+    if (after != 0 && node == NULL)
+        return 0;
+    const struct list *next = node != NULL ? node->joined.next : r->nodes.next;
+    return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
+}
+
+/* Find the last seat whose first rank is at most `rank`. If the node of this seat has left, return 0. */
+uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
+{
+    bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
+    uint32_t low = 0, high = r->run.nnodes;
+    if (!runs || rank >= r->run.world_size)
+        return 0;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->run.seats[middle].first_rank <= rank)
+            low = middle;
+        else
+            high = middle;
+    }
+    return r->run.seats[low].node;
+}
+
+bool rdzv_is_over(const struct rdzv *r)
+{
+    return r->state == RDZV_OVER && r->n_live == 0;
+}

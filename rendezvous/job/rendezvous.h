@@ -370,8 +370,6 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 /* Return the id of the node that runs `rank`, or 0 if no round runs or the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
-/* Return true if a node with this node rank waits or runs. Use this function only for static jobs. */
-bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
 /* Return true if the job is over and every node has its last verdict. A job with the same name may then begin. */
 bool rdzv_is_over(const struct rdzv *r);
 

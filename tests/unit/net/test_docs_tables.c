@@ -1,7 +1,7 @@
 /* The pages in docs/ show every row of the tables. */
 #include "net/dial_plan.h"
 #include "base/exit_codes.h"
-#include "tables/schedulers.h"
+#include "cli/options.h"
 #include "tables/signals.h"
 #include "tables/worker_env.h"
 

@@ -21,13 +21,13 @@ LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 
 # way: what the report contains. The culprit is rank 1 of four; `none` must stay without a report.
 WAYS = {
-    "sleep": r"rank 1 \(.*is in load_batch \(worker\.py:\d+\) and has slept.*\[RANK_SLEEPS\]",
-    "loop": r"rank 1 \(.*is in spin \(worker\.py:\d+\) and has computed.*\[RANK_LOOPS\]",
+    "sleep": r"rank 1 \(.*is in load_batch \(worker\.py:\d+\) and sleeps, .*\[RANK_SLEEPS\]",
+    "loop": r"rank 1 \(.*is in spin \(worker\.py:\d+\) and computes .*\[RANK_LOOPS\]",
     "lock": r"rank 1 \(.*is in take_lock \(worker\.py:\d+\).*\[RANK_IN_LOCK\]",
-    "fifo": r"rank 1 \(.*is in read_fifo \(worker\.py:\d+\), blocked .* in read of /.*/fifo;.*\[RANK_BLOCKED\]",
-    "file": r"rank 1 \(.*is in lock_file \(worker\.py:\d+\), blocked .* in flock of /.*/cache\.lock;.*\[RANK_BLOCKED\]",
-    "socket": r"rank 1 \(.*is in read_socket \(worker\.py:\d+\), blocked .* in recvfrom of the connection to 127\.0\.0\.1:\d+;.*\[RANK_BLOCKED\]",
-    "pipe": r"rank 1 \(.*is in read_pipe \(worker\.py:\d+\), blocked .* in read of pipe:\[\d+\];.*\[RANK_BLOCKED\]",
+    "fifo": r"rank 1 \(.*is in read_fifo \(worker\.py:\d+\), blocked in read of /.*/fifo;.*\[RANK_BLOCKED\]",
+    "file": r"rank 1 \(.*is in lock_file \(worker\.py:\d+\), blocked in flock of /.*/cache\.lock;.*\[RANK_BLOCKED\]",
+    "socket": r"rank 1 \(.*is in read_socket \(worker\.py:\d+\), blocked in recvfrom of the connection to 127\.0\.0\.1:\d+;.*\[RANK_BLOCKED\]",
+    "pipe": r"rank 1 \(.*is in read_pipe \(worker\.py:\d+\), blocked in read of pipe:\[\d+\];.*\[RANK_BLOCKED\]",
     "child": r"rank 1 \(.*is in wait_for_child \(worker\.py:\d+\).*which has ended.*\[RANK_CHILD_ENDED\]",
     "traceback": r"rank 1 \(.*has not exited: ValueError: batch 7 is empty;.*\[RANK_TRACEBACK\]",
     "other": r"rank 1 \(.*waits in broadcast \(worker\.py:\d+\), while 3 ranks wait in all_reduce.*\[COLLECTIVES_DIFFER\]",

@@ -881,36 +881,35 @@
       "The rank printed a Python traceback and nothing after it, and two samples of the stacks are equal. "         \
       "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
-      "${subject} is in ${place} and has waited ${time} for a lock; ${waiters}",                            \
+      "${subject} is in ${place} and waits for a lock, without progress for ${time}; ${waiters}",                            \
       "'ddpctl stacks --rank ${rank}' shows its other threads: one of them holds the lock, or the "         \
       "thread that held it has ended",                                                                      \
-      "rank 3 (n1, pid 812) is in take_lock (data.py:41) and has waited 42 s for a lock; 7 ranks "          \
-      "wait in all_reduce (train.py:88)",                                                                   \
+      "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock, without progress for "       \
+      "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
       "futex outside of a collective. Typical cause: two locks that are taken in two orders, or a "         \
       "lock held during a fork.")                                                                           \
     X(RANK_BLOCKED, ERROR,                                                                                  \
-      "${subject} is in ${place}, blocked ${time} in ${call}${object}; ${waiters}",                         \
+      "${subject} is in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}",                         \
       "check for a file system that does not answer, a pipe without a writer, or a peer that is gone",      \
-      "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked 42 s in read of "                        \
-      "/mnt/data/x.bin; 7 ranks wait in all_reduce (train.py:88)",                                          \
+      "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked in read of "                             \
+      "/mnt/data/x.bin, without progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",               \
       "Two samples of the stacks are equal, and the main thread of the rank sleeps in this system call "            \
       "outside of a collective. Typical causes: an NFS server or a pipe whose other end does not answer.")          \
     X(RANK_SLEEPS, ERROR,                                                                                   \
-      "${subject} is in ${place} and has slept for ${time}; ${waiters}",                                    \
+      "${subject} is in ${place} and sleeps, without progress for ${time}; ${waiters}",                                    \
       "'ddpctl stacks --rank ${rank}' shows all of its threads; if the pause is intended, pass a "          \
       "larger --hang_timeout",                                                                              \
-      "rank 3 (n1, pid 812) is in load_batch (data.py:41) and has slept for 42 s; 7 ranks wait in "         \
-      "all_reduce (train.py:88)",                                                                           \
+      "rank 3 (n1, pid 812) is in load_batch (data.py:41) and sleeps, without progress for "      \
+      "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Two samples of the stacks are equal, and the rank sleeps outside of a collective while others wait in "      \
       "one. Typical causes: a loop that waits for a file or a service.")                                            \
     X(RANK_LOOPS, ERROR,                                                                                    \
-      "${subject} is in ${place} and has computed for ${time} without progress (${cpu} % CPU); "            \
-      "${waiters}",                                                                                         \
+      "${subject} is in ${place} and computes (${cpu} % CPU), without progress for ${time}; ${waiters}",    \
       "'ddpctl stacks --rank ${rank}' shows where: an endless loop, or work that takes longer than "        \
       "--hang_timeout",                                                                                     \
-      "rank 3 (n1, pid 812) is in spin (data.py:41) and has computed for 42 s without progress (99 "        \
-      "% CPU); 7 ranks wait in all_reduce (train.py:88)",                                                   \
+      "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
+      "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
       "while others wait in one. Typical causes: an endless loop, or preparation of data on one rank only.")        \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
@@ -931,11 +930,11 @@
       "progress, end with different calls. Typical causes: an exception that was caught, a branch that "            \
       "depends on the rank, or a GPU kernel that does not end.")                                                    \
     X(RANK_NEEDS_KEY, ERROR,                                                                                \
-      "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${setter}${waiters}", \
+      "${subject} is in ${place} and waits for ${key}, which no rank has set${setter}; no progress for ${time}${waiters}", \
       "find the rank that should set the key: that rank takes another branch, uses another name or has "    \
       "ended",                                                                                              \
-      "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
-      "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
+      "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and waits for key 'epoch/3', "               \
+      "which no rank has set; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",              \
       "Two samples of the stacks are equal, and the rank waits in the store for a key. If only one rank's key is missing, the finding names that rank. Typical causes: a "         \
       "rank that has ended, or a key whose name depends on the rank.")                                              \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
@@ -965,6 +964,15 @@
       "rank 3",                                                                                             \
       "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process group. "         \
       "Typical causes: a rank that is still importing, has failed, or was not started.")                            \
+    X(RANK_STATE_DIFFERS, WARNING,                                                                          \
+      "${subject} ${does}, while ${others}; no progress for ${time}; the stacks cannot be read: ${note}",   \
+      "find out what this rank waits for ('ddpctl stacks' shows all threads); with stacks, this report "    \
+      "names its line",                                                                                     \
+      "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
+      "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
+      "The main thread of every rank was idle in the same system call in two samples, and this rank is in " \
+      "another one than the others. Without stacks it is not certain that the others wait for it. Typical " \
+      "causes: a rank that sleeps, or reads a file, pipe or socket that has no data.")                      \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
       "install py-spy, or allow ptrace; then every node names the rank that the others wait for",                             \

@@ -891,18 +891,134 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
     return h->groups[h->n_groups - 1].first;
 }
 
-/* Report that no rank has frames, with the reason, such as a missing program. */
-static void add_unreadable(struct diagnosis *d, const struct hang *h)
+/* --- stacks that cannot be read ---------------------------------------------------------------------------- */
+
+/* Groups of live ranks without frames, by the state of their main thread in the kernel. */
+struct states {
+    struct group group[GROUPS_MAX];
+    uint32_t n;
+};
+
+/* Check whether the main thread of a rank without frames was idle in the same state in both samples. */
+static bool is_idle_still(const struct hang *h, uint32_t rank)
+{
+    const struct rank_look *r = &h->ranks[rank];
+    const struct rank_facts *f = &h->s->ranks[rank];
+    const struct spot *a = r->spot[0], *b = r->spot[1];
+    return !f->node_lost && !f->has_steps && a->thread != NULL && b->thread != NULL && b->does[0] != '\0' &&
+           spot_number(a->thread, "pid") == spot_number(b->thread, "pid") && strcmp(a->does, b->does) == 0 &&
+           r->cpu_percent < IDLE_PERCENT;
+}
+
+/* Add a rank to the group of its state. Return false if there is no room for another group. */
+static bool join_state(struct states *states, const struct spot *spot, uint32_t rank)
+{
+    uint32_t i = 0;
+    while (i < states->n && strcmp(states->group[i].spot->does, spot->does) != 0)
+        i++;
+    if (i == GROUPS_MAX)
+        return false;
+    if (i == states->n)
+        states->group[states->n++] = (struct group){ .spot = spot, .first = rank };
+    states->group[i].n++;
+    return true;
+}
+
+/* Group the ranks without frames. Return false if such a rank may still make progress. */
+static bool group_states(const struct hang *h, struct states *states)
+{
+    for (uint32_t i = 0; i < h->s->n_ranks; i++) {
+        const struct spot *spot = h->ranks[i].spot[1];
+        if (h->s->ranks[i].exited || spot->frames != NULL)
+            continue;
+        if (!is_idle_still(h, i) || !join_state(states, spot, i))
+            return false;
+    }
+    return true;
+}
+
+/* Return the smallest group that does not sleep in futex. Ranks in a collective of Gloo sleep in futex. Without such a
+ * group, return the smallest group. */
+static const struct group *odd_state(const struct states *states)
+{
+    const struct group *odd = NULL;
+    bool odd_waits = true;
+    for (uint32_t i = 0; i < states->n; i++) {
+        const struct group *g = &states->group[i];
+        const bool waits = strstr(g->spot->does, "futex") != NULL;
+        if (odd == NULL || (odd_waits && !waits) || (odd_waits == waits && g->n < odd->n)) {
+            odd = g;
+            odd_waits = waits;
+        }
+    }
+    return odd;
+}
+
+/* Format "2 ranks are sleeping in futex, 1 rank waits in all_reduce (train.py:88)": all ranks outside of `odd`. */
+static const char *other_states(words out, const struct hang *h, const struct states *states,
+                                const struct group *odd)
+{
+    struct buf text = { 0 };
+    words waiters;
+    for (uint32_t i = 0; i < states->n; i++) {
+        const struct group *g = &states->group[i];
+        if (g == odd)
+            continue;
+        buf_printf(&text, text.len > 0 ? ", " : "");
+        buf_printf(&text, g->n == 1 ? "rank %u is %.100s" : "%u ranks are %.100s",
+                   g->n == 1 ? g->first : g->n, g->spot->does);
+    }
+    if (h->n_groups > 0)
+        buf_printf(&text, "%s%s", text.len > 0 ? ", " : "", group_words(waiters, h, 0));
+    snprintf(out, WORDS_LEN, "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
+    buf_free(&text);
+    return out;
+}
+
+/* Return the reason why frames cannot be read, such as a missing program. */
+static const char *unreadable_why(const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";
+    const bool has_prefix = strncmp(h->note, prefix, sizeof(prefix) - 1) == 0;
+    return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
+}
+
+/* Report the ranks whose state in the kernel differs from that of the others. Such a rank may be the culprit, but only
+ * its frames could prove it. Return false if the states do not differ, or if a rank may still make progress. */
+static bool add_states_differ(struct diagnosis *d, const struct hang *h)
+{
+    struct states states = { 0 };
+    words who, others, time;
+    char does[STACK_NAME_MAX + SPOT_PLACE_MAX];
+    if (h->n[WAY_CULPRIT] > 0 || !group_states(h, &states) || states.n + (h->n_groups > 0) < 2)
+        return false;
+    const struct group *odd = odd_state(&states);
+    cJSON *ranks = cJSON_CreateArray();
+    for (uint32_t i = 0; i < h->s->n_ranks; i++)
+        if (!h->s->ranks[i].exited && h->ranks[i].spot[1]->frames == NULL &&
+            strcmp(h->ranks[i].spot[1]->does, odd->spot->does) == 0)
+            json_append(ranks, cJSON_CreateNumber(i));
+    const bool found = listed_ranks(who, h, ranks) >= 0;
+    cJSON_Delete(ranks);
+    struct finding *slot = found ? diagnosis_slot(d, FINDING_RANK_STATE_DIFFERS) : NULL;
+    const bool has_object = odd->n == 1 && odd->spot->object[0] != '\0';
+    snprintf(does, sizeof(does), "%s %.100s%s%.140s", odd->n == 1 ? "is" : "are", odd->spot->does,
+             has_object ? " of " : "", has_object ? odd->spot->object : "");
+    if (slot != NULL)
+        finding_make(slot, FINDING_RANK_STATE_DIFFERS, who, "does", does, "others",
+                     other_states(others, h, &states, odd), "time", duration(time, h->s->hang.still_ms),
+                     "note", unreadable_why(h), NULL);
+    return slot != NULL;
+}
+
+/* Report that no rank has frames, with the reason. */
+static void add_unreadable(struct diagnosis *d, const struct hang *h)
+{
     words who, time;
-    const char *note = h->note;
     struct finding *slot = diagnosis_slot(d, FINDING_STACKS_UNREADABLE);
-    if (strncmp(note, prefix, sizeof(prefix) - 1) == 0)
-        note += sizeof(prefix) - 1;
     if (slot != NULL)
         finding_make(slot, FINDING_STACKS_UNREADABLE, counted(who, h->s->n_ranks, "rank"), "time",
-                     duration(time, h->s->hang.still_ms), "note", note, NULL);
+                     duration(time, h->s->hang.still_ms), "note", unreadable_why(h), NULL);
 }
 
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
@@ -928,7 +1044,7 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
     if (hangs)
         compare_records(&h);
     const int64_t rank = hangs ? add_verdict(d, &h) : -1;
-    if (rank < 0 && h.n_read == 0 && h.note != NULL)
+    if (rank < 0 && h.note != NULL && !(hangs && add_states_differ(d, &h)) && h.n_read == 0)
         add_unreadable(d, &h);
     records_free(&h.records);
     free(h.ranks);

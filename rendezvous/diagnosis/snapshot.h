@@ -120,6 +120,7 @@ struct snapshot_hang {
         *calls[2]; /* calls from the ranks' flight records in these samples (flight_call of hub/messages.h) */
     uint64_t apart_ms;
     uint64_t still_ms; /* time since the last sign of progress */
+    uint64_t due_ms;   /* value of still_ms at which stacks are sampled; 0 = they are not sampled */
     bool has_signals;  /* the job has shown signs of progress in this round */
 };
 

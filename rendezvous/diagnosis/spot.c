@@ -100,15 +100,15 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
             spot->ended_child = spot_number(thread, "pid");
         return false;
     }
-    if (!cJSON_IsTrue(member(thread, "main")) || !cJSON_IsArray(member(row, "frames")))
+    if (!cJSON_IsTrue(member(thread, "main")) || cJSON_GetStringValue(member(row, "note")) != NULL)
         return false;
-    spot->frames = member(row, "frames");
+    spot->frames = cJSON_IsArray(member(row, "frames")) ? member(row, "frames") : NULL;
     spot->thread = thread;
     spot->does = does;
     spot->object = spot_text(thread, "object");
     spot->cpu_ms = spot_number(thread, "cpu_ms");
     read_frames(spot);
-    return true;
+    return spot->frames != NULL;
 }
 
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note)

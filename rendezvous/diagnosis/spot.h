@@ -13,10 +13,11 @@ enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8 };
 
 /* Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in the sample. */
 struct spot {
-    const cJSON *frames, *thread; /* NULL = the frames were not read */
-    const cJSON *user;            /* innermost frame of the user's program; NULL = none */
-    const char *call; /* function of a library in which the rank waits; NULL = the rank does not wait */
-    bool idle_only;   /* the rank waits in `call` only while its thread sleeps */
+    const cJSON *frames; /* NULL = the frames were not read */
+    const cJSON *thread; /* NULL = the rank is not in the sample */
+    const cJSON *user;   /* innermost frame of the user's program; NULL = none */
+    const char *call;    /* function of a library in which the rank waits; NULL = the rank does not wait */
+    bool idle_only;      /* the rank waits in `call` only while its thread sleeps */
     const char *does, *object;
     int64_t cpu_ms;
     const char

@@ -60,7 +60,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 /* Limits of the texts below. */
 
-enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
+enum { MOMENT_MS = 1000, QUIET_MS = 10000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
@@ -570,13 +570,20 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
+/* Say that there is no finding. After QUIET_MS without a sign of progress, add when the stacks are compared. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
-    words who;
+    words who, still, due;
     if (awaited(who, s)[0] != '\0' && !buf_printf(out, "\n  waiting for %s", who))
         return false;
-    return buf_printf(out, "%sthe store has found no %sproblem", who[0] != '\0' ? "; " : "\n  ",
-                      who[0] != '\0' ? "other " : "");
+    const bool ok = buf_printf(out, "%sthe store has found no %sproblem", who[0] != '\0' ? "; " : "\n  ",
+                               who[0] != '\0' ? "other " : "");
+    if (s->phase != PHASE_RUNNING || s->hang.due_ms == 0 || s->hang.still_ms < QUIET_MS)
+        return ok;
+    return ok && buf_printf(out,
+                            " yet: no sign of progress for %s; after %s the stacks of all ranks are compared "
+                            "('ddpctl stacks' prints them now)",
+                            duration(still, s->hang.still_ms), duration(due, s->hang.due_ms));
 }
 
 /* Append a headline with the number of nodes, the time, and the option that limits the time. Then append the nodes,

@@ -334,14 +334,24 @@ static bool check_waits(const struct job *job, struct look *l)
     return l->waits != NULL;
 }
 
-static struct snapshot_hang hang_of(const struct job *job)
+/* Describe the watch for hangs. Without `compares`, leave out the samples, because they are from an older suspicion. */
+static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
-    return (struct snapshot_hang){ .rows = { hang->rows[0], hang->rows[1] },
-                                   .calls = { hang->calls[0], hang->calls[1] },
-                                   .apart_ms = hang->rows_ms[1] - hang->rows_ms[0],
-                                   .still_ms = job->hub->now_ms - hang->watch.moved_ms,
-                                   .has_signals = hang->watch.has_signals };
+    const struct hang_watch *watch = &hang->watch;
+    struct snapshot_hang out = { .still_ms = job->hub->now_ms - watch->moved_ms,
+                                 .due_ms = watch->due_ms > 0 ? watch->due_ms - watch->moved_ms : 0,
+                                 .has_signals = watch->has_signals };
+    if (!watch->runs)
+        return (struct snapshot_hang){ 0 };
+    if (!compares)
+        return out;
+    for (int i = 0; i < 2; i++) {
+        out.rows[i] = hang->rows[i];
+        out.calls[i] = hang->calls[i];
+    }
+    out.apart_ms = hang->rows_ms[1] - hang->rows_ms[0];
+    return out;
 }
 
 /* Fill in the ranks, but only while a round runs, because there may be 100,000 ranks. */
@@ -383,8 +393,7 @@ bool snapshot_job(struct job *job, struct look *l)
         check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
         torch_crowd(job, &l->snapshot, &l->claims)) {
         l->snapshot.profile = &job->profile.counts;
-        if (hang_watch_compares(&job->hang.watch)) /* otherwise the samples are from an older suspicion */
-            l->snapshot.hang = hang_of(job);
+        l->snapshot.hang = hang_of(job, hang_watch_compares(&job->hang.watch));
         return true;
     }
     look_free(l);
@@ -762,6 +771,7 @@ static bool is_known(const struct job *job, const struct finding *f, int64_t ran
     return is_reported(job);
 }
 
+/* Report a verdict on `rank`, and act on it. `rank` is -1 for a suspicion, which is only reported. */
 static void report_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
                         const struct finding *f, int64_t rank)
 {
@@ -771,7 +781,8 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         diagnose_job(s, &now->all);
         report_news(job, s, now);
     }
-    act_on_hang(job, f);
+    if (rank >= 0)
+        act_on_hang(job, f);
 }
 
 /* Find the rank that the others wait for: first by the stacks, then by the steps that libddp reports, because stacks
@@ -836,13 +847,14 @@ static void compare_samples(struct job *job)
         hang_watch_skip(&hang->watch, job->hub->now_ms);
         return;
     }
-    l.snapshot.hang = hang_of(job);
+    l.snapshot.hang = hang_of(job, true);
     const int64_t rank = find_verdict_and_setter(job, &l, &now->news);
     const struct finding verdict = now->news.list[0];
-    const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;
+    const bool is_hint = rank < 0 && now->news.n > 0 && verdict.code == FINDING_RANK_STATE_DIFFERS;
+    const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
     if (rank < 0)
         report_repeated(job);
-    if (rank < 0 && now->news.n > 0) /* so that `why` can show the finding later */
+    if (rank < 0 && !is_hint && now->news.n > 0) /* so that `why` can show the finding later */
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);
     if (hang_watch_sampled(&hang->watch, digest, job->hub->now_ms))

@@ -494,15 +494,29 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
+/* Return what all threads of a row do, or "" if they differ. A row of equal frames has the states at its threads. */
+static const char *shared_state(const struct shown *shown)
+{
+    const char *does = text_of(shown->row, "does");
+    const cJSON *thread;
+    if (does[0] != '\0')
+        return does;
+    does = text_of(shown->first, "does");
+    cJSON_ArrayForEach(thread, member(shown->row, "threads"))
+    {
+        if (strcmp(text_of(thread, "does"), does) != 0)
+            return "";
+    }
+    return does;
+}
+
 /* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only values
  * that all threads share. */
 static bool append_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;
-    const char *does = text_of(shown->row, "does"), *object = one ? text_of(shown->first, "object") : "";
+    const char *does = shared_state(shown), *object = one ? text_of(shown->first, "object") : "";
     const int cpu_ms = one ? number_of(shown->first, "cpu_ms", INT_MAX) : 0;
-    if (does[0] == '\0' && one)
-        does = text_of(shown->first, "does");
     bool ok = does[0] == '\0' || buf_printf(out, " %s", does);
     ok = ok && (object[0] == '\0' || buf_printf(out, " of %s", object));
     if (does[0] != '\0' && cpu_ms > 0)
@@ -580,7 +594,8 @@ static bool append_summary(const struct shown *shown, struct buf *out)
         return append_shown_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
     bool ok = append_shown_ranks(shown, out) && buf_printf(out, ":");
     if (first == NULL)
-        return ok && append_state(shown, out);
+        return ok && append_state(shown, out) &&
+               (out->data[out->len - 1] != ':' || buf_printf(out, " in different states, without frames"));
     ok = ok && buf_printf(out, " ") && append_frame(first, " (", ")", out);
     cJSON_ArrayForEach(frame, frames)
     {

@@ -83,7 +83,7 @@ static void expect_file(const char *pattern, const char *words)
     cr_expect_eq(r.exit_code, 0, "'%s' is not in %s", words, pattern);
 }
 
-#define CULPRIT " is in load_batch (data.py:41) and has slept for "
+#define CULPRIT " is in load_batch (data.py:41) and sleeps, without progress for "
 
 Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_dir, .fini = remove_dir)
 {

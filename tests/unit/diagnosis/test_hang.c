@@ -163,7 +163,7 @@ static void expect_none(struct hang_case *c)
 Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
 {
     WAY("sleep", "RANK_SLEEPS", "rank 1 (n1, pid 71)",
-        "is in load_batch (worker.py:17) and has slept for 42.0 s" OTHERS);
+        "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
 Test(hang, an_endless_loop)
@@ -174,13 +174,13 @@ Test(hang, an_endless_loop)
 Test(hang, a_deadlock_on_a_lock)
 {
     WAY("lock", "RANK_IN_LOCK", "rank 1 (n1, pid 71)",
-        "is in take_lock (worker.py:29) and has waited 42.0 s for a lock" OTHERS);
+        "is in take_lock (worker.py:29) and waits for a lock, without progress for 42.0 s" OTHERS);
 }
 
 Test(hang, a_read_of_a_pipe_that_is_named)
 {
     WAY("fifo", "RANK_BLOCKED", "rank 1 (n1, pid 71)",
-        "is in read_fifo (worker.py:37), blocked 42.0 s in read of /data/fifo" OTHERS);
+        "is in read_fifo (worker.py:37), blocked in read of /data/fifo, without progress for 42.0 s" OTHERS);
 }
 
 Test(hang, a_child_that_has_ended)
@@ -227,8 +227,8 @@ Test(hang, a_key_that_no_rank_has_set)
     struct hang_case c = load("key", "key");
     c.ranks[1].waits = (struct rank_wait){ .name = slice_str("epoch/3"), .for_ms = 42000 };
     expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
-                   "is in wait_for_key (worker.py:61) and has waited 42.0 s for key 'epoch/3', which no rank "
-                   "has set" OTHERS);
+                   "is in wait_for_key (worker.py:61) and waits for key 'epoch/3', which no rank has set; no "
+                   "progress for 42.0 s" OTHERS);
     case_free(&c);
 }
 
@@ -247,8 +247,9 @@ Test(hang, a_key_may_come_from_a_rank_that_computes)
     c.ranks[0].waits = (struct rank_wait){ .name = slice_str("epoch/3"), .for_ms = 42000 };
     for (int i = 0; i < 2; i++)
         leave_collective(&c, i);
-    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 0 (n1, pid 70)",
-                   "which no rank has set; rank 1 (n1, pid 71) in load_batch (worker.py:17)");
+    expect_verdict(
+        &c, "RANK_NEEDS_KEY", "rank 0 (n1, pid 70)",
+        "which no rank has set; no progress for 42.0 s; rank 1 (n1, pid 71) in load_batch (worker.py:17)");
     case_free(&c);
 }
 
@@ -257,8 +258,9 @@ Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
     c.ranks[1].waits = (struct rank_wait){ .name = slice_str("ready/2"), .for_ms = 42000, .setter = 3 };
-    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
-                   "which no rank has set; the keys of all other numbers exist" OTHERS);
+    expect_verdict(
+        &c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
+        "which no rank has set; the keys of all other numbers exist; no progress for 42.0 s" OTHERS);
     case_free(&c);
 }
 
@@ -599,6 +601,84 @@ Test(hang, stacks_that_cannot_be_read_are_a_note)
     case_free(&c);
 }
 
+#define STATE(rank, does, cpu)                                                \
+    "{\"does\":\"" does "\",\"threads\":[{\"rank\":" #rank ",\"pid\":7" #rank \
+    ",\"main\":true,\"cpu_ms\":" #cpu "}]}"
+#define NO_PY_SPY                                  \
+    "{\"note\":\"no Python stacks: py-spy is not " \
+    "installed\",\"threads\":[{\"rank\":0,\"pid\":70,\"main\":true}]}"
+#define GLOO "sleeping in futex"
+
+static struct diagnosis judge_rows(const char *first, const char *second, bool has_signals);
+
+/* Without stacks, a rank in another system call than the others may be the culprit. */
+Test(hang, states_without_stacks_that_differ)
+{
+    const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in clock_nanosleep", 9) "," STATE(
+        2, GLOO, 9) "," STATE(3, GLOO, 9) "," NO_PY_SPY "]";
+    struct diagnosis d = judge_rows(rows, rows, true);
+    expect_at(
+        &d, 0, "RANK_STATE_DIFFERS", "rank 1 (n1, pid 71)",
+        "is sleeping in clock_nanosleep, while 3 ranks are sleeping in futex; no progress for 43.0 s; the "
+        "stacks cannot be read: py-spy is not installed");
+    cr_expect_eq(d.n, 1);
+}
+
+/* A rank that waits in a collective of Gloo sleeps in futex, so the majority may be the culprits. */
+Test(hang, most_states_without_stacks_differ_from_a_wait)
+{
+    const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 9) "," STATE(
+        2, "sleeping in read", 9) "," STATE(3, "sleeping in read", 9) "," NO_PY_SPY "]";
+    struct diagnosis d = judge_rows(rows, rows, true);
+    expect_at(&d, 0, "RANK_STATE_DIFFERS", "ranks 1-3",
+              "are sleeping in read, while rank 0 is sleeping in futex");
+}
+
+Test(hang, states_without_stacks_that_may_be_progress_are_a_note)
+{
+    const char *equal =
+        "[" STATE(0, GLOO, 9) "," STATE(1, GLOO, 9) "," STATE(2, GLOO, 9) "," STATE(3, GLOO, 9) "," NO_PY_SPY
+                                                                                                "]";
+    const char *other = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 9) "," STATE(
+        2, GLOO, 9) "," STATE(3, GLOO, 9) "," NO_PY_SPY "]";
+    const char *later = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 6000) "," STATE(
+        2, GLOO, 9) "," STATE(3, GLOO, 9) "," NO_PY_SPY "]";
+    const char *pairs[][2] = { { equal, equal }, { equal, other }, { other, later } };
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        struct diagnosis d = judge_rows(pairs[i][0], pairs[i][1], true);
+        expect_at(&d, 0, "STACKS_UNREADABLE", "4 ranks", "py-spy is not installed");
+        cr_expect_eq(d.n, 1);
+    }
+}
+
+/* A node without py-spy: its rank sleeps, and the ranks of the other node wait in a collective. */
+Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
+{
+    struct hang_case c = load("sleep", "sleep");
+    for (int i = 0; i < 2; i++) {
+        const struct stack_thread main = { .rank = 1,
+                                           .pid = 71,
+                                           .tid = 71,
+                                           .is_main = true,
+                                           .does = "sleeping in read",
+                                           .object = "/mnt/x.bin" };
+        cJSON *row, *next;
+        for (row = c.samples[i].rows->child; row != NULL; row = next) {
+            next = row->next;
+            if (number_in(cJSON_GetObjectItem(row, "threads")->child, "rank") == 1)
+                cJSON_Delete(cJSON_DetachItemViaPointer(c.samples[i].rows, row));
+        }
+        stacks_add_thread(&c.samples[i], &main);
+        stacks_add_note(&c.samples[i], &main, "no Python stacks: ptrace is forbidden");
+    }
+    const struct diagnosis d = verdict(&c);
+    expect_at(
+        &d, 0, "RANK_STATE_DIFFERS", "rank 1 (n1, pid 71)",
+        "is sleeping in read of /mnt/x.bin, while 2 ranks wait in all_reduce (worker.py:97); no progress for "
+        "42.0 s; the stacks cannot be read: ptrace is forbidden");
+    case_free(&c);
+}
+
 /* --- ranks that wait for a GPU ------------------------------------------------------------------------------- */
 
 #define MAIN_OF(rank, does, cpu)                                                            \
@@ -637,7 +717,8 @@ Test(hang, most_ranks_spin_in_one_line_and_wait_for_the_others)
     const char *first = "[" SPINS(1000) "," SLEEPER "]", *second = "[" SPINS(7400) "," SLEEPER "]";
     struct diagnosis d = judge_rows(first, second, true);
     expect_at(&d, 0, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
-              "is in load_batch (data.py:41) and has slept for 43.0 s; 3 ranks are in step (train.py:90)");
+              "is in load_batch (data.py:41) and sleeps, without progress for 43.0 s; 3 ranks are in step "
+              "(train.py:90)");
     d = judge_rows(first, second, false);
     cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
 }

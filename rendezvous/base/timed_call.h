@@ -1,5 +1,5 @@
-/* timed_call.h -- calls that may block for ever, for example because a file server, a name server or a daemon does not
- * answer. Such a call runs on a thread of its own. Its caller waits for a limited time and leaves it behind.
+/* timed_call.h -- calls that may never return, for example because a file server, a name server or a daemon does not
+ * answer. Such a call runs on a separate thread. The caller waits for a limited time, and then abandons the thread.
  *
  *     timed_call_begin -> the call -> timed_call_fd is readable -> timed_call_end: the caller owns `user` again
  *                                  -> timed_call_end before:      the thread releases `user`, whenever the call ends */

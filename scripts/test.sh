@@ -122,13 +122,19 @@ install_py_spy() {
         echo "== continuing without py-spy: $(tail -n 1 build/py-spy.log)"
 }
 
+# The compiler and the sources of the wheel. The step wheel fetches again what is missing.
+fetch_package() {
+    if [ "$quick" = yes ] || [ -n "$(missing package)" ]; then return 0; fi
+    scripts/package/fetch.sh || echo "== continuing without what the wheel needs"
+}
+
 installing=
 if [ "$install" = yes ]; then
     ddp_install build test || exit
     # The compiler needs no others, so they are installed meanwhile.
     others=(python torch nodes slurm page abi)
     [ "$quick" = yes ] || others+=(package root fuzz format)
-    { install_optional "${others[@]}"; install_py_spy; } >build/install.log 2>&1 &
+    { install_optional "${others[@]}"; install_py_spy; fetch_package; } >build/install.log 2>&1 &
     installing=$!
 else
     scripts/check-deps.sh build || exit

@@ -279,8 +279,8 @@ static bool man_events(struct buf *out)
     bool ok = buf_printf(
         out,
         ".SH EVENTS\n\\-\\-events writes one JSON object per line. Each object has the members event, time "
-        "(UTC), job, store_ms (the store's monotonic clock, the same on all nodes), ms (the "
-        "monotonic clock of this host), and the members of the event. share/ddprun/events.schema.json "
+        "(UTC), job, and the members of the event. store_ms is the store's monotonic clock, the same on all "
+        "nodes, and ms is the monotonic clock of this host. share/ddprun/events.schema.json "
         "describes all members. If a log cannot be written, ddprun prints one warning and the job "
         "continues. One of the nodes with a log writes the events of the store: ");
 #define X(name, word) ok = ok && buf_printf(out, "%s, ", word);

@@ -257,8 +257,8 @@
       "extended regular expression: only lines of output that match are signs of progress (default: lines that " \
       "are repeated with other numbers, as 'step 7 loss 0.3')")                                                      \
     X(PROFILE_RANKS, "profile_ranks", 0, SWITCH, profile_ranks, NULL, NULL, true, OURS, FAILURE,             \
-      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), report a " \
-      "rank for which the others wait in every step, and show that rank in 'ddpctl top'")                                              \
+      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker); report " \
+      "a rank for which the others wait in every step; 'ddpctl top' shows that rank")                                                  \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all options")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \

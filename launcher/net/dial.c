@@ -261,7 +261,7 @@ static int rejected_kind(struct slice bytes)
                                                                                               : kind;
 }
 
-static bool put_hello(struct runner *r, struct buf *out);
+static bool append_hello(struct runner *r, struct buf *out);
 
 /* Decrypt received bytes, and append them to `in`. Return false if the runner has failed. */
 static bool decrypt(struct runner *r, struct slice bytes)
@@ -271,7 +271,7 @@ static bool decrypt(struct runner *r, struct slice bytes)
     const enum tls_state state = tls_receive(r->tls, bytes, &plain, &out);
     const bool greets = !was_open && state == TLS_OPEN;
     const bool fits = plain.len <= sizeof(r->in) - r->n;
-    bool ok = state != TLS_FAILED && fits && (!greets || put_hello(r, &out));
+    bool ok = state != TLS_FAILED && fits && (!greets || append_hello(r, &out));
     ok = send_all(r, &out) && ok;
     if (ok && plain.len > 0)
         memcpy(r->in + r->n, plain.data, plain.len);
@@ -381,7 +381,7 @@ static void read_answer(struct runner *r)
 }
 
 /* Append the greeting, encrypted if the runner uses TLS. */
-static bool put_hello(struct runner *r, struct buf *out)
+static bool append_hello(struct runner *r, struct buf *out)
 {
     struct buf bytes = { 0 };
     bool ok = put_u8(&bytes, (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C]) && put_u32(&bytes, WIRE_MAGIC) &&
@@ -408,7 +408,7 @@ static bool begin_tls(struct runner *r, const struct tls_context *context)
 }
 
 /* Send the first message: the request for the credential, TLS's, or the greeting. */
-static bool say_hello(struct runner *r)
+static bool send_hello(struct runner *r)
 {
     struct buf out = { 0 };
     uint8_t ask[AUTH_ASK_TLS_BYTES];
@@ -419,7 +419,7 @@ static bool say_hello(struct runner *r)
     auth_ask_tls(ask);
     errno = ENOMEM;
     const bool sent =
-        (r->asks ? buf_append(&out, ask, sizeof(ask)) : put_hello(r, &out)) && send_all(r, &out);
+        (r->asks ? buf_append(&out, ask, sizeof(ask)) : append_hello(r, &out)) && send_all(r, &out);
     buf_free(&out);
     return sent;
 }
@@ -432,7 +432,7 @@ static void connected(struct runner *r)
     name_of(r->fd, getsockname, source, sizeof(source));
     dial_connected(&r->dial->plan, r->index, source, clock_ms());
     r->greets = true;
-    if (!say_hello(r))
+    if (!send_hello(r))
         runner_fail(r, false, errno == ECONNRESET || errno == EPIPE ? HELLO_CLOSED : errno);
     else
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
@@ -491,7 +491,7 @@ static void start_runner(struct join_dial *j, int index)
 
 /* --- names ---------------------------------------------------------------------------------------------- */
 
-static void take_addresses(struct join_dial *j, const struct name_found *found)
+static void handle_addresses(struct join_dial *j, const struct name_found *found)
 {
     const char *addresses[RACE_ADDRESSES_MAX];
     for (int i = 0; i < found->n; i++)
@@ -508,17 +508,17 @@ static void on_looked_up(void *user, const struct name_found *found)
     struct join_dial *j = user;
     loop_lookup_end(j->lookup);
     j->lookup = NULL;
-    take_addresses(j, found);
+    handle_addresses(j, found);
     pump(j);
 }
 
 /* Look up the host. A literal address is parsed without a thread. */
-static void look_up(struct join_dial *j)
+static void resolve_host(struct join_dial *j)
 {
     struct name_found found;
     j->plan.options.literal = name_is_literal(j->host, &found);
     if (j->plan.options.literal) {
-        take_addresses(j, &found);
+        handle_addresses(j, &found);
         return;
     }
     j->lookup = loop_lookup_begin(j->options.loop, j->host, on_looked_up, j);
@@ -561,7 +561,7 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
 {
     switch (step->what) {
     case DIAL_LOOK_UP:
-        look_up(j);
+        resolve_host(j);
         break;
     case DIAL_CONNECT:
         start_runner(j, step->runner);

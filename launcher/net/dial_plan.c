@@ -81,7 +81,7 @@ static int plain_error(int error)
 }
 
 /* Copy the first line of an answer, and replace control characters. */
-static void put_printable(char *out, size_t size, struct slice bytes)
+static void append_printable(char *out, size_t size, struct slice bytes)
 {
     const unsigned char *p = bytes.data;
     size_t n = 0;
@@ -163,7 +163,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 }
 
 /* Begin a lookup. Old addresses are dropped, because the store may have moved. */
-static void begin_look_up(struct dial *d, uint64_t now_ms)
+static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
     d->next_ms = now_ms; /* the step has not been returned yet */
@@ -201,7 +201,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
     d->random = options->seed != 0 ? options->seed : 1;
-    begin_look_up(d, now_ms);
+    begin_lookup(d, now_ms);
 }
 
 /* Process the addresses of the name. An answer that arrives after the limit of the lookup is dropped. */
@@ -278,7 +278,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     if (r->state == RUNNER_FAILED)
         return;
     met.stage = stage_of(r, on_the_spot, met.error);
-    put_printable(met.bytes, error == HELLO_NO_SECRET ? DIAL_REASON_MAX : DIAL_BYTES_MAX, answer);
+    append_printable(met.bytes, error == HELLO_NO_SECRET ? DIAL_REASON_MAX : DIAL_BYTES_MAX, answer);
     dial_count_failure(d, r, &met, now_ms);
 }
 
@@ -304,7 +304,7 @@ static struct dial_step wait_until(uint64_t at_ms)
 
 /* Return LOOK_UP once for each lookup. If the lookup exceeds its limit, record a finding, but let the lookup
  * continue. */
-static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
+static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
     if (d->next_ms != UINT64_MAX) {
@@ -352,7 +352,7 @@ static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
     if (d->race.n > 0 && (d->options.literal || now_ms < d->looked_up_ms + LOOK_UP_MS))
         begin_race(d, now_ms);
     else
-        begin_look_up(d, now_ms);
+        begin_lookup(d, now_ms);
     return wait_until(now_ms);
 }
 
@@ -360,7 +360,7 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
 {
     switch (d->phase) {
     case DIAL_LOOKING_UP:
-        return next_look_up(d, now_ms);
+        return next_lookup(d, now_ms);
     case DIAL_RACING:
         return next_of_race(d, now_ms);
     case DIAL_PAUSING:
@@ -423,14 +423,14 @@ static bool is_sure(enum finding_code finding)
 
 /* Append "host:port", with brackets around an IPv6 address, so that a user can copy the text into
  * --rdzv_endpoint. */
-static bool put_endpoint(struct buf *out, const char *host, int port)
+static bool append_endpoint(struct buf *out, const char *host, int port)
 {
     char text[ENDPOINT_TEXT_MAX];
     return buf_printf(out, "%s", endpoint_print(host, port, text));
 }
 
 /* Append all addresses: "10.0.0.1, 10.1.0.1". */
-static bool put_addresses(struct buf *out, const struct dial *d)
+static bool append_addresses(struct buf *out, const struct dial *d)
 {
     bool ok = true;
     for (int i = 0; i < d->race.n; i++)
@@ -444,7 +444,7 @@ static bool is_name(struct slice name, const char *wanted)
 }
 
 /* Append the value of a placeholder in a finding's sentence. Return false for an unknown placeholder. */
-static bool put_value(void *user, struct slice name, struct buf *out)
+static bool append_value(void *user, struct slice name, struct buf *out)
 {
     const struct dial *d = user;
     const struct dial_met *met = &d->verdict;
@@ -455,9 +455,9 @@ static bool put_value(void *user, struct slice name, struct buf *out)
     if (is_name(name, "port"))
         return buf_printf(out, "%d", d->options.port);
     if (is_name(name, "at"))
-        return put_endpoint(out, met->address, d->options.port);
+        return append_endpoint(out, met->address, d->options.port);
     if (is_name(name, "address"))
-        return met->address[0] != '\0' ? buf_printf(out, "%s", met->address) : put_addresses(out, d);
+        return met->address[0] != '\0' ? buf_printf(out, "%s", met->address) : append_addresses(out, d);
     if (is_name(name, "took"))
         return text_put_ms(out, met->took_ms);
     if (is_name(name, "bytes"))
@@ -470,7 +470,7 @@ static bool put_value(void *user, struct slice name, struct buf *out)
 
 static bool fill_in(struct buf *out, const struct dial *d, const char *text)
 {
-    return finding_fill(out, text, put_value, (void *)d);
+    return finding_fill(out, text, append_value, (void *)d);
 }
 
 /* Return what the dial is doing before the first round has ended. */
@@ -484,14 +484,14 @@ static const char *meanwhile(const struct dial *d)
 }
 
 /* Append the sentence of the finding, or what the dial is doing if no finding exists yet. */
-static bool put_sentence(struct buf *out, const struct dial *d)
+static bool append_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
                                       : fill_in(out, d, finding_sentence(d->finding));
 }
 
 /* Append the warning about a loopback address, except after MASTER_IS_LOOPBACK, which names this machine already. */
-static bool put_local_only(struct buf *out, const struct dial *d)
+static bool append_local_only(struct buf *out, const struct dial *d)
 {
     const char *words = d->options.local_only;
     return words == NULL || words[0] == '\0' || d->finding == FINDING_MASTER_IS_LOOPBACK ||
@@ -499,19 +499,19 @@ static bool put_local_only(struct buf *out, const struct dial *d)
 }
 
 /* Append "waiting for the store at n0:29500 for 2.0 s: ...; giving up in 14 min (--timeout)". */
-static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
+static bool append_short(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     const uint64_t spent_ms = now_ms - d->begun_ms;
     return buf_printf(out, "waiting for %s at ", d->options.who) &&
-           put_endpoint(out, d->options.host, d->options.port) && buf_printf(out, " for ") &&
-           text_put_ms(out, spent_ms) && buf_printf(out, ": ") && put_sentence(out, d) &&
-           put_local_only(out, d) && buf_printf(out, "; giving up in ") &&
+           append_endpoint(out, d->options.host, d->options.port) && buf_printf(out, " for ") &&
+           text_put_ms(out, spent_ms) && buf_printf(out, ": ") && append_sentence(out, d) &&
+           append_local_only(out, d) && buf_printf(out, "; giving up in ") &&
            text_put_ms(out, d->options.budget_ms > spent_ms ? d->options.budget_ms - spent_ms : 0) &&
            buf_printf(out, " (%s)", d->options.knob);
 }
 
 /* Append the advice, then the code for `ddprun explain`. */
-static bool put_advice(struct buf *out, const struct dial *d)
+static bool append_advice(struct buf *out, const struct dial *d)
 {
     const char *note = d->options.note;
     return buf_printf(out, "\n  try      ") && fill_in(out, d, finding_advice(d->finding)) &&
@@ -520,9 +520,9 @@ static bool put_advice(struct buf *out, const struct dial *d)
 }
 
 /* Append the short sentence and its advice. */
-static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
+static bool append_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
-    return put_short(out, d, now_ms) && put_advice(out, d);
+    return append_short(out, d, now_ms) && append_advice(out, d);
 }
 
 /* Return true if the finding must be printed in full now. Each finding is printed in full once. */
@@ -552,7 +552,7 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
     d->said = (struct dial_said){
         .at_ms = now_ms, .finding = d->finding, .anything = true, .in_full = full || still
     };
-    return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
+    return full ? append_full(out, d, now_ms) : append_short(out, d, now_ms);
 }
 
 /* Return when the next message is due. The conditions are those of full_is_due() and short_is_due(). */
@@ -570,7 +570,7 @@ uint64_t dial_say_at(const struct dial *d)
 
 /* Append the line of a stage, also of a stage without failure. "4 of 4 worked" excludes the name server as the
  * cause. */
-static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
+static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
     bool ok = buf_printf(out, "\n  %-8s ", stage_names[stage]);
@@ -578,7 +578,7 @@ static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage sta
         return ok && buf_printf(out, "not reached");
     ok = ok && buf_printf(out, "%u of %u worked", seen->done, seen->tries);
     if (stage == STAGE_RESOLVE && seen->done > 0 && d->race.n > 0)
-        ok = ok && buf_printf(out, ": %s is ", d->options.host) && put_addresses(out, d);
+        ok = ok && buf_printf(out, ": %s is ", d->options.host) && append_addresses(out, d);
     if (stage == STAGE_ROUTE && d->source[0] != '\0')
         ok = ok && buf_printf(out, ": from %s", d->source);
     if (stage != STAGE_ROUTE && seen->done > 0)
@@ -586,7 +586,7 @@ static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage sta
     return ok;
 }
 
-static bool put_past(struct buf *out, const struct dial_past *past)
+static bool append_past(struct buf *out, const struct dial_past *past)
 {
     bool ok = buf_printf(out, "\n  history  ") && text_put_ms(out, past->from_ms);
     if (past->times > 1)
@@ -596,13 +596,13 @@ static bool put_past(struct buf *out, const struct dial_past *past)
 }
 
 /* Append the history. The first row is always kept. A line marks a gap after the first row. */
-static bool put_history(struct buf *out, const struct dial *d)
+static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;
     for (unsigned i = 0; i < d->n_past; i++) {
         if (i == 1 && d->past_lost > 0)
             ok = ok && buf_printf(out, "\n  history  ... %u changes omitted", d->past_lost);
-        ok = ok && put_past(out, &d->history[i]);
+        ok = ok && append_past(out, &d->history[i]);
     }
     return ok;
 }
@@ -611,12 +611,13 @@ static bool put_history(struct buf *out, const struct dial *d)
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&
-              put_endpoint(out, d->options.host, d->options.port) &&
+              append_endpoint(out, d->options.host, d->options.port) &&
               buf_printf(out, ", and gives up after ") && text_put_ms(out, now_ms - d->begun_ms) &&
-              buf_printf(out, " (%s): ", d->options.knob) && put_sentence(out, d) && put_local_only(out, d);
+              buf_printf(out, " (%s): ", d->options.knob) && append_sentence(out, d) &&
+              append_local_only(out, d);
     if (d->finding != FINDING_NONE)
-        ok = ok && put_advice(out, d);
+        ok = ok && append_advice(out, d);
     for (int stage = 0; stage < DIAL_STAGES; stage++)
-        ok = ok && put_stage(out, d, (enum dial_stage)stage);
-    return ok && put_history(out, d);
+        ok = ok && append_stage(out, d, (enum dial_stage)stage);
+    return ok && append_history(out, d);
 }

@@ -135,7 +135,7 @@ static void add_all_children(struct buf *family, struct vouch_process of)
 
 /* Walk through all workers and their descendants. The list grows during the walk, so each entry is copied before the
  * array moves. */
-static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
+static void walk_processes(struct vouch *v, const struct vouch_process *workers, size_t n)
 {
     struct buf family = { 0 };
     v->sockets.len = 0;
@@ -199,7 +199,7 @@ void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, 
 {
     v->walks++;
     v->next_walk_ms = now_ms + WALK_EVERY_MS;
-    look(v, workers, n);
+    walk_processes(v, workers, n);
 }
 
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found, struct vouch_process *found)

@@ -27,9 +27,9 @@ static void wire_fails(struct store_link *link, int status);
 
 static bool can_resume(const struct store_link *link);
 
-static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text);
+static void link_handle_welcome(struct store_link *link, uint8_t status, struct slice text);
 
-static void link_take_answer(struct store_link *link, struct slice text);
+static void link_handle_answer(struct store_link *link, struct slice text);
 
 /* Lengths are little-endian on the wire, on every machine.
  *
@@ -358,7 +358,7 @@ static void on_unsealing(uv_timer_t *timer)
 
 /* Handle the answer to the request for the credential. A store without any secret may still have the reason why it
  * rejects its nodes. This node does not join such a store, except under the name torchrun. */
-static void take_credential(struct store_link *link, struct slice answer)
+static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
     const enum auth_result result = auth_take(answer, &credential);
@@ -376,7 +376,7 @@ static void take_credential(struct store_link *link, struct slice answer)
 }
 
 /* Handle the store's proof of the secret. */
-static void take_proof(struct store_link *link, struct slice answer)
+static void handle_proof(struct store_link *link, struct slice answer)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
     char theirs[AUTH_PRINT_TEXT], why[256];
@@ -514,7 +514,7 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* Handle the first complete answer in `in` and remove it. Return false if no answer is complete, or after the loss
  * of the link. */
-static bool take_one(struct store_link *link)
+static bool handle_answer(struct store_link *link)
 {
     uint8_t status = 0;
     struct slice text;
@@ -532,11 +532,11 @@ static bool take_one(struct store_link *link)
         return false;
     }
     if (link->early != NULL)
-        (has_secret(link) ? take_proof : take_credential)(link, text);
+        (has_secret(link) ? handle_proof : handle_credential)(link, text);
     else if (link->welcome)
-        link_take_answer(link, text);
+        link_handle_answer(link, text);
     else
-        link_take_welcome(link, status, text);
+        link_handle_welcome(link, status, text);
     buf_consume(&link->in, used);
     return true;
 }
@@ -550,7 +550,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 }
 
 /* Report that a silent connection works after all, and forget what was recorded about the silence. */
-static void hear_again(struct store_link *link)
+static void report_end_of_silence(struct store_link *link)
 {
     link->fate.is_silent = false;
     forget_stuck(link);
@@ -591,7 +591,7 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         decrypt(link, slice_of(buf->base, (size_t)n));
     else if (!buf_append(&link->in, buf->base, (size_t)n))
         link_lose(link, "out of memory");
-    while (take_one(link))
+    while (handle_answer(link))
         continue;
 }
 
@@ -743,7 +743,7 @@ void store_link_resume(struct store_link *link, int fd, struct tls *tls, const c
 }
 
 /* Handle the answer to `resume`: sends the requests again that the store has not received. */
-static void take_resumed(struct store_link *link, const cJSON *json)
+static void handle_resumed(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
     struct message_resumed resumed;
@@ -842,7 +842,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
  * identified itself meanwhile. */
 
 /* Handle the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
-static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
+static void link_handle_welcome(struct store_link *link, uint8_t status, struct slice text)
 {
     char why[512];
     if (status == 0) {
@@ -869,7 +869,7 @@ static void lose_open_store(struct store_link *link)
 
 /* Handle the answer to `join`. `instance` identifies this start of the job in the store. The next `join` sends
  * `instance`, so that a restarted store recognizes a node of the previous store. */
-static void take_join(struct store_link *link, const cJSON *json)
+static void handle_join(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
     struct message_joined joined;
@@ -896,7 +896,7 @@ static void take_join(struct store_link *link, const cJSON *json)
 
 /* Handle a rejection. Except for three harmless codes, a rejection loses the link, because store and agent disagree
  * about the job. */
-static void take_no(struct store_link *link, const char *code, const char *error)
+static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
     if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0 ||
@@ -907,7 +907,7 @@ static void take_no(struct store_link *link, const char *code, const char *error
 }
 
 /* Handle an answer. Only a rejection and the answer to a status request matter. */
-static void take_reply(struct store_link *link, const cJSON *json)
+static void handle_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
     struct message_refusal refusal;
@@ -917,12 +917,12 @@ static void take_reply(struct store_link *link, const cJSON *json)
     message_read_status_lists(json, &status);
     link->answered++;
     link->answered_ms = clock_ms();
-    hear_again(link);
+    report_end_of_silence(link);
     kept_confirm(&link->unanswered, link->answered);
     if (link->answered == link->asked_join && cJSON_IsObject(json))
-        take_join(link, json);
+        handle_join(link, json);
     else if (!answer.ok)
-        take_no(link, refusal.code, answer.error);
+        handle_rejection(link, refusal.code, answer.error);
     else if (status.members != NULL)
         link->options.calls.status(link->options.user, json);
 }
@@ -1031,7 +1031,7 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
 
 /* Call the receiver of a push. Unknown kinds are ignored, because an unknown kind comes from a newer store. No push
  * is accepted from a store that this node may not join, because a round would start workers. */
-static void take_push(struct store_link *link, const cJSON *json, const char *kind)
+static void handle_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const take[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
         [MESSAGE_ROUND] = push_round,       [MESSAGE_WAITING] = push_waiting,
@@ -1049,18 +1049,18 @@ static void take_push(struct store_link *link, const cJSON *json, const char *ki
 
 /* Handle an object from the store. A push is not counted as an answer. Every object since the token is counted,
  * except the answer to `resume`, so that the store need not send it again. */
-static void link_take_answer(struct store_link *link, struct slice text)
+static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
     struct message_push push;
     const bool is_counted = link->state == LINK_UP;
     message_read_push(json, &push);
     if (link->state == LINK_RESUMING)
-        take_resumed(link, json);
+        handle_resumed(link, json);
     else if (push.push[0] != '\0')
-        take_push(link, json, push.push);
+        handle_push(link, json, push.push);
     else
-        take_reply(link, json);
+        handle_reply(link, json);
     cJSON_Delete(json);
     link->heard += is_counted && link->token[0] != '\0';
     if (!link_is_over(link))

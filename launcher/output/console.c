@@ -179,7 +179,7 @@ void console_note(struct console *c, const char *text)
 
 /* Append a folded line. The stream of the line still exists, because all waiting lines are written when the last pipe is
  * closed. */
-static void put_folded_prefix(void *user, const struct fold_line *line, struct buf *out)
+static void append_folded_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct console *c = user;
     const struct console_stream *s = line->origin;
@@ -191,7 +191,7 @@ static void put_folded_prefix(void *user, const struct fold_line *line, struct b
 
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
-    folds_init(&c->folds, c->sinks, c->rows, put_folded_prefix, c);
+    folds_init(&c->folds, c->sinks, c->rows, append_folded_prefix, c);
     c->folds.waits = waits;
     c->folds.waits_user = user;
     return folds_open(&c->folds, c->plan->nproc);
@@ -335,7 +335,7 @@ void console_stream_finish(struct console_stream *s)
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
 /* Append the prefix of a line. A line of one rank has its prefix already. */
-static void put_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
+static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;
     char time[PREFIX_TIME_MAX], elapsed[PREFIX_TIME_MAX];
@@ -366,7 +366,8 @@ ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, in
     *c = (struct hosts_console){ .cli = cli, .is_one_host = hosts == 1, .started_us = clock_us() };
     for (int i = 0; i < 2; i++)
         c->rows[i].escape = isatty(i == 0 ? STDOUT_FILENO : STDERR_FILENO) == 1;
-    folds_init(&c->folds, NULL, (struct line_row *const[]){ &c->rows[0], &c->rows[1] }, put_ranks_prefix, c);
+    folds_init(&c->folds, NULL, (struct line_row *const[]){ &c->rows[0], &c->rows[1] }, append_ranks_prefix,
+               c);
     c->folds.waits = waits;
     c->folds.waits_user = user;
     if (!cli->fold || cli->prefix == PREFIX_OFF)
@@ -401,7 +402,7 @@ void hosts_console_finish(struct hosts_console *c)
 
 /* Append a line that is not folded, or a piece of a line, without its mark. A terminal gets no control characters of a
  * worker, because the node has printed to a pipe and has not escaped them. */
-static void put_unfolded(struct hosts_console *c, int which, struct slice line)
+static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
     struct buf *out = &c->folds.batch;
@@ -417,7 +418,7 @@ static void put_unfolded(struct hosts_console *c, int which, struct slice line)
         buf_append(out, line.data, line.len);
 }
 
-static void put_host_line(struct hosts_console *c, int which, struct slice line)
+static void print_host_line(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
     if (line_unmark(line, &m) && m.world_size <= FOLDED_RANKS_MAX && folds_open(&c->folds, m.world_size)) {
@@ -432,7 +433,7 @@ static void put_host_line(struct hosts_console *c, int which, struct slice line)
             return;
         }
     }
-    put_unfolded(c, which, line); /* of ddprun, or of a rank outside of the job */
+    print_unfolded(c, which, line); /* of ddprun, or of a rank outside of the job */
     buf_append(&c->folds.batch, "\n", 1);
 }
 
@@ -454,8 +455,8 @@ void hosts_console_put(struct hosts_console *c, int sink, struct slice lines)
         return;
     }
     for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
-        put_host_line(c, which, slice_of(at, (size_t)(newline - at)));
+        print_host_line(c, which, slice_of(at, (size_t)(newline - at)));
     if (at < end) /* a piece of a long line */
-        put_unfolded(c, which, slice_of(at, (size_t)(end - at)));
+        print_unfolded(c, which, slice_of(at, (size_t)(end - at)));
     queue_batch(c->folds.sinks, sink, &c->folds.batch);
 }

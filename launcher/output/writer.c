@@ -199,7 +199,7 @@ static void close_slot(struct writer *w, struct slot *s)
 }
 
 /* Swap the buffers and move the counters of lost bytes. The swap copies and allocates nothing. */
-static void take_waiting(struct slot *s)
+static void swap_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;
     s->going = s->waiting;
@@ -253,7 +253,7 @@ static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
     if (s->going.len == 0)
-        take_waiting(s);
+        swap_waiting(s);
     while (error == 0 && s->at < s->going.len && !w->stopping) {
         error = write_piece(w, s);
         w->progress(w->user);
@@ -277,7 +277,7 @@ static void wait_for_work(struct writer *w, uint64_t wake_ms)
 }
 
 /* Record that the thread has ended or was cancelled. The caller does not hold the lock. */
-static void tell_end(void *arg)
+static void record_end(void *arg)
 {
     struct writer *w = arg;
     pthread_mutex_lock(&w->lock);
@@ -293,7 +293,7 @@ static void *writer_main(void *arg)
     uint64_t wake_ms;
     unsigned turn = 0;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-    pthread_cleanup_push(tell_end, w);
+    pthread_cleanup_push(record_end, w);
     pthread_mutex_lock(&w->lock);
     while (!w->stopping) {
         struct slot *s = next_slot(w, turn++, &wake_ms);

@@ -502,7 +502,7 @@ struct details {
 };
 
 /* Find the Python that ran the workers, because a failed import often means that the wrong Python ran. */
-static void look_for_python(struct report *r, struct details *d)
+static void find_python(struct report *r, struct details *d)
 {
     const struct cli *cli = r->plan->cli;
     const struct env_sources env = { cli->env.items, cli->env.n, r->plan->facts->environ_block };
@@ -527,7 +527,7 @@ static void read_error_file(struct report *r, struct details *d)
 
 /* Find the free space of the full file system. The file may not exist, so the nearest existing directory above it
  * is used. */
-static void look_for_room(struct report *r, struct details *d)
+static void find_room(struct report *r, struct details *d)
 {
     char path[PATH_MAX];
     struct statvfs fs;
@@ -558,7 +558,7 @@ static void hand_on_error(const struct report *r)
 }
 
 /* Warn about lost output. A reader that has exited, such as head, needed no more output and is not reported. */
-static void say_losses(const struct loss *lost, size_t n)
+static void warn_of_losses(const struct loss *lost, size_t n)
 {
     size_t said = 0, more = 0;
     for (size_t i = 0; i < n; i++) {
@@ -609,16 +609,16 @@ void final_report(struct report *r, struct output *output, const struct evidence
     if (r->elsewhere == NULL) {
         r->evidence = evidence_of(evidence, agent_first_failure(r->agent));
         r->look = program_see_failed(program, r->plan->script, &details.look) ? &details.look : NULL;
-        look_for_python(r, &details);
+        find_python(r, &details);
         if (!disk_hangs(DISK_HUNG_MS, NULL)) {
             read_error_file(r, &details);
-            look_for_room(r, &details);
+            find_room(r, &details);
             hand_on_error(r);
         }
     }
     print_it(r, output_is_midline(output));
     warn_of_local_only(r);
-    say_losses(lost, r->n_lost);
+    warn_of_losses(lost, r->n_lost);
     if (r->plan->log_root != NULL)
         leave_in_log_dir(r);
     error_text_free(&details.error);

@@ -74,7 +74,7 @@ void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT
         print_text((const uint8_t *)hello.data + AT_PRINT, text);
 }
 
-static void put_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
+static void copy_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
 {
     const size_t n = strlen(job);
     memset(out, 0, AUTH_JOB_BYTES);
@@ -84,7 +84,7 @@ static void put_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
 bool auth_is_job(const struct auth *a, const char *job)
 {
     uint8_t name[AUTH_JOB_BYTES];
-    put_job(job, name);
+    copy_job(job, name);
     return memcmp(name, a->talk + AT_JOB, sizeof(name)) == 0;
 }
 
@@ -158,7 +158,7 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     out[AT_VERSION] = AUTH_VERSION;
     out[AT_ROLE] = (uint8_t)role;
     fingerprint(secret, out + AT_PRINT);
-    put_job(job, out + AT_JOB);
+    copy_job(job, out + AT_JOB);
     memcpy(out + AT_NONCE, nonce, AUTH_NONCE_BYTES);
     *a = (struct auth){ .state = AUTH_GREETED, .role = (uint8_t)role };
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
@@ -276,7 +276,7 @@ enum auth_result auth_check(struct auth *a, struct slice proof)
 void auth_tls_key(const struct secret *secret, const char *job, uint8_t key[static AUTH_HASH_BYTES])
 {
     uint8_t name[AUTH_JOB_BYTES];
-    put_job(job, name);
+    copy_job(job, name);
     hmac(secret->key, (const struct slice[]){ slice_str("ddprun tls key"), slice_of(name, sizeof(name)) }, 2,
          key);
 }

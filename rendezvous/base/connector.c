@@ -60,7 +60,7 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 /* Look up the IPv4 and IPv6 addresses of `host`. AI_ADDRCONFIG is not set, because it ignores loopback: a laptop
  * without a network would find no address. The order of the resolver (RFC 6724) is kept, because other programs try
  * the same address first. */
-static void look_up(const char *host, int flags, struct name_found *found)
+static void resolve_host(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
     struct addrinfo *list = NULL;
@@ -78,14 +78,14 @@ static void look_up(const char *host, int flags, struct name_found *found)
 
 bool name_is_literal(const char *host, struct name_found *found)
 {
-    look_up(host, AI_NUMERICHOST, found);
+    resolve_host(host, AI_NUMERICHOST, found);
     return found->error == 0;
 }
 
 static void lookup_run(void *user)
 {
     struct name_lookup *l = user;
-    look_up(l->host, 0, &l->found);
+    resolve_host(l->host, 0, &l->found);
     find_hosts_line(l->host, l->found.hosts_line);
 }
 

@@ -144,7 +144,7 @@ static void ctl_watch_end(void)
     has_keyboard = false;
 }
 
-static bool put_lines(struct buf *out, struct slice text)
+static bool append_lines(struct buf *out, struct slice text)
 {
     const char *at = text.data, *end = at + text.len;
     bool ok = buf_printf(out, "\033[H");
@@ -162,7 +162,7 @@ static bool put_lines(struct buf *out, struct slice text)
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
-    bool ok = isatty(STDOUT_FILENO) ? put_lines(&out, text)
+    bool ok = isatty(STDOUT_FILENO) ? append_lines(&out, text)
                                     : buf_append(&out, text.data, text.len) && buf_append(&out, "\n", 1);
     ok = ok && fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
     buf_free(&out);
@@ -333,7 +333,7 @@ static bool operator_is_proof(void *user)
     return o->auth.state == AUTH_PROVEN;
 }
 
-static bool operator_put_frame(void *user, uint8_t kind, struct slice frame, struct buf *out)
+static bool operator_append_frame(void *user, uint8_t kind, struct slice frame, struct buf *out)
 {
     struct operator* o = user;
     return auth_put_frame(&o->auth, kind, frame, out);
@@ -390,7 +390,7 @@ static int take_credential(struct operator* o, struct slice bytes, struct buf *o
 }
 
 /* Decrypt the store's bytes. A failed handshake has two likely reasons, which the store does not reveal. */
-static int tls_take(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
+static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;
     if (o->tls == NULL)
@@ -407,21 +407,21 @@ static int tls_take(void *user, struct slice bytes, struct buf *plain, struct bu
     return state == TLS_FAILED ? -1 : state != TLS_HANDSHAKE;
 }
 
-static bool tls_put(void *user, struct slice plain, struct buf *out)
+static bool tls_write(void *user, struct slice plain, struct buf *out)
 {
     struct operator* o = user;
     return tls_send(o->tls, plain, out);
 }
 
 static const struct client_tls operator_tls = {
-    .user = &operator, .begin = tls_begin, .receive = tls_take, .send = tls_put
+    .user = &operator, .begin = tls_begin, .receive = tls_read, .send = tls_write
 };
 
 static struct client_auth operator_auth = { .user = &operator,
                                             .greet = operator_greet,
                                             .prove = operator_prove,
                                             .is_proof = operator_is_proof,
-                                            .put_frame = operator_put_frame,
+                                            .put_frame = operator_append_frame,
                                             .open = operator_open };
 
 /* Write the text and free it. */
@@ -501,7 +501,7 @@ static void disarm(struct buf *text)
         text_disarm(text->data, text->len, '\n');
 }
 
-static bool put_text(const struct ctl_options *o, const cJSON *answer, struct buf *text)
+static bool append_text(const struct ctl_options *o, const cJSON *answer, struct buf *text)
 {
     bool ok = o->command->format(answer, text);
     disarm(text);
@@ -509,10 +509,10 @@ static bool put_text(const struct ctl_options *o, const cJSON *answer, struct bu
 }
 
 /* Append the answer as tables, or unchanged with --json. Return false if memory is short. */
-static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
+static bool append_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
 {
     if (!o->json)
-        return put_text(o, answer, text);
+        return append_text(o, answer, text);
     char *pretty = cJSON_Print(answer);
     bool ok = pretty != NULL && buf_printf(text, "%s\n", pretty);
     free(pretty);
@@ -530,7 +530,7 @@ static int show(const struct ctl_options *o, const cJSON *answer)
         log_error("the store rejected the request: %s", error != NULL ? error : "rejected without a reason");
     if (!ok && !o->json)
         return EXIT_FAILED;
-    int code = print_text(&text, put_answer(o, answer, &text));
+    int code = print_text(&text, append_answer(o, answer, &text));
     return ok ? code : EXIT_FAILED;
 }
 
@@ -559,7 +559,7 @@ static bool watch_once(const struct ctl_options *o)
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
     bool ok = answer == NULL  ? buf_printf(&text, "%s\n", err.msg)
               : error != NULL ? buf_printf(&text, "the store rejected the request: %s\n", error)
-                              : put_answer(o, answer, &text);
+                              : append_answer(o, answer, &text);
     if (!o->json)
         disarm(&text);
     ok = ok && ctl_watch_show(buf_slice(&text));
@@ -591,7 +591,7 @@ static int from_files(const struct ctl_options *o)
     if (o->command->format == NULL)
         return explain(o);
     cJSON *answer = ctl_flight(o);
-    const int code = answer != NULL ? print_text(&text, put_answer(o, answer, &text)) : EXIT_FAILED;
+    const int code = answer != NULL ? print_text(&text, append_answer(o, answer, &text)) : EXIT_FAILED;
     cJSON_Delete(answer);
     return code;
 }

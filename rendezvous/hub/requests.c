@@ -130,7 +130,7 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
 
 /* Return false if a node requests another role. A node must stay an agent, because a new attempt closes the
  * connections of workers. */
-static bool may_take_role(struct hub *hub, const struct session *s, enum role role)
+static bool may_have_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
         return true;
@@ -142,7 +142,7 @@ static bool may_take_role(struct hub *hub, const struct session *s, enum role ro
 
 static bool welcome(struct hub *hub, struct session *s, const struct introduction *who)
 {
-    if (!may_take_role(hub, s, who->role))
+    if (!may_have_role(hub, s, who->role))
         return false;
     if (who->role == ROLE_WORKER)
         return welcome_worker(hub, s, who);
@@ -194,7 +194,7 @@ static bool on_identify(struct hub *hub, struct session *s, const struct request
 
 /* --- BARRIER_NAMED -------------------------------------------------------------------------------------- */
 
-static bool put_outcome(struct buf *out, enum barrier_outcome outcome, struct slice json)
+static bool append_outcome(struct buf *out, enum barrier_outcome outcome, struct slice json)
 {
     return put_u8(out, (uint8_t)outcome) && put_blob(out, json);
 }
@@ -203,7 +203,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 {
     struct buf report = { 0 };
     bool ok = barrier_report(NULL, name, NULL, NULL, BARRIER_MISUSE, why, &report) &&
-              put_outcome(&hub->out, BARRIER_MISUSE, buf_slice(&report));
+              append_outcome(&hub->out, BARRIER_MISUSE, buf_slice(&report));
     buf_free(&report);
     return ok;
 }

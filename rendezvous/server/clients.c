@@ -59,7 +59,7 @@ static bool grow_map(struct idmap *map)
 
 /* Store `pointer`, which must not be NULL and is borrowed. Return its number, or 0 if memory is short or 2^20 numbers
  * are in use. */
-static uint64_t idmap_put(struct idmap *map, void *pointer)
+static uint64_t idmap_store(struct idmap *map, void *pointer)
 {
     if (map->free_top == 0 && !grow_map(map))
         return 0;
@@ -111,7 +111,7 @@ static void idmap_free(struct idmap *map)
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
 /* Store a copy of a reply. Return false if the reply does not fit. */
-static bool replies_put(struct replies *r, conn_id to, struct slice bytes)
+static bool replies_store(struct replies *r, conn_id to, struct slice bytes)
 {
     if (r->n == REPLIES_MAX || bytes.len > REPLIES_BYTES - r->used)
         return false;
@@ -123,7 +123,7 @@ static bool replies_put(struct replies *r, conn_id to, struct slice bytes)
     return true;
 }
 
-/* Pass all kept replies to `send`, in order, and empty the buffer. `send` must not call replies_put(). */
+/* Pass all kept replies to `send`, in order, and empty the buffer. `send` must not call replies_store(). */
 static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes),
                           void *user)
 {
@@ -426,10 +426,10 @@ static void flush(struct clients *clients)
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
-    if (clients->has_replied && replies_put(&clients->replies, id, bytes))
+    if (clients->has_replied && replies_store(&clients->replies, id, bytes))
         return;
     flush(clients);
-    if (!clients->has_replied || !replies_put(&clients->replies, id, bytes))
+    if (!clients->has_replied || !replies_store(&clients->replies, id, bytes))
         send_now(clients, id, bytes, holder);
     clients->has_replied = true;
 }
@@ -891,7 +891,7 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
         c->clients = clients;
         memcpy(&c->peer, peer, peer->sa_family == AF_INET6 ? sizeof(c->peer) : sizeof(struct sockaddr_in));
     }
-    if (c == NULL || !admit(clients, c, uid) || (c->id = idmap_put(&clients->map, c)) == 0) {
+    if (c == NULL || !admit(clients, c, uid) || (c->id = idmap_store(&clients->map, c)) == 0) {
         if (c != NULL)
             admission_close(&clients->admission, &c->admission);
         free(c);

@@ -159,7 +159,7 @@ void entry_unset(struct entries *entries, struct entry *entry)
     entry->exists = false;
 }
 
-static void put_last(struct entry *entry, struct queue_item *item)
+static void move_to_end(struct entry *entry, struct queue_item *item)
 {
     struct queue_item *before = entry->push_end;
     item->number = before != NULL ? before->number + 1 : 0;
@@ -183,7 +183,7 @@ bool entry_push(struct entries *entries, struct entry *entry, struct slice value
     item->len = (uint32_t)value.len;
     if (value.len > 0)
         memcpy(item->data, value.data, value.len);
-    put_last(entry, item);
+    move_to_end(entry, item);
     return true;
 }
 

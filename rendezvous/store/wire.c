@@ -56,7 +56,7 @@ static enum wire_status greet(struct wire *w, struct slice in)
 
 /* Detect dialect B. Opcodes above 8 exist only in B. Opcode 7 is sent in A only by a connection that sends no other
  * opcode (WATCH_KEY), so after another opcode it is DELETE_KEY of B. */
-static void tell_a_from_b(struct wire *w, uint8_t code)
+static void detect_dialect_b(struct wire *w, uint8_t code)
 {
     if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
         w->dialect = DIALECT_B;
@@ -72,7 +72,7 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     if (first && greet(w, in) == WIRE_MORE)
         return WIRE_MORE;
     uint8_t code = *byte_at(in, 0);
-    tell_a_from_b(w, code);
+    detect_dialect_b(w, code);
     w->op = op_by_code[w->dialect][code];
     if (w->op == NULL || (w->op->id == OP_VALIDATE && !first)) {
         ddp_fail(err, DDP_ERR_CORRUPT, w->op ? "second VALIDATE" : "unknown request 0x%02x%s", code,

@@ -234,7 +234,7 @@ static ddp_status check_clock(const struct nccl_comm *n, struct ddp_err *err)
     return nccl_late(err, n->base.rank, flight_text(n, text), oldest->timeout_ms, &progress);
 }
 
-static void watch_look(struct nccl_comm *n)
+static void watch_check(struct nccl_comm *n)
 {
     struct ddp_err err = { 0 };
     ddp_status status = flight_retire(n, &err);
@@ -267,7 +267,7 @@ static void *watch_run(void *user)
             pthread_cond_wait(&n->wanted, &n->lock);
             continue;
         }
-        watch_look(n);
+        watch_check(n);
         if (has_work(n) && !n->closing)
             watch_pause(n, n->state == NCCL_CREATING ? 2000 : LOOK_MS * 1000);
     }

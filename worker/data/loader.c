@@ -189,7 +189,7 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
 
 /* Set *number to the next batch that may begin, or return false. The caller must draw the batch at once, because
  * drawing advances the sampler. */
-static bool queue_take(struct queue *queue, uint64_t *number)
+static bool queue_remove(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
         return false;
@@ -281,7 +281,7 @@ static void fill_slot(ddp_loader *loader, struct slot *slot)
 static struct slot *begin_batch(ddp_loader *loader)
 {
     uint64_t number;
-    if (!queue_take(&loader->queue, &number))
+    if (!queue_remove(&loader->queue, &number))
         return NULL;
     struct slot *slot = &loader->slot[number % loader->queue.slots];
     slot->ready = false;

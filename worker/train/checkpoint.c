@@ -156,8 +156,8 @@ static ddp_status other_blocks(struct ddp_err *err)
              "directory for a new run");
 }
 
-static ddp_status take_over(struct checkpoint *c, const struct checkpoint *theirs, const struct small *small,
-                            struct ddp_err *err)
+static ddp_status adopt_found(struct checkpoint *c, const struct checkpoint *theirs,
+                              const struct small *small, struct ddp_err *err)
 {
     struct optimizer *o = c->optimizer;
     memcpy(c->fact, theirs->fact, sizeof(c->fact));
@@ -193,5 +193,5 @@ ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoin
     c->samples = point.samples;
     if (ckpts != NULL) /* if another rank has failed, only that rank reports the error */
         status = compare(dir, theirs.fact, c->fact, err);
-    return status == DDP_OK ? take_over(c, &theirs, &small, err) : status;
+    return status == DDP_OK ? adopt_found(c, &theirs, &small, err) : status;
 }

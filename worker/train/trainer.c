@@ -172,8 +172,8 @@ static ddp_status write_metrics(struct trainer *t, const struct late *of, double
 }
 
 /* Report a step. The mean loss of a step needs another all-reduce, so compute it only for metrics. */
-static ddp_status tell_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
-                            struct ddp_err *err)
+static ddp_status report_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
+                              struct ddp_err *err)
 {
     ddp_status status =
         library(ddp_all_reduce(ddp_world(t->ctx), &loss, &loss, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
@@ -186,7 +186,7 @@ static ddp_status tell_step(struct trainer *t, const struct late *of, double los
 
 /* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has
  * finished that step. The duration of a step is the time between two of these reports. */
-static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
+static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
     struct late of = t->late;
@@ -198,20 +198,20 @@ static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
         return DDP_OK;
     t->late.waits = false;
     t->late.begun_us = clock_us();
-    return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
+    return report_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
 /* Report a step on a device. With --hash_steps, wait for the device, because the hash must be that of the
  * parameters after this step. */
-static ddp_status tell_of_device(struct trainer *t, const struct late *of, struct ddp_err *err)
+static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const uint64_t begun_us = t->late.begun_us;
-    ddp_status status = tell_late(t, false, err);
+    ddp_status status = report_late(t, false, err);
     t->late = (struct late){ true, of->step, of->epoch, of->samples, of->lr, t->late.begun_us, { 0 } };
     memcpy(t->late.us, of->us, sizeof(t->late.us));
     if (begun_us == 0)
         t->late.begun_us = of->begun_us;
-    return status == DDP_OK && t->options->hash_steps ? tell_late(t, true, err) : status;
+    return status == DDP_OK && t->options->hash_steps ? report_late(t, true, err) : status;
 }
 
 static ddp_status note_step(struct trainer *t, uint64_t step, double loss, double lr, uint64_t start,
@@ -225,8 +225,8 @@ static ddp_status note_step(struct trainer *t, uint64_t step, double loss, doubl
     if (t->options->metrics == NULL)
         return DDP_OK;
     memcpy(of.us, t->phases.us, sizeof(of.us));
-    return t->device != NULL ? tell_of_device(t, &of, err)
-                             : tell_step(t, &of, loss, t->optimizer.norm, clock_us() - start, err);
+    return t->device != NULL ? report_device_step(t, &of, err)
+                             : report_step(t, &of, loss, t->optimizer.norm, clock_us() - start, err);
 }
 
 /* --- the step -------------------------------------------------------------------------------------------- */
@@ -283,7 +283,7 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
 /* Sum this rank's losses since the last call over all ranks, and add the sum to t->epoch_loss; collective. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
-    ddp_status status = t->device != NULL ? tell_late(t, true, err) : DDP_OK;
+    ddp_status status = t->device != NULL ? report_late(t, true, err) : DDP_OK;
     double sum = t->loss_here;
     t->loss_here = 0;
     if (status == DDP_OK)
@@ -335,7 +335,7 @@ static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
     return checkpoint_save(t->ckpts, &c, t->split.world_size, err);
 }
 
-static void say_what_it_resumes(struct trainer *t)
+static void print_resumed(struct trainer *t)
 {
     const char *what = t->options->eval ? "eval: testing the checkpoint" : "resume: continuing";
     if (t->epoch_step == 0)
@@ -346,7 +346,7 @@ static void say_what_it_resumes(struct trainer *t)
                      what, t->epochs_done + 1, t->epoch_step, t->split.steps, t->options->checkpoint);
 }
 
-static void take_over(struct trainer *t, const struct checkpoint *c)
+static void adopt_checkpoint(struct trainer *t, const struct checkpoint *c)
 {
     t->epochs_done = t->resumed_epochs = (uint64_t)c->fact[FACT_EPOCHS];
     t->steps_done = t->saved_step = (uint64_t)c->fact[FACT_STEPS];
@@ -369,8 +369,8 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
                      t->options->checkpoint);
     if (status != DDP_OK || !found)
         return status;
-    take_over(t, &c);
-    say_what_it_resumes(t);
+    adopt_checkpoint(t, &c);
+    print_resumed(t);
     return DDP_OK;
 }
 
@@ -722,7 +722,7 @@ static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
 }
 
 /* Report an epoch. Stop if the loss is not finite. All ranks have the same loss, so all ranks stop. */
-static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
+static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us, struct ddp_err *err)
 {
     struct journal_epoch line = {
         .epoch = t->epochs_done + 1,
@@ -793,7 +793,7 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
     if (status == DDP_OK && is_test_due(t))
         status = test(t, err);
     if (status == DDP_OK)
-        status = tell_epoch(t, samples, us, err);
+        status = report_epoch(t, samples, us, err);
     t->samples_here += samples;
     t->train_us += us;
     if (status != DDP_OK)

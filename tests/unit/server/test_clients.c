@@ -11,7 +11,7 @@ Test(idmap, a_number_finds_its_pointer_until_it_is_given_back)
 {
     struct idmap map = { 0 };
     int a, b;
-    uint64_t first = idmap_put(&map, &a), second = idmap_put(&map, &b);
+    uint64_t first = idmap_store(&map, &a), second = idmap_store(&map, &b);
     cr_assert_neq(first, 0);
     cr_assert_neq(first, second);
     cr_assert_eq(idmap_get(&map, first), &a);
@@ -26,10 +26,10 @@ Test(idmap, an_old_number_does_not_find_the_next_user_of_its_slot)
 {
     struct idmap map = { 0 };
     int a, b;
-    uint64_t old = idmap_put(&map, &a);
+    uint64_t old = idmap_store(&map, &a);
     idmap_remove(&map, old);
     idmap_remove(&map, old);
-    uint64_t young = idmap_put(&map, &b);
+    uint64_t young = idmap_store(&map, &b);
     cr_assert_neq(old, young);
     cr_assert_null(idmap_get(&map, old));
     cr_assert_eq(idmap_get(&map, young), &b);
@@ -46,7 +46,7 @@ Test(idmap, grows_and_walks_over_everything)
     struct idmap map = { 0 };
     size_t seen = 0;
     for (int i = 0; i < MANY; i++)
-        numbers[i] = idmap_put(&map, &things[i]);
+        numbers[i] = idmap_store(&map, &things[i]);
     for (int i = 0; i < MANY; i += 2)
         idmap_remove(&map, numbers[i]);
     for (size_t i = 0; idmap_next(&map, &i) != NULL;)
@@ -83,9 +83,9 @@ TestSuite(replies, .init = fresh);
 
 Test(replies, go_out_in_their_order_once)
 {
-    cr_assert(replies_put(&replies, 7, slice_str("one")));
-    cr_assert(replies_put(&replies, 9, slice_str("two")));
-    cr_assert(replies_put(&replies, 7, slice_str("three")));
+    cr_assert(replies_store(&replies, 7, slice_str("one")));
+    cr_assert(replies_store(&replies, 9, slice_str("two")));
+    cr_assert(replies_store(&replies, 7, slice_str("three")));
     replies_flush(&replies, note, sent);
     replies_flush(&replies, note, sent);
     cr_assert_str_eq(sent, "7:one 9:two 7:three ");
@@ -94,22 +94,22 @@ Test(replies, go_out_in_their_order_once)
 Test(replies, take_so_many_and_no_more)
 {
     for (int i = 0; i < REPLIES_MAX; i++)
-        cr_assert(replies_put(&replies, 1, slice_str("x")), "reply %d", i);
-    cr_assert_not(replies_put(&replies, 1, slice_str("x")));
+        cr_assert(replies_store(&replies, 1, slice_str("x")), "reply %d", i);
+    cr_assert_not(replies_store(&replies, 1, slice_str("x")));
     replies_flush(&replies, note, sent);
     cr_assert_eq(strlen(sent), REPLIES_MAX * strlen("1:x "));
-    cr_assert(replies_put(&replies, 1, slice_str("x")), "there is room again");
+    cr_assert(replies_store(&replies, 1, slice_str("x")), "there is room again");
 }
 
 Test(replies, take_so_many_bytes_and_no_more)
 {
     static char bytes[REPLIES_BYTES + 1];
     memset(bytes, 'b', sizeof(bytes));
-    cr_assert_not(replies_put(&replies, 1, slice_of(bytes, sizeof(bytes))));
-    cr_assert(replies_put(&replies, 1, slice_of(bytes, REPLIES_BYTES - 1)));
-    cr_assert_not(replies_put(&replies, 2, slice_str("cd")));
-    cr_assert(replies_put(&replies, 2, slice_str("c")));
-    cr_assert(replies_put(&replies, 3, slice_of(NULL, 0)), "nothing needs no room");
+    cr_assert_not(replies_store(&replies, 1, slice_of(bytes, sizeof(bytes))));
+    cr_assert(replies_store(&replies, 1, slice_of(bytes, REPLIES_BYTES - 1)));
+    cr_assert_not(replies_store(&replies, 2, slice_str("cd")));
+    cr_assert(replies_store(&replies, 2, slice_str("c")));
+    cr_assert(replies_store(&replies, 3, slice_of(NULL, 0)), "nothing needs no room");
     replies_flush(&replies, note, sent);
     cr_assert_eq(strlen(sent), strlen("1: 2: 3: ") + REPLIES_BYTES);
     cr_assert_str_eq(sent + strlen("1:") + REPLIES_BYTES - 2, "b 2:c 3: ");

@@ -25,7 +25,7 @@ static uint32_t get_be32(const uint8_t *from)
     return (uint32_t)from[0] << 24 | (uint32_t)from[1] << 16 | (uint32_t)from[2] << 8 | from[3];
 }
 
-static void put_be32(uint8_t *to, uint32_t value)
+static void write_be32(uint8_t *to, uint32_t value)
 {
     for (int i = 0; i < 4; i++)
         to[i] = (uint8_t)(value >> (24 - 8 * i));
@@ -39,9 +39,9 @@ size_t idx_header_bytes(int dims)
 /* Write a header, for make-data. Reading and writing of headers are in one file, so that they agree. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
-    put_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
+    write_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
     for (int i = 0; i < dims; i++)
-        put_be32(head + 4 + 4 * i, dim[i]);
+        write_be32(head + 4 + 4 * i, dim[i]);
     return idx_header_bytes(dims);
 }
 

@@ -278,7 +278,7 @@ Test(held, no_more_than_a_mebibyte)
         cr_assert(buf_append(&bytes, "\7\7\7\7\7\7", 6));
     sim_feed_bytes(&sim, PLAIN, buf_slice(&bytes));
     buf_free(&bytes);
-    sim_expect(&sim, PLAIN, "closed: 12000");
+    sim_expect(&sim, PLAIN, "closed: the client sent 12000");
 }
 
 Test(held, who_goes_while_it_is_held_leaves_nothing)

@@ -152,6 +152,12 @@ bool procfs_stat(pid_t pid, struct proc_stat *out)
     return proc_stat_parse(text, out);
 }
 
+bool procfs_in_background(pid_t pid)
+{
+    struct proc_stat stat;
+    return procfs_stat(pid, &stat) && stat.foreground > 0 && stat.group != stat.foreground;
+}
+
 const char *procfs_boot_id(void)
 {
     static char id[BOOT_ID_CHARS + 1];

@@ -79,6 +79,9 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 /* Read /proc/PID/stat. Return false if the process does not exist. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
 
+/* Return true if another process group than that of `pid` is in the foreground of its terminal. */
+bool procfs_in_background(pid_t pid);
+
 /* Return the boot id of this machine, or "" if /proc has no boot id. The file is read once; the agent inherits the
  * value from the guardian. */
 const char *procfs_boot_id(void);

@@ -186,9 +186,7 @@ static void go_on(struct input *in);
 /* Return true if another process group than the guardian's is in the foreground of the terminal. */
 static bool in_background(const struct input *in)
 {
-    struct proc_stat stat;
-    return in->terminal && procfs_stat(in->guardian, &stat) && stat.foreground > 0 &&
-           stat.group != stat.foreground;
+    return in->terminal && procfs_in_background(in->guardian);
 }
 
 /* --- to the workers --------------------------------------------------------------------------------------- */

@@ -94,14 +94,14 @@ static size_t count_begun(struct slice text, const char *mark)
     return n;
 }
 
-bool remote_remove_room(struct buf *held, const char *token, struct buf *out, uint64_t *taken)
+bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, int *files)
 {
-    static const char mark[] = REMOTE_ANSWER "room ";
+    static const char mark[] = REMOTE_ANSWER;
     enum { LONGEST = 160 };
     struct remote_answer answer;
     size_t done = 0;
     bool ok = true;
-    while (ok && done < held->len) {
+    while (ok && *files < 0 && done < held->len) {
         const uint8_t *from = held->data + done, *end = held->data + held->len;
         const uint8_t *at = memmem(from, held->len - done, mark, strlen(mark));
         if (at == NULL)
@@ -113,8 +113,12 @@ bool remote_remove_room(struct buf *held, const char *token, struct buf *out, ui
         if (newline == NULL && rest < LONGEST)
             break;
         if (newline != NULL && remote_parse_answer(slice_of(at, (size_t)(newline - at)), &answer) &&
-            answer.news == REMOTE_ROOM && strcmp(answer.token, token) == 0) {
-            *taken = strtoull(answer.addresses, NULL, 10);
+            answer.before == 0 && strcmp(answer.token, token) == 0 &&
+            (answer.news == REMOTE_ROOM || answer.news == REMOTE_FILES)) {
+            if (answer.news == REMOTE_FILES)
+                *files = answer.port;
+            else
+                *taken = strtoull(answer.addresses, NULL, 10);
             done += (size_t)(newline + 1 - at);
         } else {
             ok = ok && buf_append(out, at, 1);

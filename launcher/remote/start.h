@@ -104,9 +104,10 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
-/* Move the bytes of `held` to `out` without the answers ROOM, and store in *taken the number of the last one. Bytes that
- * may begin an answer stay in `held`. Return false if memory is short. */
-bool remote_remove_room(struct buf *held, const char *token, struct buf *out, uint64_t *taken);
+/* Move the bytes of `held` to `out` without the answers ROOM and FILES. Store in *taken the number of the last ROOM. After
+ * FILES, store its exit code in *files, which the caller initializes with -1, and leave all later bytes in `held`, because
+ * they are files. Bytes that may begin an answer stay in `held`, too. Return false if memory is short. */
+bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, int *files);
 
 /* --- limits -------------------------------------------------------------------------------------------------- */
 

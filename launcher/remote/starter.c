@@ -15,6 +15,7 @@
 #include "base/syscalls.h"
 #include "base/text.h"
 #include "base/options.h"
+#include "contain/procfs.h"
 #include "ddp/context.h"
 #include "output/console.h"
 #include "output/log_files.h"
@@ -23,6 +24,7 @@
 #include "tables/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -77,6 +79,7 @@ struct peer {
     struct link *link;     /* to the relay; NULL = not started */
     struct link *trunk;    /* with children: to the branch, which carries `link` */
     struct merge out, err; /* whole lines */
+    struct buf held;       /* stdout that may be a part of an answer ROOM or FILES */
     struct buf head;       /* the remote shell's stderr before the job runs */
     struct remote_answer answer;
     bool is_shipping;        /* its shell is reading the program of --ship, and no messages yet */
@@ -87,7 +90,8 @@ struct peer {
     bool exited_early;       /* before the relay began to send log files */
     struct collected *files; /* with --collect_logs; borrowed */
     bool sends;              /* the job has ended there, and the relay sends its log files */
-    uint64_t over_ms; /* when the last log file had arrived, or a fault had ended the transfer; 0 = not yet */
+    uint64_t over_ms; /* when the job had ended there, and with --collect_logs its transfer; 0 = not yet */
+    bool killed_late; /* the starter has killed its remote shell because the shell has outlived the job */
     int said_code; /* exit code that the relay reported, or -1; differs from the link's if the shell was killed */
 };
 
@@ -112,6 +116,7 @@ struct starter {
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
     int exit_code;    /* the starter's exit code; -1 = no host has failed */
+    bool is_of_host;  /* `exit_code` is that of a host */
     uint64_t tell_ms; /* when the next message lists the hosts that have not started */
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
     uint64_t end_ms;  /* when the last host ended; 0 = not yet */
@@ -121,9 +126,10 @@ struct starter {
     bool collected; /* the user knows what has arrived */
     struct collection collection;
     char token[REMOTE_TOKEN_MAX];     /* of the answers FILES and ROOM */
-    struct buf held;                  /* output of the first host that may be a part of an answer ROOM */
     uint64_t input_sent, input_taken; /* bytes of the user's stdin */
     bool input_waits;                 /* for room on the first host */
+    bool input_rests;                 /* until the job is in the foreground of its terminal again */
+    int source;                       /* stdin, or its terminal */
 };
 
 /* --- output -------------------------------------------------------------------------------------------------- */
@@ -234,6 +240,7 @@ static void fail(struct starter *s, const struct finding *f)
     if (s->exit_code < 0) {
         print_finding(s, f);
         s->exit_code = EXIT_CODE_DDPRUN;
+        s->is_of_host = false;
     }
     end_all(s);
 }
@@ -272,35 +279,19 @@ static void tell_files(struct starter *s)
     buf_free(&out);
 }
 
-/* Search whole lines for the answer FILES. The bytes after the answer are files. Remove the answer and these bytes from
- * `lines`. */
-static void find_files(struct peer *p, struct buf *lines)
+/* Begin to receive files. The bytes that follow the answer FILES are files. End an unfinished line of the job, because a
+ * line of another host may follow. */
+static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;
-    static const char mark[] = REMOTE_ANSWER "files ";
-    struct remote_answer answer;
-    for (size_t from = 0; s->collects && from < lines->len;) {
-        const uint8_t *at = memmem(lines->data + from, lines->len - from, mark, strlen(mark));
-        const uint8_t *end = at != NULL ? memchr(at, '\n', lines->len - (size_t)(at - lines->data)) : NULL;
-        if (end == NULL)
-            return;
-        from = (size_t)(end + 1 - lines->data);
-        if (!remote_parse_answer(slice_of(at, (size_t)(end - at)), &answer) ||
-            strcmp(answer.token, s->token) != 0)
-            continue;
-        p->sends = true;
-        p->said_code = answer.port;
-        s->tell_ms = clock_ms() + TELL_MS;
-        collect_take(p->files, slice_of(end + 1, lines->len - from));
-        collect_take(p->files, buf_slice(&p->out.rest));
-        p->out.rest.len = 0;
-        if (p == &s->peers[0])
-            collect_take(p->files, buf_slice(&s->held));
-        lines->len = (size_t)(at - lines->data);
-        if (lines->len > 0 && lines->data[lines->len - 1] != '\n' && s->n > 1)
-            buf_append(lines, "\n", 1);
-        return;
-    }
+    const bool open = p->out.midline || p->out.rest.len > 0;
+    p->sends = true;
+    p->said_code = exit_code;
+    s->tell_ms = clock_ms() + TELL_MS;
+    if (open && merge_feed(&p->out, slice_str("\n"), lines) && s->n == 1)
+        lines->len--;
+    collect_take(p->files, buf_slice(&p->held));
+    p->held.len = 0;
 }
 
 /* Choose the token and create the directory. An error must appear before the job starts, not after days. */
@@ -359,11 +350,17 @@ static void send_input(struct starter *s, const char *bytes, size_t len)
         read_input(s);
 }
 
+/* Read a pipe or a terminal. Another job in the foreground gets what is typed, so on_beat then tries again. */
 static void on_input_ready(uv_poll_t *poll, int status, int events)
 {
     struct starter *s = poll->data;
     (void)status, (void)events;
-    const ssize_t n = read(STDIN_FILENO, s->input_bytes, sizeof(s->input_bytes));
+    s->input_rests = s->input_type == UV_TTY && procfs_in_background(getppid());
+    if (s->input_rests) {
+        uv_poll_stop(poll);
+        return;
+    }
+    const ssize_t n = read(s->source, s->input_bytes, sizeof(s->input_bytes));
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     uv_poll_stop(poll);
@@ -383,7 +380,7 @@ static void read_input(struct starter *s)
     s->input_waits = s->input_sent - s->input_taken >= REMOTE_INPUT_WINDOW;
     if (s->input_waits)
         return;
-    if (s->input_type == UV_NAMED_PIPE) {
+    if (s->input_type == UV_NAMED_PIPE || s->input_type == UV_TTY) {
         uv_poll_start(&s->input, UV_READABLE, on_input_ready);
     } else if (s->input_type == UV_FILE) {
         const uv_buf_t room = uv_buf_init(s->input_bytes, sizeof(s->input_bytes));
@@ -393,24 +390,27 @@ static void read_input(struct starter *s)
 }
 
 /* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and other programs
- * may share stdin. */
-static bool open_pipe_input(struct starter *s)
+ * may share stdin. A terminal is opened again, because a read may find that another process was faster. */
+static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
+    const int tty =
+        s->input_type == UV_TTY ? open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    s->source = tty >= 0 ? tty : STDIN_FILENO;
     s->input_fd = epoll_create1(EPOLL_CLOEXEC);
     s->input.data = s;
-    return s->input_fd >= 0 && epoll_ctl(s->input_fd, EPOLL_CTL_ADD, STDIN_FILENO, &readable) == 0 &&
+    return s->input_fd >= 0 && epoll_ctl(s->input_fd, EPOLL_CTL_ADD, s->source, &readable) == 0 &&
            uv_poll_init(&s->loop, &s->input, s->input_fd) == 0;
 }
 
-/* Start reading the user's stdin unless it is a terminal: reading a terminal in the background would stop this
- * process. */
+/* Start to read the user's stdin. */
 static void open_input(struct starter *s)
 {
     s->input_type = uv_guess_handle(STDIN_FILENO);
-    if (s->input_type == UV_NAMED_PIPE && !open_pipe_input(s))
+    const bool is_polled = s->input_type == UV_NAMED_PIPE || s->input_type == UV_TTY;
+    if (is_polled && !open_polled_input(s))
         s->input_type = UV_UNKNOWN_HANDLE;
-    if (s->input_type == UV_NAMED_PIPE || s->input_type == UV_FILE)
+    if (s->input_type == UV_NAMED_PIPE || s->input_type == UV_TTY || s->input_type == UV_FILE)
         read_input(s);
     else
         send_input(s, "", 0);
@@ -593,12 +593,17 @@ static void take_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* ends the job's line, because a line of another host may follow */
 }
 
-/* Remove the answers ROOM from the output of the first host. Each of them lets the starter read more input. */
-static bool take_room(struct starter *s, struct slice bytes, struct buf *out)
+/* Remove the answers ROOM and FILES from a host's output. Each ROOM lets the starter read more input. *files gets the exit
+ * code in FILES, or -1. */
+static bool take_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
 {
-    uint64_t taken = s->input_taken;
+    struct starter *s = p->starter;
+    uint64_t taken = 0;
+    *files = -1;
     const bool ok =
-        buf_append(&s->held, bytes.data, bytes.len) && remote_remove_room(&s->held, s->token, out, &taken);
+        buf_append(&p->held, bytes.data, bytes.len) && remote_split(&p->held, s->token, out, &taken, files);
+    if (p != &s->peers[0])
+        return ok;
     if (taken > s->input_taken && taken <= s->input_sent)
         s->input_taken = taken;
     if (s->input_waits)
@@ -621,13 +626,14 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
         return;
     }
     bool ok = true;
-    if (p == &p->starter->peers[0] && !is_err) {
-        ok = take_room(p->starter, bytes, &clean);
+    int files = -1;
+    if (!is_err) {
+        ok = take_answers(p, bytes, &clean, &files);
         bytes = buf_slice(&clean);
     }
     ok = merge_feed(is_err ? &p->err : &p->out, bytes, &lines) && ok;
-    if (!is_err)
-        find_files(p, &lines);
+    if (files >= 0 && p->starter->collects)
+        begin_files(p, files, &lines);
     if (!is_err && !p->sends)
         take_last_answer(p, &lines);
     if (ok)
@@ -703,13 +709,14 @@ static void end_peer(struct peer *p)
     if (p->state == PEER_ENDED || start_flat(p))
         return;
     const bool ran = p->state == PEER_RUNNING;
-    const int exit_code = p->sends && !p->exited_early ? p->said_code : link_exit_code(p->link);
+    const bool has_said = (p->sends && !p->exited_early) || p->killed_late;
+    const int exit_code = has_said ? p->said_code : link_exit_code(p->link);
     p->state = PEER_ENDED;
     s->n_ended++;
     if (merge_finish(&p->err, &lines))
         put_lines(s, SINK_STDERR, &lines);
     lines.len = 0;
-    if (ran && !p->sends && p == &s->peers[0] && merge_feed(&p->out, buf_slice(&s->held), &lines))
+    if (ran && !p->sends && merge_feed(&p->out, buf_slice(&p->held), &lines))
         put_lines(s, SINK_STDOUT, &lines);
     lines.len = 0;
     if (ran && merge_finish(&p->out, &lines))
@@ -723,8 +730,11 @@ static void end_peer(struct peer *p)
         s->exit_code = -1; /* forget the code of a host that ended earlier as a consequence */
         finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
         fail(s, &f);
-    } else if (ran && s->exit_code < 0 && exit_code != 0) {
+    } else if (ran && exit_code != 0 &&
+               (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == &s->peers[0]))) {
+        /* Node 0 counts, because it reports the end of the job. Another node may have ended because it was killed. */
         s->exit_code = exit_code;
+        s->is_of_host = true;
     }
     if (ran && p->has_failed)
         end_all(s); /* the other nodes would wait for this one */
@@ -911,11 +921,12 @@ static void on_signals(uv_poll_t *poll, int status, int events)
             take_signal(s, (int)info.ssi_signo);
 }
 
-/* Return true if the host has sent all its log files, but its remote shell has not ended within LAST_MS. Such a shell may
- * still send bytes, which the starter drops. */
-static bool outlives_files(struct peer *p, uint64_t now)
+/* Return true if the job has ended on the host and all its log files have arrived, but its remote shell has not ended
+ * within LAST_MS. Such a shell may still write. */
+static bool outlives_job(struct peer *p, uint64_t now)
 {
-    if (p->over_ms == 0 && p->sends && (p->files->ended || p->files->stopped))
+    const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->said_code >= 0;
+    if (p->over_ms == 0 && is_over)
         p->over_ms = now;
     return p->over_ms != 0 && now >= p->over_ms + LAST_MS && p->state != PEER_ENDED && !has_exited(p);
 }
@@ -943,8 +954,10 @@ static void check_deadlines(struct starter *s)
             fail(s, &f);
             link_kill(p->link, SIGTERM);
         }
-        if (outlives_files(p, now))
+        if (outlives_job(p, now)) {
+            p->killed_late = true;
             link_kill(p->link, SIGKILL);
+        }
         if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !has_exited(p)) {
             log_error("%s: the remote shell has not ended and is killed; check this host for remaining "
                       "processes of the job",
@@ -984,6 +997,8 @@ static void on_beat(uv_timer_t *timer)
     send_to_all(s, REMOTE_BEAT, "");
     tell_waiting(s);
     tell_files(s);
+    if (s->input_rests)
+        read_input(s);
     check_deadlines(s);
     finish_if_done(s);
 }
@@ -1050,18 +1065,20 @@ static void close_starter(struct starter *s)
     sinks_free(s->sinks);
     secret_free(s->secret);
     for (int i = 0; i < s->n; i++) {
+        buf_free(&s->peers[i].held);
         merge_free(&s->peers[i].out);
         merge_free(&s->peers[i].err);
         buf_free(&s->peers[i].head);
         free(s->peers[i].reached);
     }
     free(s->peers);
-    buf_free(&s->held);
     collection_close(&s->collection);
     hosts_console_free(&s->console);
     close(s->signals_fd);
     if (s->input_fd >= 0)
         close(s->input_fd);
+    if (s->source > STDERR_FILENO)
+        close(s->source);
 }
 
 int starter_run(void *arg, int lifeline)

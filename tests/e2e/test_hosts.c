@@ -645,6 +645,38 @@ HOSTS_TEST(a_killed_relay_is_a_lost_host)
     job_witness_close(&w);
 }
 
+/* Kill the agent of a host, and return the result of the job. */
+static struct run_result kill_agent_of(int host)
+{
+    struct job_witness w;
+    skip_without_children();
+    job_witness_open(&w);
+    struct run_process *p = start_held(&w);
+    const pid_t starter = procstat_child(run_pid(p), 0);
+    pid_t agent = 0, last = starter > 0 ? procstat_child(starter, host) : 0;
+    for (pid_t next; last > 0 && (next = procstat_child(last, 0)) > 0; last = next)
+        agent = last; /* the parent of the worker, which has no children */
+    cr_assert_gt(agent, 0);
+    kill(agent, SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    job_witness_close(&w);
+    return run_wait(p);
+}
+
+/* The exit code is that of the report. The host of the killed agent ends with 137. */
+HOSTS_TEST(a_killed_agent_of_another_host_is_a_lost_node)
+{
+    struct run_result r = kill_agent_of(1);
+    EXPECT(r, 125);
+    SAYS(r, "exit     125, because of node 1");
+}
+
+HOSTS_TEST(a_killed_agent_of_the_first_host_is_a_signal)
+{
+    struct run_result r = kill_agent_of(0);
+    EXPECT(r, 137);
+}
+
 /* --- signals of a user ----------------------------------------------------------------------------------------- */
 
 /* Return the pid that a rank has printed. */
@@ -917,6 +949,28 @@ HOSTS_TEST(a_worker_cannot_send_files)
     free(text);
     r = JOB("--hosts=a", shell, "--collect_logs", "true");
     EXPECT(r, 2);
+}
+
+/* The starter prints a line of more than 1 MiB in pieces, and the last piece has no end. */
+HOSTS_TEST(a_long_line_without_an_end_cuts_no_files)
+{
+    char option[320];
+    snprintf(option, sizeof(option), "--log_dir=%s/logs", dir);
+    struct run_result r = JOB("--hosts=a", shell, option, "--collect_logs", "--redirects=2", "--no_prefix",
+                              "sh", "-c", "head -c 3000001 /dev/zero | tr '\\0' x; seq 30000 >&2");
+    EXPECT(r, 0);
+    cr_expect_eq(strlen(r.out), 3000001);
+    cr_expect_null(strchr(r.out, '\036'));
+    char *text = in_dir("wc -l <logs/latest/node0_a/attempt_0/0/stderr.log");
+    cr_expect_str_eq(text, "30000\n", "%s", text);
+    free(text);
+}
+
+HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
+{
+    struct run_result r = JOB("--hosts=a,chatty", shell, "sh", "-c", "exit 3");
+    EXPECT(r, 3);
+    SILENT(r, "HOST_LOST");
 }
 
 /* The remote shell of a host does not end after the last log file, and writes more. */

@@ -450,6 +450,21 @@ Test(signals_e2e, the_keys_of_a_terminal_do_what_they_always_do)
     close(t.fd);
 }
 
+Test(signals_e2e, rank_0_of_several_hosts_reads_the_terminal)
+{
+    static struct terminal t;
+    terminal_start(&t, (const char *const[]){ bin("ddprun"), "--hosts=localhost:2", "sh", "-c",
+                                              "echo ready; [ $RANK = 1 ] || { cat; echo over; }", NULL });
+    cr_assert(terminal_until(&t, "[localhost:0] ready") && terminal_until(&t, "[localhost:1] ready"), "%s",
+              t.seen);
+    cr_assert_eq(write(t.fd, "typed\n", 6), 6);
+    cr_expect(terminal_until(&t, "[localhost:0] typed"), "%s", t.seen);
+    cr_assert_eq(write(t.fd, "\004", 1), 1); /* Ctrl-D */
+    cr_expect(terminal_until(&t, "[localhost:0] over"), "%s", t.seen);
+    cr_expect_eq(terminal_end(&t), 0, "%s", t.seen);
+    close(t.fd);
+}
+
 Test(signals_e2e, a_closed_terminal_ends_the_job)
 {
     static struct terminal t;

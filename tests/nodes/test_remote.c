@@ -275,7 +275,7 @@ static const struct bad_end {
     { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1, 125, "node1 was lost" },
     { "kill -9 $(pgrep -o -x ddprun)", 1, 125, "node1 was lost" }, /* the relay */
     { "kill -9 $(pgrep -o -f '[o]ne_console')", 1, 125, "node1" }, /* the guardian */
-    { "kill -9 $(pgrep -n -f '[o]ne_console')", 1, 137, "node1" }, /* the agent */
+    { "kill -9 $(pgrep -n -f '[o]ne_console')", 1, 125, "node1" }, /* the agent */
     { "kill -HUP $(pgrep -o -x ddprun)", 0, 129, "SIGHUP" },       /* the terminal */
     { "kill -9 $(pgrep -n -f '[s]ay:up')", 1, 137, "rank 1" },     /* a worker */
 };

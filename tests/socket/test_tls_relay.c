@@ -10,15 +10,36 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct secret secret = { .key = { 7 } };
 static struct secret other = { .key = { 8 } };
+
+/* The clock of libuv, which is `ahead_ms` ahead of the real clock. So a test of a limit of 30 s takes a second. */
+static _Atomic long ahead_ms;
+
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    const int rc = (int)syscall(SYS_clock_gettime, clock, t);
+    t->tv_sec += ahead_ms / 1000;
+    return rc;
+}
+
+/* A question to tls_relay_find, which only the thread of the loop may call. */
+static struct {
+    uv_async_t async;
+    char peer[ENDPOINT_TEXT_MAX], worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
+    enum tls_relay_found found;
+    sem_t answered;
+} question;
 
 static struct {
     uv_loop_t loop;
@@ -32,6 +53,23 @@ static void on_stop(uv_async_t *stop)
 {
     tls_relay_close(at.relay);
     uv_close((uv_handle_t *)stop, NULL);
+    uv_close((uv_handle_t *)&question.async, NULL);
+}
+
+static void on_question(uv_async_t *async)
+{
+    (void)async;
+    question.found = tls_relay_find(at.relay, question.peer, question.worker, question.here);
+    sem_post(&question.answered);
+}
+
+static enum tls_relay_found find(const char *peer)
+{
+    snprintf(question.peer, sizeof(question.peer), "%s", peer);
+    uv_async_send(&question.async);
+    while (sem_wait(&question.answered) != 0)
+        continue;
+    return question.found;
 }
 
 static void *run(void *unused)
@@ -49,6 +87,8 @@ static void start_relay(const struct secret *k, int port, rlim_t files)
     cr_assert_eq(tls_context_open(TLS_CLIENT, k, "job", &at.tls, &err), DDP_OK, "%s", err.msg);
     uv_loop_init(&at.loop);
     uv_async_init(&at.loop, &at.stop, on_stop);
+    uv_async_init(&at.loop, &question.async, on_question);
+    sem_init(&question.answered, 0, 0);
     const struct tls_relay_options o = {
         .loop = &at.loop, .tls = at.tls, .address = "127.0.0.1", .port = port, .own = "127.0.0.1"
     };
@@ -195,8 +235,8 @@ Test(tls_relay, a_slow_reader_delays_only_itself)
 Test(tls_relay, names_the_worker_behind_a_connection)
 {
     char worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
-    cr_expect_eq(tls_relay_find(at.relay, "127.0.0.1:1", worker, here), TLS_RELAY_NONE);
-    cr_expect_eq(tls_relay_find(at.relay, "nonsense", worker, here), TLS_RELAY_NONE);
+    cr_expect_eq(find("127.0.0.1:1"), TLS_RELAY_NONE);
+    cr_expect_eq(find("nonsense"), TLS_RELAY_NONE);
     cr_expect_eq(tls_relay_find(NULL, "127.0.0.1:1", worker, here), TLS_RELAY_NONE);
 }
 
@@ -364,6 +404,84 @@ Test(tls_relay_ends, the_reset_of_a_worker_is_a_reset)
         continue;
     cr_expect_eq(errno, ECONNRESET, "%s", strerror(errno));
     cr_expect_eq(tls_state(fake.tls), TLS_OPEN);
+    close(fake.fd);
+}
+
+/* --- time limits ------------------------------------------------------------------------------------------------ */
+
+enum { TICKS_US = 1200 * 1000 }; /* more than two ticks of the relay */
+
+/* Return both ends of the connection of `fd`: its peer, or its own address. */
+static const char *name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *))
+{
+    static char text[2][ENDPOINT_TEXT_MAX];
+    static int n;
+    struct sockaddr_storage address = { 0 };
+    socklen_t len = sizeof(address);
+    cr_assert_eq(get(fd, (struct sockaddr *)&address, &len), 0);
+    return endpoint_of_sockaddr((struct sockaddr *)&address, text[n++ % 2]);
+}
+
+static void expect_open(int fd)
+{
+    char byte;
+    usleep(TICKS_US);
+    cr_expect_eq(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
+    cr_expect_eq(errno, EAGAIN, "%s", strerror(errno));
+}
+
+Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
+{
+    char byte;
+    fake.worker = connect_worker();
+    fake.fd = accept(fake.listener, NULL, NULL);
+    ahead_ms += 28000;
+    expect_open(fake.worker);
+    ahead_ms += 3000;
+    cr_expect_leq(recv(fake.worker, &byte, 1, 0), 0);
+    close(fake.worker);
+    close(fake.fd);
+}
+
+/* After the end of the worker, the store has five seconds. */
+Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
+{
+    fake_meet();
+    const char *peer = name_of(fake.fd, getpeername);
+    cr_expect_eq(find(peer), TLS_RELAY_WORKER);
+    cr_expect_str_eq(question.worker, name_of(fake.worker, getsockname));
+    cr_expect_str_eq(question.here, name_of(fake.worker, getpeername));
+    close(fake.worker);
+    while (tls_state(fake.tls) != TLS_ENDED)
+        cr_assert(fake_receive());
+    ahead_ms += 2000;
+    usleep(TICKS_US);
+    peer = name_of(fake.fd, getpeername);
+    cr_expect_neq(find(peer), TLS_RELAY_NONE);
+    ahead_ms += 4000;
+    while (find(peer) != TLS_RELAY_NONE)
+        usleep(10000);
+    close(fake.fd);
+}
+
+/* The store reads no byte, so the relay still has bytes of a worker that is gone. */
+Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
+{
+    const struct linger at_once = { .l_onoff = 1 };
+    static char bytes[64 << 10];
+    fake_meet();
+    const char *peer = name_of(fake.fd, getpeername);
+    for (int waits = 0; waits < 20;) /* until no more bytes fit for 200 ms */
+        if (send(fake.worker, bytes, sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+            waits = 0;
+        else
+            waits += usleep(10000) == 0;
+    cr_expect_eq(find(peer), TLS_RELAY_WORKER);
+    setsockopt(fake.worker, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(fake.worker);
+    while (find(peer) == TLS_RELAY_WORKER)
+        usleep(10000);
+    cr_expect_eq(question.found, TLS_RELAY_GONE);
     close(fake.fd);
 }
 

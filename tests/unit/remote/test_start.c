@@ -68,11 +68,13 @@ static void expect_without_room(const char *text, const char *expected, uint64_t
 {
     struct buf held = { 0 }, out = { 0 };
     uint64_t taken = 0;
+    int files = -1;
     for (size_t i = 0; i < strlen(text); i++)
-        cr_assert(buf_append(&held, text + i, 1) && remote_remove_room(&held, "ab12", &out, &taken));
+        cr_assert(buf_append(&held, text + i, 1) && remote_split(&held, "ab12", &out, &taken, &files));
     cr_assert(buf_append(&out, held.data, held.len) && buf_append(&out, "", 1));
     cr_expect_str_eq((const char *)out.data, expected);
     cr_expect_eq(taken, expected_taken);
+    cr_expect_eq(files, -1);
     buf_free(&held);
     buf_free(&out);
 }
@@ -86,6 +88,32 @@ Test(remote_messages, answers_about_input_are_removed_from_the_output)
     expect_without_room(REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", 0);
     expect_without_room("x" REMOTE_ANSWER "ended 0.1.0 0 - \n", "x" REMOTE_ANSWER "ended 0.1.0 0 - \n", 0);
     expect_without_room("end" REMOTE_ANSWER "roo", "end" REMOTE_ANSWER "roo", 0);
+}
+
+/* The line before the answer may be longer than any line that the console keeps. */
+Test(remote_messages, files_follow_their_answer_after_an_unfinished_line)
+{
+    enum { LONG = 3 << 20 };
+    static const char answer[] = REMOTE_ANSWER "files 0.1.0 7 ab12 \n";
+    char *line = malloc(LONG);
+    memset(line, 'x', LONG);
+    for (size_t cut = 0; cut <= strlen(answer); cut++) {
+        struct buf held = { 0 }, out = { 0 };
+        uint64_t taken = 0;
+        int files = -1;
+        cr_assert(buf_append(&held, line, LONG) && buf_append(&held, answer, cut));
+        cr_assert(remote_split(&held, "ab12", &out, &taken, &files));
+        cr_expect_eq(out.len, LONG);
+        cr_expect_eq(files, cut < strlen(answer) ? -1 : 7);
+        cr_assert(buf_append(&held, answer + cut, strlen(answer) - cut) && buf_append(&held, "file", 4));
+        cr_assert(remote_split(&held, "ab12", &out, &taken, &files));
+        cr_expect_eq(files, 7);
+        cr_expect_eq(out.len, LONG, "cut %zu", cut);
+        cr_expect(slice_equal(buf_slice(&held), slice_str("file")));
+        buf_free(&held);
+        buf_free(&out);
+    }
+    free(line);
 }
 
 /* --- commands --------------------------------------------------------------------------------------------------- */

@@ -431,7 +431,7 @@ static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd
     return true;
 }
 
-/* Connect to the supervisor of job `id` in any runtime directory. Return -1 if there is none. */
+/* Connect to the supervisor of job `id` in any runtime directory. Return -1 if no directory has it. */
 static int connect_by_id(const char *id)
 {
     char name[64];

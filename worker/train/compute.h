@@ -36,7 +36,7 @@ struct compute {
 };
 
 enum {
-    COMPUTE_APART = 128,  /* on a device, each parameter begins at a multiple of this many elements */
+    COMPUTE_APART = 128,  /* gradients, and a device's parameters, begin at multiples of this many elements */
     COMPUTE_LEAF = 16384, /* elements of one leaf of the norm */
     COMPUTE_ROWS = 8,
 };

@@ -40,19 +40,13 @@ static int tree_buffers(int n)
     return tree_part(n, n - 1).buffer + 1;
 }
 
-/* Return the elements of a gradient, rounded up to 256 bytes, because matrix products on a GPU need aligned
- * results. */
-static size_t room_of(const struct model_tensor *t)
-{
-    enum { APART = 64 };
-    return (t->count + APART - 1) / APART * APART;
-}
-
+/* Return the elements of all gradients of one shard. Each gradient begins at a multiple of 256 bytes, because matrix
+ * products on a GPU need aligned results. */
 static size_t room_of_all(const struct model_tensors *t)
 {
     size_t room = 0;
     for (size_t i = 0; i < t->n; i++)
-        room += room_of(&t->each[i]);
+        room += compute_room(t->each[i].count);
     return room;
 }
 
@@ -70,7 +64,7 @@ bool gradient_init(struct gradient *g, struct model *model, struct feed *feed)
     float *at = g->memory;
     for (size_t i = 0; i < spare * params->n; i++) {
         g->views[i] = at;
-        at += room_of(&params->each[i % params->n]);
+        at += compute_room(params->each[i % params->n].count);
     }
     for (size_t i = 0; i < spare; i++)
         g->sum[i + 1] = g->views + i * params->n;

@@ -97,20 +97,6 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
     return status;
 }
 
-/* Make room for one more shard. Return false if memory is short. */
-static bool reserve(struct tokens *t)
-{
-    if (t->shards < t->room)
-        return true;
-    size_t room = t->room == 0 ? 8 : 2 * t->room;
-    struct tokens_shard *grown = realloc(t->shard, room * sizeof(*grown));
-    if (grown == NULL)
-        return false;
-    t->shard = grown;
-    t->room = room;
-    return true;
-}
-
 /* Open one more shard. Keep its descriptor open, so that reading a sample takes only one system call. */
 static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
@@ -124,7 +110,9 @@ static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err 
                         errno == EMFILE ? "; raise `ulimit -n` above the number of files" : "");
     ddp_status status = examine(t, fd, &count, err);
     char *name = strdup(path);
-    if (status == DDP_OK && (name == NULL || !reserve(t)))
+    struct tokens_shard *grown = realloc(t->shard, (t->shards + 1) * sizeof(*grown));
+    t->shard = grown != NULL ? grown : t->shard;
+    if (status == DDP_OK && (name == NULL || grown == NULL))
         status = ddp_fail(err, DDP_ERR_NOMEM, "out of memory for file %zu", t->shards + 1);
     if (status != DDP_OK) {
         free(name);

@@ -29,7 +29,7 @@ struct tokens {
         int fd;
         uint64_t count, first; /* number of tokens; number of samples in all earlier shards */
     } * shard;
-    size_t shards, room;
+    size_t shards;
     size_t length, vocabulary;
     uint64_t n; /* number of samples */
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # demo.sh -- from a bare Debian 12 to a trained model: installs what is missing, builds, makes sample data in Fashion-MNIST's
-# format, and trains with four workers on this machine. About a minute after the packages are there.
+# format, and trains with four workers on this machine. Takes one to three minutes after the packages are there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

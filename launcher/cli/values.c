@@ -589,7 +589,7 @@ static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
     return strcmp(value, "tcp") == 0;
 }
 
-/* The keys of --rdzv_conf. A key without a parser has no effect, for the reason `idle`. */
+/* The keys of --rdzv_conf. If `parse` is NULL, the key has no effect; `idle` says why. */
 static const struct {
     const char *key;
     bool (*parse)(struct cli_rdzv_conf *conf, const char *value);

@@ -250,7 +250,7 @@ static bool send_all(struct runner *r, const struct buf *bytes)
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return why the handshake has failed. `bytes` are the last bytes of the peer. Any host on the path can send an
+/* Return why the handshake has failed. `bytes` are the last bytes from the peer. Any host on the path can send an
  * alert, so the dial continues in each case. */
 static int rejected_kind(struct slice bytes)
 {

@@ -282,7 +282,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     dial_count_failure(d, r, &met, now_ms);
 }
 
-/* Handle the answer of a store. The caller cancels the other attempts. */
+/* Handle the answer from a store. The caller cancels the other attempts. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;

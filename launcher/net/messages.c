@@ -20,7 +20,7 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* Convert bytes of a worker or a user to UTF-8 in `room`. Return NULL if memory is short. */
+/* Convert bytes from a worker or a user to UTF-8 in `room`. Return NULL if memory is short. */
 static const char *clean_text(struct buf *room, const char *text)
 {
     return utf8_clean(room, slice_str(text)) && buf_append(room, "", 1) ? (const char *)room->data : NULL;

@@ -43,7 +43,7 @@ enum vouch_answer {
     VOUCH_FOUND,   /* a worker, or its descendant, holds the socket */
     VOUCH_CLOSED,  /* no process of this host holds the socket */
     VOUCH_FOREIGN, /* a process of another user holds the socket */
-    VOUCH_UNKNOWN  /* a process of this user holds the socket; the next walk finds the process */
+    VOUCH_UNKNOWN  /* unknown yet: a process of this user; the next scan of /proc finds it */
 };
 
 /* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the

@@ -390,7 +390,7 @@ static void handle_proof(struct store_link *link, struct slice answer)
     end_auth(link);
 }
 
-/* Request the status. Return false before the first answer of the store. */
+/* Request the status. Return false before the first answer from the store. */
 bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
@@ -528,7 +528,7 @@ static bool handle_answer(struct store_link *link)
     if (found <= 0)
         return false;
     if (link->early == NULL && has_secret(link) && !auth_open(&link->auth, status, &text)) {
-        link_lose(link, "a message of the store has a wrong tag");
+        link_lose(link, "a message from the store has a wrong tag");
         return false;
     }
     if (link->early != NULL)
@@ -701,7 +701,8 @@ static bool is_end(const struct store_link *link, int status)
     return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
 }
 
-/* Handle an error of the socket. An error that is not the end of the store may be a fault of the network. */
+/* Handle an error of the socket. Unless the store has ended, keep the link and connect again, because the network may
+ * have failed. */
 static void wire_fails(struct store_link *link, int status)
 {
     link->fate.is_silent = status == UV_ETIMEDOUT;

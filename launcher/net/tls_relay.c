@@ -60,7 +60,7 @@ struct relay_link {
     uv_tcp_t worker, store;
     uv_connect_t connect;
     struct tls *tls;
-    struct pipe up, down; /* to the store, to the worker */
+    struct pipe up, down; /* up: to the store; down: to the worker */
     int port;             /* of the relay's end of the connection to the store */
     int handles;
     uint64_t since_ms;              /* the start, and after the handshake the last bytes */
@@ -228,7 +228,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pump(struct pipe *p);
 
-/* Close a link without further bytes. While the relay closes, only the last bytes of a worker are passed on. */
+/* Close a link without further bytes. While the relay closes, only the last bytes from a worker are passed on. */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))

@@ -232,7 +232,7 @@ static void note_wrong(struct file_timer *ft, size_t wrong)
     ft->calls.note(ft->calls.user, words);
 }
 
-/* Read requests of the workers. At most BITE bytes are read, so that a busy worker cannot block the loop. */
+/* Read requests from the workers. At most BITE bytes are read, so that a busy worker cannot block the loop. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct file_timer *ft = poll->data;

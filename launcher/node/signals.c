@@ -50,7 +50,7 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
-/* Answer the user's request for the status with the states of the processes and the answer of the store. Wait for the
+/* Answer the user's request for the status with the states of the processes and the answer from the store. Wait for the
  * store's answer at most a second. */
 
 enum { STORE_PATIENCE_MS = 1000 };
@@ -86,7 +86,7 @@ static void status_print(struct node *n, const struct cJSON *answer)
     free(states);
 }
 
-/* Print the status without the answer of the store. */
+/* Print the status without the answer from the store. */
 static void on_no_answer(uv_timer_t *timer)
 {
     status_print(timer->data, NULL);

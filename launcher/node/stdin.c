@@ -76,9 +76,8 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk may be read. Each reader must have the whole last chunk before, and each expected
- * reader must be open. Without an open reader no input is read, so that the input stays for the process after
- * ddprun. */
+/* Return true if every expected reader is open and has the whole last chunk. Without readers, return false, which
+ * leaves the input for the next process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;

@@ -1,4 +1,4 @@
-/* store_events.c -- turns messages of the store into events for the agent, and answers the store's requests:
+/* store_events.c -- turns messages from the store into events for the agent, and answers the store's requests:
  * heartbeats, owners of connections, the port of rank 0.
  *
  * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. */
@@ -193,7 +193,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
     if (answer == VOUCH_FOUND) {
         say_worker(n, conn, &found);
-    } else if (answer == VOUCH_UNKNOWN) { /* the next walk finds the process */
+    } else if (answer == VOUCH_UNKNOWN) { /* unknown yet; the next scan of /proc finds it */
         store_link_tell(n->meet.link, encode_vouch(conn, -1, 0));
         put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
     } else if (answer == VOUCH_FOREIGN && any) {

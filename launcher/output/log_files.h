@@ -79,7 +79,7 @@ enum { SINK_STDOUT, SINK_STDERR, SINK_FILES };
 
 /* A change of a sink's state. */
 enum sink_news {
-    SINK_FAILED,    /* the sink accepts no bytes now; `error` is the errno, 0 = too slow */
+    SINK_FAILED,    /* the sink accepts no bytes now; `error` is the errno, 0 = the target was too slow */
     SINK_RECOVERED, /* the sink accepts bytes again after `dropped` bytes were lost */
     SINK_MADE_AGAIN,
     SINK_DELETED,

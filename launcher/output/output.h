@@ -86,7 +86,7 @@ bool output_is_midline(const struct output *o);
  * last sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
-/* Return the last bytes of each worker, by local rank, even of streams that are written only to a file. The result
+/* Return the last bytes from each worker, by local rank, even of streams that are written only to a file. The result
  * is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 

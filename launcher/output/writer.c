@@ -78,7 +78,7 @@ struct slot {
     int error;          /* errno of the latest write */
     uint64_t retry_ms;  /* when the write to a full disk is retried */
     uint64_t dropped;   /* bytes lost since the start */
-    int why;            /* errno of the latest loss; 0 = too slow */
+    int why;            /* errno of the latest loss; 0 = the target was too slow */
     uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after `waiting` */
     struct buf waiting; /* bytes that the thread has not taken yet */
     struct buf going;   /* bytes that the thread writes; those before `at` are written */

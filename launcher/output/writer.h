@@ -41,7 +41,7 @@ struct writer_state {
     int error;        /* errno of the latest write; 0 = success */
     bool dropping;    /* new bytes are lost now, or wait for a full disk */
     uint64_t dropped; /* bytes lost since the start */
-    int why;          /* errno of the latest loss; 0 = too slow */
+    int why;          /* errno of the latest loss; 0 = the target was too slow */
     uint64_t queued;  /* bytes that are not written yet */
     bool closed;      /* the target is closed, after writer_end */
 };

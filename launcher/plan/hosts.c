@@ -251,7 +251,7 @@ struct specs {
     int n, cap;
 };
 
-/* The text after the name of an item. */
+/* What follows the host name, such as :2222:8. */
 struct tail {
     const char *count; /* "" = not given */
     int port;          /* 0 = not given */

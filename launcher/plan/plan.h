@@ -192,8 +192,8 @@ int gpu_count(void);
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    int pid;        /* the process with the most memory */
-    uint64_t bytes; /* memory of this process on the GPU; 0 = not known */
+    int pid;        /* the process with the most memory on this GPU */
+    uint64_t bytes; /* memory of this process there; 0 = not known */
     char user[32];  /* owner of this process; "" = not known, because the process is hidden */
 };
 

@@ -49,7 +49,7 @@ struct collected {
     char why[1280];                    /* reason for missing files; "" = none is missing so far */
 };
 
-/* Store files from the bytes of a host. Set `why` after a fault. After each fault but a file that has shrunk, drop all
+/* Store files from the bytes that a host sends. Set `why` after a fault. After each fault but a file that has shrunk, drop all
  * further bytes. */
 void collect_take(struct collected *c, struct slice bytes);
 

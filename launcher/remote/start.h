@@ -24,7 +24,7 @@
     X(BEAT, 'b', 0, "heartbeat of the starter")                                                       \
     X(END, 'x', 0, "end the job, and stay for its log files")
 
-/* With --collect_logs: messages of a relay to the starter, after its answer FILES. */
+/* With --collect_logs: messages from a relay to the starter, after its answer FILES. */
 #define REMOTE_FILE_MESSAGES(X)                                         \
     X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
     X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \

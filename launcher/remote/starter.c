@@ -530,7 +530,7 @@ static int *starting_with(struct peer *p)
     return p->above < 0 ? &p->starter->n_starting : &p->starter->peers[p->above].n_starting;
 }
 
-/* Process an answer of the relay. The first host sends HERE twice; the second HERE contains the port. */
+/* Process an answer from the relay. The first host sends HERE twice; the second HERE contains the port. */
 static void take_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
@@ -749,7 +749,7 @@ static bool is_below(const struct peer *p, const struct peer *above)
     return p == above;
 }
 
-/* Report a host whose branch has ended before the hosts that it started. These end after it. */
+/* Report a host whose branch ended while hosts that it started were still running. */
 static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;

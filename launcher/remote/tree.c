@@ -543,7 +543,7 @@ static void link_finish(struct link *l)
         }
 }
 
-/* Take bytes of a branch: output of the processes that it carries. */
+/* Process bytes that a branch sent: output of the processes that it carries. */
 static void link_read(struct link *branch, struct slice bytes)
 {
     struct links *all = branch->all;

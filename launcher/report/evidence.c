@@ -405,8 +405,8 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search all lines of the log for a worker, because its line may be older than its SIGCHLD. In another PID
- * namespace the log is not searched, because the pids would not match. */
+/* Search all lines of the kernel log for a worker, because its line may be older than its SIGCHLD. In another PID
+ * namespace the kernel log is not searched, because the pids would not match. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())

@@ -8,7 +8,7 @@
 
 #include <limits.h>
 
-/* Whether and where memory ran out while the worker ran, so that the kernel killed a process. */
+/* Whose memory limit was reached when the kernel killed a process. */
 enum oom_kind {
     OOM_NONE,
     OOM_CGROUP, /* a control group reached its limit */

@@ -164,7 +164,7 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
 }
 
-/* Read the result in a message of the store. */
+/* Read the result in a message from the store. */
 static enum auth_result read_result(const uint8_t *m)
 {
     return m[AT_RESULT] <= AUTH_NOT_ENCRYPTED ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED;

@@ -19,7 +19,7 @@
  *                                      <----   version result credential
  *
  * With --encrypt, the client asks before the TLS handshake on the same connection, with 4 in place of 3. These are the
- * only bytes of another host that an encrypting store reads without TLS. */
+ * only bytes from another host that an encrypting store reads without TLS. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 
@@ -112,7 +112,7 @@ size_t auth_give(const struct secret *first, const char *credential, uint8_t out
 /* Return true if the message is the request before TLS. */
 bool auth_is_ask_tls(struct slice message);
 
-/* Build the answer of a store without TLS to the request before TLS. */
+/* Build the answer from a store without TLS to the request before TLS. */
 void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES]);
 
 /* Find the credential in the store's answer. Each result except OK is the reason why no credential was found. */

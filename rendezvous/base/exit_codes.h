@@ -21,7 +21,7 @@
       "or this node was frozen and dropped; the workers here were stopped",                               \
       "check the output of the node that hosts the store; a separate ddp-rendezvous survives the loss "   \
       "of any node",                                                                                      \
-      "No message of the store arrived for --node_timeout, and no new connection succeeded. Typical "     \
+      "No message from the store arrived for --node_timeout, and no new connection succeeded. Typical "   \
       "causes: node 0 was killed, a cut network, or a frozen machine.",                                   \
       "lost the store of the job at 10.0.0.1:29500: no message from the store for 15 s (--node_timeout)") \
     X(124, UNKILLABLE,                                                                                    \

@@ -16,7 +16,7 @@
 /* The type of a field, and its valid values. */
 enum option_type {
     OPTION_FLAG,   /* bool: a switch */
-    OPTION_SET,    /* int, or an enum: a switch that stores `min` */
+    OPTION_SET,    /* a switch that stores `min` in an int or enum */
     OPTION_INT,    /* int, min to max */
     OPTION_COUNT,  /* uint64_t, min to max */
     OPTION_REAL,   /* double above 0 */
@@ -84,7 +84,7 @@ struct option_reader {
     const struct option_table *table;
     char *const *at;     /* the next word */
     char *const *end;    /* after the last word; NULL = a NULL ends the list */
-    const char *letters; /* unread letters of a word of short options; NULL = none */
+    const char *letters; /* letters of an argument such as -qv that are not parsed yet; NULL = none */
     char spelled[80];
 };
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 enum {
-    HEAD_START_MS =
-        250, /* milliseconds; RFC 8305: more than a round trip, much less than the timeout of a dead address */
+    /* 250 ms as in RFC 8305: more than a round trip, much less than the timeout of a dead address. */
+    HEAD_START_MS = 250,
     FIRST_PAUSE_MS = 20,
     LAST_PAUSE_MS = 2000
 };

@@ -519,7 +519,7 @@ char *client_take_json(struct client_call *c, uint8_t kind)
         return text;
     }
     c->store->broken = true;
-    client_fail(c, DDP_ERR_CORRUPT, "a message of the store has a wrong tag");
+    client_fail(c, DDP_ERR_CORRUPT, "a message from the store has a wrong tag");
     free(text);
     return NULL;
 }

@@ -84,7 +84,7 @@ struct client_auth {
     /* Check the store's answer and append the next message to `out`. Return false, with the reason in `err`, if the
      * answer is wrong. */
     bool (*prove)(void *user, struct slice answer, struct buf *out, struct ddp_err *err);
-    /* Return true if the message of `prove` is the proof, which the store does not answer. */
+    /* Return true if `prove` has appended the final proof, which gets no answer. */
     bool (*is_proof)(void *user);
     /* Append a frame as a blob with its tag. */
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
@@ -118,7 +118,7 @@ struct client_call {
     struct ddp_err err; /* the first failure */
     bool has_turn; /* false = another thread's call did not end in time, so this call has no access to the
                          * handle */
-    bool answered; /* the failure is an answer of the store; the connection is intact */
+    bool answered; /* the failure is an answer from the store; the connection is intact */
 };
 
 /* Append another request to the current request, or begin a request after a reply, within the same call and

@@ -176,7 +176,7 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* Report that `reply` (its first bytes) is not an answer of a store. Print these bytes, because they often name the
+/* Report that `reply` (its first bytes) is not an answer from a store. Print these bytes, because they often name the
  * service ("HTTP", "SSH-2.0"). */
 static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
 {

@@ -1,4 +1,4 @@
-/* tables.h -- format answers of a store, which are JSON rows, as tables with aligned columns. */
+/* tables.h -- format answers from a store, which are JSON rows, as tables with aligned columns. */
 #ifndef RENDEZVOUS_CTL_TABLES_H
 #define RENDEZVOUS_CTL_TABLES_H
 
@@ -11,7 +11,7 @@
 
 /* --- answers -------------------------------------------------------------------------------------------- */
 
-/* These functions format the answers of a store. The input is JSON, the output is text.
+/* These functions format the answers from a store. The input is JSON, the output is text.
  *
  * A store may be older or newer than this program. A missing field is shown as "-". An unknown field is shown
  * only by `--json`. Every function appends to `out`, and returns false if memory is short. */

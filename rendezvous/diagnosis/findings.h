@@ -133,7 +133,7 @@
       "${subject} loses large packets: segments of ${large} bytes were sent ${times} times without an "     \
       "acknowledgement, segments of ${small} bytes arrive",                                                 \
       "compare the MTU of all interfaces on the way ('ip link', 'ping -M do -s 1472 ${address}'), and "     \
-      "permit ICMP 'fragmentation needed'; until then large messages of the workers are lost, too",         \
+      "permit ICMP 'fragmentation needed'; until then large messages from the workers are lost, too",         \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, segments of 536 bytes arrive",                                                   \
       "The kernel has sent a segment of the agent several times, and the next connection works with "       \
@@ -692,7 +692,7 @@
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
       "the store dropped ${subject}, although ddprun was never frozen: ${words}",                           \
-      "messages of this node do not arrive: check the network and the firewalls between this node and "     \
+      "messages from this node do not arrive: check the network and the firewalls between this node and "     \
       "the store",                                                                                          \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
       "reason is 'silent for 15 s' (--node_timeout is 15 s)",                                           \

@@ -1,6 +1,6 @@
 /* ranks.c -- the findings about ranks that others wait for, and their texts. See diagnosis.h.
  *
- * The store knows the requests of a rank, and the agent knows the state of the rank's process. Only both together
+ * The store knows the requests from a rank, and the agent knows the state of the rank's process. Only both together
  * distinguish a computing rank from a hanging rank. */
 
 #include "base/text.h"

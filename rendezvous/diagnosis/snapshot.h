@@ -81,8 +81,8 @@ struct snapshot_claim {
 
 /* A PyTorch group or barrier with more members than ranks. */
 struct snapshot_crowd {
-    struct torch_key
-        key;        /* key of the group or barrier; TORCH_KEY_NONE = the claims are published addresses */
+    /* The key of the group or barrier. TORCH_KEY_NONE if `claims` are published addresses, not counts of a barrier. */
+    struct torch_key key;
     bool is_double; /* two processes have the same rank */
     uint64_t count;
     const struct snapshot_claim *claims; /* sorted: the job's own processes first */

@@ -64,7 +64,7 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
-/* Find the innermost frame of the program, and the function of a waiting library that this frame has called. A
+/* Find the innermost frame of the program, and the library function that it called and in which the thread waits. A
  * function whose name begins with '_' is used only if there is no other function, because only the library itself
  * calls functions with such names. */
 static void read_frames(struct spot *spot)

@@ -114,7 +114,7 @@ static void note_first(struct session *s, struct slice bytes)
     s->n_first = (uint8_t)(s->n_first + n);
 }
 
-/* Process the bytes of a session. Its answers are collected and sent together (session.c). */
+/* Process the bytes from a session. Its answers are collected and sent together (session.c). */
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
@@ -256,7 +256,7 @@ uint64_t hub_deadline(const struct hub *hub)
                       earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
-/* Drop sessions whose request has been unfinished for too long. The first request of a session has a limit of its
+/* Drop sessions whose request has been unfinished for too long. The first request from a session has a limit of its
  * own, because a client that sends only a part of the first request is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {

@@ -420,7 +420,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
     X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                         \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "lists")                                              \
-    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "the answers of the nodes")                           \
+    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "the answers from the nodes")                         \
     X(ROUND, round, "round", PUSH, "all nodes have joined and the key space is empty: start the workers") \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                      \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                 \

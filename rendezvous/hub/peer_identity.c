@@ -109,7 +109,7 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
-/* Hold the requests of a session, and take the session off the list of unfinished requests, whose timeout would
+/* Hold the requests from a session, and take the session off the list of unfinished requests, whose timeout would
  * close the session. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
@@ -121,7 +121,7 @@ bool peer_hold(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Return true if the held bytes of the session are within their limit. */
+/* Return true if the held bytes from the session are within their limit. */
 bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)

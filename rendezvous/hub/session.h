@@ -237,7 +237,7 @@ bool control_owner(struct hub *hub, struct session *s, const union message *m, s
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Expect the answer of a node from its new connection. */
+/* Expect the answer of a node on its new connection. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
 /* End a request for stacks whose time is over. */
 void stacks_tick(struct job *job);
@@ -375,7 +375,7 @@ void hub_flush(struct hub *hub);
 void session_leave_line(struct hub *hub, struct session *s);
 /* Admit a stranger: end its state and release its held bytes. */
 void session_admit(struct hub *hub, struct session *s);
-/* Make hub.c process the held bytes of a session, after the bytes of the current session. */
+/* Make hub.c process the held bytes from a session, after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
 /* Remove a session from its line, and free the memory of AUTH. */
 void session_end_auth(struct hub *hub, struct session *s);

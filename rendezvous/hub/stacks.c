@@ -80,7 +80,7 @@ static void count_profile(struct job *job)
     free(facts);
 }
 
-/* Free the answers of the nodes. */
+/* Free the answers from the nodes. */
 static void free_answers(struct job_sample *sample)
 {
     cJSON_Delete(sample->calls);

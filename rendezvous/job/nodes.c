@@ -202,7 +202,7 @@ static void close_gaps(struct rdzv *r, uint32_t n)
 }
 
 /* Fill r->run.member: first all survivors, then newcomers up to `n` nodes. The newcomers that arrived first are
- * accepted, and get their ranks in the order of their names. */
+ * accepted, and get their ranks in the order of their host names. */
 void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 {
     uint32_t old = 0, taken = r->n_back;

@@ -1,6 +1,6 @@
 /* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, the end of each round, and restarts.
  *
- * The module is pure: it uses no socket, no clock and no JSON. The hub passes in each message of an agent with the
+ * The module is pure: it uses no socket, no clock and no JSON. The hub passes in each message from an agent with the
  * time, and the module answers through the callbacks of rdzv_env.
  *
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
@@ -296,7 +296,7 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms);
 /* Excuse the silence of all nodes until now, because this server was suspended. nodes.c limits the number of
  * excuses. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
-/* Record a message of the node as a sign of life. */
+/* Record a message from the node as a sign of life. */
 void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 
 /* Return the time of the next rdzv_tick; UINT64_MAX = never. Every call of the rendezvous may change the time. */

@@ -28,7 +28,8 @@ enum {
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
     STACKS_FRAMES_MAX = 64,         /* innermost frames of a stack */
     STACKS_AGENT_BYTES = 256 << 10, /* bytes of the rows of one agent */
-    STACKS_JOB_BYTES = 900 << 10, /* bytes of the rows of a job; a reply of the store has no room for more */
+    STACKS_JOB_BYTES =
+        900 << 10, /* bytes of the rows of a job; a reply from the store has no room for more */
     STACK_NAME_MAX = 128,
     STACK_FILE_MAX = 256,
     STACK_NOTE_MAX = 512,

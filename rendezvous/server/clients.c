@@ -454,7 +454,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* the hub may be processing requests of another client now */
+        conn_stop_reading(&c->conn); /* the hub may be processing requests from another client now */
     return !is_full && c->wants == 0;
 }
 

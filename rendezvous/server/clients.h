@@ -139,7 +139,7 @@ void clients_close_silent(struct clients *clients, unsigned n);
  * therefore disconnected from the hub only at the end of the turn.
  *
  * The first reply of a turn is written at once; later small replies are kept until the turn ends. While a reply
- * waits for room, no further requests of its client are read. When there is room again, clients.c calls
+ * waits for room, no further requests from its client are read. When there is room again, clients.c calls
  * hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 

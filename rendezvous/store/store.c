@@ -109,8 +109,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append a link to the line of `entry`, unless the wait has a link there already, because the request names the key
- * twice. Such a link is still the last one, because all links of a wait are added together. */
+/* Append a link to the waiters of `entry`. If the request names the key twice, the wait has a link already, and this
+ * link is the last one, because all links of a wait are added together. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;

@@ -280,7 +280,7 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* Sum this rank's losses since the last call over all ranks, and add the sum to t->epoch_loss; collective. */
+/* Add the losses of all ranks since the last call to t->epoch_loss; collective. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = t->device != NULL ? report_late(t, true, err) : DDP_OK;

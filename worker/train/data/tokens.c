@@ -103,8 +103,8 @@ static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err 
     uint64_t count = 0;
     if (t->shards == TOKENS_MAX_SHARDS)
         return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens", path, TOKENS_MAX_SHARDS);
-    int fd = open(path,
-                  O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
+    /* O_NONBLOCK, because open() of a FIFO waits for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s%s", path, strerror(errno),
                         errno == EMFILE ? "; raise `ulimit -n` above the number of files" : "");

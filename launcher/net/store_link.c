@@ -706,6 +706,7 @@ static bool is_end(const struct store_link *link, int status)
 static void wire_fails(struct store_link *link, int status)
 {
     link->fate.is_silent = status == UV_ETIMEDOUT;
+    link->fate.is_unheard = !link->welcome && link->state == LINK_UP;
     if (status == UV_ETIMEDOUT)
         note_stuck(link);
     if (!can_resume(link) || is_end(link, status)) {

@@ -86,6 +86,7 @@ struct link_fate {
         [LINK_DROPPED_MAX]; /* why the store has dropped this node: "silent for 3.0 s"; "" = no reason given */
     uint64_t stood_ms;      /* how long this process was paused before the loss; 0 = not paused */
     bool is_silent;         /* the store was silent, or the kernel timed out */
+    bool is_unheard; /* the connection ended before the store had answered IDENTIFY, without a reason */
     /* The last segments of a silent connection that were sent again without an acknowledgement. */
     int stuck_bytes; /* size of the largest segment; 0 = none was sent again */
     int stuck_times;

@@ -474,9 +474,16 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
 }
 
 /* Drop all packets that do not arrive through the loopback interface, as packets of this host do, for every address of
- * this host. Accepted sockets inherit the filter. Without the filter, the uid gate still rejects other hosts. */
+ * this host. Accepted sockets inherit the filter. A socket that is bound to another interface, such as a VRF, gets no
+ * filter, because the packets of this host arrive through that interface, too. Without the filter, the uid gate still
+ * rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
+    char device[IFNAMSIZ] = "";
+    socklen_t len = sizeof(device);
+    if (getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, &len) == 0 && device[0] != '\0' &&
+        strcmp(device, "lo") != 0)
+        return;
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)(SKF_AD_OFF + SKF_AD_IFINDEX)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, if_nametoindex("lo"), 0, 1),

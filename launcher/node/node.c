@@ -85,6 +85,7 @@ enum {
     BEAT_MIN_MS = 100,
     ASK_MS = 1500,
     TELL_OTHERS_MS = 2000,
+    QUIET_JOINS = 5, /* lost joins before the first message */
     REFUSE_MS = 10000,
     REFUSE_CHECK_MS = 50
 };
@@ -229,21 +230,27 @@ static void on_restored(void *user)
     report_path(n);
 }
 
-/* Handle the loss of the link. A node that has not joined dials again until --timeout if the store was only silent:
- * the packets with its join may be too large for the path. */
+/* Handle the loss of the link. A node that has not joined dials again until --timeout if the store was only silent: the
+ * packets with its join may be too large for the path. So does a node whose connection ended without a reason before the
+ * store knew it, because the store drops connections if hundreds of nodes arrive at once. */
 static void on_link_lost(void *user, const char *why)
 {
     struct node *n = user;
     const uint64_t now_ms = clock_ms();
     const bool is_joining = agent_state(n->agent) == AGENT_GATHERING && n->meet.round == NULL;
-    if (!is_joining || !store_link_fate(n->meet.link)->is_silent || now_ms >= n->meet.join_until_ms) {
+    const struct link_fate *fate = store_link_fate(n->meet.link);
+    if (!is_joining || !(fate->is_silent || fate->is_unheard) || now_ms >= n->meet.join_until_ms) {
         node_on_lost(user, why);
         return;
     }
-    note_silence(n, true);
-    output_note(n->out.output,
-                "warning: the store at %s:%d does not answer this node's join: %s; trying again",
-                n->plan->master_addr, n->plan->master_port, why);
+    if (fate->is_silent)
+        note_silence(n, true);
+    else
+        n->meet.n_resumes++;
+    if (fate->is_silent || n->meet.n_resumes > QUIET_JOINS)
+        output_note(n->out.output,
+                    "warning: the store at %s:%d does not answer this node's join: %s; trying again",
+                    n->plan->master_addr, n->plan->master_port, why);
     node_expect_nothing(n);
     store_link_close(n->meet.link);
     n->meet.link = NULL;
@@ -266,6 +273,8 @@ static void report_open_store(struct node *n)
 
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
+    struct node *n = user;
+    n->meet.n_resumes = 0;
     node_store_calls.joined(user, spare, instance, store_ms);
     report_path(user);
     report_open_store(user);

@@ -10,7 +10,11 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +68,96 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
 }
 
 /* Every node has the same command line; the first node hosts the store. */
+/* A door to a store on 127.0.0.1, which closes the first connections at their second message, as a store does to which
+ * hundreds of nodes connect at once. */
+static struct {
+    int listener, port, store;
+    atomic_int closed;
+} door;
+
+enum { DOOR_CLOSES = 3 };
+
+static int door_connect(int port)
+{
+    const struct sockaddr_in to = { .sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)port),
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Pass bytes on in both directions until one side ends. */
+static void *door_pass(void *arg)
+{
+    char bytes[65536];
+    int fd[2] = { (int)(intptr_t)arg, door_connect(door.store) };
+    bool ends = fd[1] < 0;
+    for (int messages = 0; !ends;) {
+        struct pollfd ready[2] = { { fd[0], POLLIN, 0 }, { fd[1], POLLIN, 0 } };
+        poll(ready, 2, -1);
+        for (int i = 0; i < 2 && !ends; i++) {
+            const ssize_t n = ready[i].revents != 0 ? read(fd[i], bytes, sizeof(bytes)) : 1;
+            if (ready[i].revents == 0)
+                continue;
+            messages += i == 0;
+            ends = n <= 0 || (i == 0 && messages == 2 && atomic_fetch_add(&door.closed, 1) < DOOR_CLOSES) ||
+                   send(fd[1 - i], bytes, (size_t)n, MSG_NOSIGNAL) != n;
+        }
+    }
+    close(fd[0]);
+    if (fd[1] >= 0)
+        close(fd[1]);
+    return NULL;
+}
+
+static void *door_run(void *unused)
+{
+    for (int fd; (fd = accept4(door.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, door_pass, (void *)(intptr_t)fd) == 0)
+            pthread_detach(thread);
+    }
+    return unused;
+}
+
+static void door_open(void)
+{
+    struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(own);
+    pthread_t thread;
+    door.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(bind(door.listener, (struct sockaddr *)&own, len) == 0 && listen(door.listener, 64) == 0 &&
+              getsockname(door.listener, (struct sockaddr *)&own, &len) == 0);
+    door.port = ntohs(own.sin_port);
+    door.store = free_port();
+    cr_assert_eq(pthread_create(&thread, NULL, door_run, NULL), 0);
+    pthread_detach(thread);
+}
+
+Test(ddprun_meet, a_node_that_a_busy_store_drops_connects_again)
+{
+    char *dir = job_dir(), file[300], ports[2][40];
+    struct ddp_err err;
+    door_open();
+    snprintf(file, sizeof(file), "--secret_file=%s/key", dir);
+    cr_assert_eq(secret_write(strchr(file, '/'), &err), DDP_OK, "%s", err.msg);
+    snprintf(ports[0], sizeof(ports[0]), "--master_port=%d", door.store);
+    snprintf(ports[1], sizeof(ports[1]), "--master_port=%d", door.port);
+    struct run_process *first =
+        NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", ports[0], file);
+    struct run_process *second =
+        NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", ports[1], file);
+    struct run_result a = run_wait(first), b = run_wait(second);
+    EXPECT(a, 0);
+    EXPECT(b, 0);
+    SILENT(b, "trying again");
+    cr_expect_gt(door.closed, DOOR_CLOSES);
+    job_dir_remove(dir);
+}
+
 Test(ddprun_meet, three_elastic_nodes_number_themselves)
 {
     const char *endpoint = free_port_option("--rdzv_endpoint=127.0.0.1:");

@@ -264,6 +264,50 @@ Test(gate, few_strangers_wait_and_the_oldest_goes)
     cr_assert(sim.conn[AGENT].open);
 }
 
+/* Connect agent `i` from a host of its own, as a new connection. */
+static void arrive(int i)
+{
+    char peer[32];
+    const conn_id conn = (conn_id)(FIRST + i);
+    snprintf(peer, sizeof(peer), "10.1.%d.%d:4000", i / 250, i % 250);
+    sim.conn[conn].open = true;
+    sim.conn[conn].closed[0] = '\0';
+    sim.conn[conn].out.len = 0;
+    of[conn] = (struct auth){ 0 };
+    cr_assert(hub_connect(sim.hub, conn, peer, sim.now_ms));
+    hub_set_foreign(sim.hub, conn);
+}
+
+/* 300 nodes connect before the store hears the first of them. The store drops the oldest, whose agents connect again, as
+ * launcher/node/node.c does. */
+Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
+{
+    enum { AGENTS = 300, ROUNDS = 3 };
+    static bool has_joined[AGENTS];
+    int joined = 0, round = 0;
+    for (; joined < AGENTS; round++) {
+        cr_assert_lt(round, ROUNDS, "%d agents have joined", joined);
+        for (int i = 0; i < AGENTS; i++)
+            if (!has_joined[i])
+                arrive(i);
+        for (int i = 0; i < AGENTS; i++) {
+            uint8_t proof[AUTH_PROOF_BYTES];
+            const conn_id conn = (conn_id)(FIRST + i);
+            if (has_joined[i] || !sim.conn[conn].open)
+                continue;
+            cr_assert_eq(greet_for(conn, &secret, AUTH_AGENT, "demo", proof), AUTH_OK);
+            send_frame(conn, OP_AUTH, slice_of(proof, sizeof(proof)), false);
+            identify(conn, "agent");
+            cr_expect_eq(sim.conn[conn].out.data[0], 0);
+            has_joined[i] = true;
+            joined++;
+        }
+    }
+    cr_expect_geq(round, 2, "no agent was dropped, so this test tests nothing");
+    for (int i = 0; i < AGENTS; i++)
+        cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
+}
+
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
 Test(gate, an_agent_with_the_secret_joins)

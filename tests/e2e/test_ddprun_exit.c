@@ -453,29 +453,17 @@ Test(ddprun_cause, a_reader_that_has_gone_is_no_fault_of_the_worker)
     CAUSE_SAYS(r, "code 141");
 }
 
-static char *dir;
-
-static void make_dir(void)
-{
-    dir = job_dir();
-}
-
-static void remove_dir(void)
-{
-    job_dir_remove(dir);
-}
-
 static const char *put_file(const char *name, const void *bytes, size_t len)
 {
     static char path[512];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", test_dir, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
     cr_assert(fd >= 0 && write(fd, bytes, len) == (ssize_t)len);
     close(fd);
     return path;
 }
 
-Test(ddprun_cause, a_script_with_windows_line_ends_is_told_so, .init = make_dir, .fini = remove_dir)
+Test(ddprun_cause, a_script_with_windows_line_ends_is_told_so, .init = test_dir_open, .fini = test_dir_close)
 {
     static const char text[] = "#!/bin/sh\r\necho\r\n";
     struct run_result r = JOB(put_file("script", text, sizeof(text) - 1));
@@ -485,7 +473,7 @@ Test(ddprun_cause, a_script_with_windows_line_ends_is_told_so, .init = make_dir,
 }
 
 /* The program is the worker itself, with another machine's number in its header. */
-Test(ddprun_cause, a_program_for_another_machine_is_told_so, .init = make_dir, .fini = remove_dir)
+Test(ddprun_cause, a_program_for_another_machine_is_told_so, .init = test_dir_open, .fini = test_dir_close)
 {
     Elf64_Ehdr header;
     FILE *f = fopen("/proc/self/exe", "re");
@@ -501,13 +489,13 @@ Test(ddprun_cause, a_program_for_another_machine_is_told_so, .init = make_dir, .
     CAUSE_SAYS(r, "is an empty file");
 }
 
-Test(ddprun_cause, a_program_on_a_noexec_mount_is_told_so, .init = make_dir, .fini = remove_dir)
+Test(ddprun_cause, a_program_on_a_noexec_mount_is_told_so, .init = test_dir_open, .fini = test_dir_close)
 {
     char text[1024];
     snprintf(text, sizeof(text),
              "unshare -m sh -c 'mount -t tmpfs -o noexec tmpfs %s || exit 77; cp /bin/true %s/; exec $D "
              "%s/true' || exit $?",
-             dir, dir, dir);
+             test_dir, test_dir, test_dir);
     struct run_result r = script(text);
     if (r.exit_code == 77 || r.exit_code == 1) {
         cr_skip_test("skipped, because this user cannot mount");
@@ -516,10 +504,11 @@ Test(ddprun_cause, a_program_on_a_noexec_mount_is_told_so, .init = make_dir, .fi
     CAUSE_SAYS(r, "mounted noexec");
 }
 
-Test(ddprun_cause, a_program_that_is_being_written_is_told_so, .init = make_dir, .fini = remove_dir)
+Test(ddprun_cause, a_program_that_is_being_written_is_told_so, .init = test_dir_open, .fini = test_dir_close)
 {
     char text[1024];
-    snprintf(text, sizeof(text), "cp /bin/true %s/t; exec 9>>%s/t; $D %s/t 9>&-", dir, dir, dir);
+    snprintf(text, sizeof(text), "cp /bin/true %s/t; exec 9>>%s/t; $D %s/t 9>&-", test_dir, test_dir,
+             test_dir);
     struct run_result r = script(text);
     EXPECT(r, 126);
     CAUSE_SAYS(r, "is open for writing");
@@ -581,7 +570,7 @@ Test(ddprun_cause, quiet_is_quiet_about_what_only_might_matter)
 static void expect_fits(const char *what)
 {
     char path[512], why[256] = "";
-    snprintf(path, sizeof(path), "%s/latest", dir);
+    snprintf(path, sizeof(path), "%s/latest", test_dir);
     char *text = job_file(path, "report.json"), *rules = job_file("launcher", "report.schema.json");
     cJSON *value = text != NULL ? cJSON_Parse(text) : NULL,
           *schema = rules != NULL ? cJSON_Parse(rules) : NULL;
@@ -594,12 +583,13 @@ static void expect_fits(const char *what)
     free(rules);
 }
 
-Test(ddprun_cause, report_json_fits_its_schema_whatever_happened, .init = make_dir, .fini = remove_dir)
+Test(ddprun_cause, report_json_fits_its_schema_whatever_happened, .init = test_dir_open,
+     .fini = test_dir_close)
 {
     if (access("launcher/report.schema.json", R_OK) != 0)
         cr_skip_test("skipped, because this test does not run in the source directory");
     char option[300];
-    snprintf(option, sizeof(option), "--log_dir=%s", dir);
+    snprintf(option, sizeof(option), "--log_dir=%s", test_dir);
     const char *const jobs[][9] = {
         { option, WORKER, NULL },
         { option, WORKER, "record:" RECORDED, "err:No space left on device", "exit:3", NULL },

@@ -419,36 +419,24 @@ Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
 
 TestSuite(ddprun_logs, .timeout = 120);
 
-static char *logs_dir;
-
-static void make_dir(void)
-{
-    logs_dir = job_dir();
-}
-
-static void remove_dir(void)
-{
-    job_dir_remove(logs_dir);
-}
-
-/* Return the directory of the job below `logs_dir`. The link `latest` may be beside it, and the order of names in a
+/* Return the directory of the job below `test_dir`. The link `latest` may be beside it, and the order of names in a
  * directory is undefined. */
 static const char *job_root(void)
 {
     static char root[512];
     struct stat st;
     int found = 0;
-    DIR *d = opendir(logs_dir);
+    DIR *d = opendir(test_dir);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         if (e->d_name[0] == '.' || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
             !S_ISDIR(st.st_mode))
             continue;
-        snprintf(root, sizeof(root), "%s/%s", logs_dir, e->d_name);
+        snprintf(root, sizeof(root), "%s/%s", test_dir, e->d_name);
         found++;
     }
     if (d != NULL)
         closedir(d);
-    cr_assert_eq(found, 1, "%d directories of jobs in %s", found, logs_dir);
+    cr_assert_eq(found, 1, "%d directories of jobs in %s", found, test_dir);
     return root;
 }
 
@@ -460,10 +448,11 @@ static void expect_file(const char *name, const char *text)
     free(found);
 }
 
-Test(ddprun_logs, log_dir_keeps_each_stream_in_a_file_and_shows_it, .init = make_dir, .fini = remove_dir)
+Test(ddprun_logs, log_dir_keeps_each_stream_in_a_file_and_shows_it, .init = test_dir_open,
+     .fini = test_dir_close)
 {
     char option[300];
-    snprintf(option, sizeof(option), "--log_dir=%s", logs_dir);
+    snprintf(option, sizeof(option), "--log_dir=%s", test_dir);
     struct run_result r =
         JOB("--rdzv_id=myjob", "--nproc_per_node=2", option, WORKER, "say:out", "bar", "err:err");
     EXPECT(r, 0);
@@ -479,11 +468,11 @@ Test(ddprun_logs, log_dir_keeps_each_stream_in_a_file_and_shows_it, .init = make
     free(report);
 }
 
-Test(ddprun_logs, redirects_go_to_the_file_alone_and_the_report_still_has_the_last_words, .init = make_dir,
-     .fini = remove_dir)
+Test(ddprun_logs, redirects_go_to_the_file_alone_and_the_report_still_has_the_last_words,
+     .init = test_dir_open, .fini = test_dir_close)
 {
     char option[300];
-    snprintf(option, sizeof(option), "--log_dir=%s", logs_dir);
+    snprintf(option, sizeof(option), "--log_dir=%s", test_dir);
     struct run_result r = JOB("--nproc_per_node=2", option, "--redirects=3", WORKER, "say:out",
                               "err:hidden cause", "only:1", "exit:2");
     EXPECT(r, 2);
@@ -493,10 +482,10 @@ Test(ddprun_logs, redirects_go_to_the_file_alone_and_the_report_still_has_the_la
     expect_file("attempt_0/1/stderr.log", "hidden cause\n");
 }
 
-Test(ddprun_logs, tee_and_redirects_may_differ_by_rank, .init = make_dir, .fini = remove_dir)
+Test(ddprun_logs, tee_and_redirects_may_differ_by_rank, .init = test_dir_open, .fini = test_dir_close)
 {
     char option[300];
-    snprintf(option, sizeof(option), "--log_dir=%s", logs_dir);
+    snprintf(option, sizeof(option), "--log_dir=%s", test_dir);
     struct run_result r =
         JOB("--nproc_per_node=2", option, "--redirects=0:1", "--tee=1:1", WORKER, "say:out");
     EXPECT(r, 0);
@@ -505,10 +494,11 @@ Test(ddprun_logs, tee_and_redirects_may_differ_by_rank, .init = make_dir, .fini 
     expect_file("attempt_0/1/stdout.log", "out\n");
 }
 
-Test(ddprun_logs, without_a_log_dir_a_temporary_one_is_made_and_named, .init = make_dir, .fini = remove_dir)
+Test(ddprun_logs, without_a_log_dir_a_temporary_one_is_made_and_named, .init = test_dir_open,
+     .fini = test_dir_close)
 {
     char tmp[300];
-    snprintf(tmp, sizeof(tmp), "TMPDIR=%s", logs_dir);
+    snprintf(tmp, sizeof(tmp), "TMPDIR=%s", test_dir);
     const struct run_options options = { .env = (const char *const[]){ tmp, NULL } };
     struct run_result r =
         job_run((const char *const[]){ "--nproc_per_node=2", "--tee=3", WORKER, "say:out", NULL }, &options);

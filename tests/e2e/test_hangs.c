@@ -14,8 +14,6 @@ TestSuite(hangs, .timeout = 600);
 
 enum { LONG_MS = 240000, NODES = 2 };
 
-static char dir[] = "/tmp/ddp-hangs-XXXXXX";
-
 static void check(bool ok, const char *what, const char *text)
 {
     cr_assert(ok, "%s: %s", what, text);
@@ -27,18 +25,13 @@ static void check(bool ok, const char *what, const char *text)
 static void make_dir(void)
 {
     char path[64], cwd[512], target[600];
-    temp_dir_make(dir);
-    snprintf(path, sizeof(path), "%s/python3", dir);
+    test_dir_open();
+    snprintf(path, sizeof(path), "%s/python3", test_dir);
     check(symlink("/usr/bin/python3", path) == 0, "symlink", path);
-    check(getcwd(cwd, sizeof(cwd)) != NULL, "getcwd", dir);
+    check(getcwd(cwd, sizeof(cwd)) != NULL, "getcwd", test_dir);
     snprintf(target, sizeof(target), "%s/tests/data/hangs/fake_py_spy.py", cwd);
-    snprintf(path, sizeof(path), "%s/py-spy", dir);
+    snprintf(path, sizeof(path), "%s/py-spy", test_dir);
     check(symlink(target, path) == 0, "symlink", path);
-}
-
-static void remove_dir(void)
-{
-    temp_dir_remove(dir);
 }
 
 /* Start one of `nnodes` nodes with two workers each. The culprit is rank 3, or rank 1 of one node. */
@@ -51,9 +44,9 @@ static struct run_process *start_node(int nnodes, int node, int port, const char
     snprintf(text[0], sizeof(text[0]), "--nnodes=%d", nnodes);
     snprintf(text[1], sizeof(text[1]), "--node_rank=%d", node);
     snprintf(text[2], sizeof(text[2]), "--master_port=%d", port);
-    snprintf(text[3], sizeof(text[3]), "--log_dir=%s/node%d", dir, node);
-    snprintf(text[4], sizeof(text[4]), "--events=%s/events%d", dir, node);
-    snprintf(text[5], sizeof(text[5]), "%s/python3", dir);
+    snprintf(text[3], sizeof(text[3]), "--log_dir=%s/node%d", test_dir, node);
+    snprintf(text[4], sizeof(text[4]), "--events=%s/events%d", test_dir, node);
+    snprintf(text[5], sizeof(text[5]), "%s/python3", test_dir);
     const char *argv[] = { bin("ddprun"),
                            text[0],
                            text[1],
@@ -77,7 +70,7 @@ static struct run_process *start_node(int nnodes, int node, int port, const char
 static void expect_file(const char *pattern, const char *words)
 {
     char command[256];
-    snprintf(command, sizeof(command), "grep -q -e '%s' %s/%s", words, dir, pattern);
+    snprintf(command, sizeof(command), "grep -q -e '%s' %s/%s", words, test_dir, pattern);
     const char *argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 0, "'%s' is not in %s", words, pattern);
@@ -85,7 +78,7 @@ static void expect_file(const char *pattern, const char *words)
 
 #define CULPRIT " is in load_batch (data.py:41) and sleeps, without progress for "
 
-Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_dir, .fini = remove_dir)
+Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
     const int port = free_port();
@@ -112,7 +105,7 @@ Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_di
 
 /* All stacks are equal. No rank has a record before the agent writes into its FIFO. */
 Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .init = make_dir,
-     .fini = remove_dir)
+     .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
     const int port = free_port();
@@ -133,19 +126,19 @@ Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .in
     }
 }
 
-/* Run the helper for two ranks of `dir`, with the records that are at most `age_ms` old. */
+/* Run the helper for two ranks of `test_dir`, with the records that are at most `age_ms` old. */
 static struct run_result read_calls(const char *age_ms)
 {
-    const char *argv[] = { bin("ddprun"), "--flight_calls", dir, "0", "2", age_ms, NULL };
+    const char *argv[] = { bin("ddprun"), "--flight_calls", test_dir, "0", "2", age_ms, NULL };
     return run_command(argv, NULL);
 }
 
-Test(hangs, records_that_are_too_old_or_no_files_are_not_read, .init = make_dir, .fini = remove_dir)
+Test(hangs, records_that_are_too_old_or_no_files_are_not_read, .init = make_dir, .fini = test_dir_close)
 {
     const char *argv[] = { "sh", "-c",
                            "cp tests/data/flight/gloo_rank_0 $0/flight_torch_0 && touch -d -1hour "
                            "$0/flight_torch_0 && mkfifo $0/flight_torch_1 $0/flight_pipe_0.pipe",
-                           dir, NULL };
+                           test_dir, NULL };
     struct run_result r = run_command(argv, NULL);
     check(r.exit_code == 0, "sh", r.err);
     r = read_calls("3000000");
@@ -155,7 +148,7 @@ Test(hangs, records_that_are_too_old_or_no_files_are_not_read, .init = make_dir,
               "%s%s", r.out, r.err);
 }
 
-Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = remove_dir)
+Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *node = start_node(1, 0, free_port(), "--on_hang=stop");
     struct run_result r = run_wait(node);
@@ -166,7 +159,7 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = remov
 }
 
 Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init = make_dir,
-     .fini = remove_dir)
+     .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
     const int port = free_port();
@@ -184,7 +177,7 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
 }
 
 /* The workers print steps, so the job does not hang. */
-Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir, .fini = remove_dir)
+Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
     const int port = free_port();
@@ -238,8 +231,8 @@ static struct run_process *start_scene(const struct scene *scene, const char *pa
 {
     const char *env[] = { torch_env()[0], torch_env()[1], path, NULL };
     char fifo[80], pids[64];
-    snprintf(fifo, sizeof(fifo), "%s/sleep.fifo", dir);
-    snprintf(pids, sizeof(pids), "%s", dir);
+    snprintf(fifo, sizeof(fifo), "%s/sleep.fifo", test_dir);
+    snprintf(pids, sizeof(pids), "%s", test_dir);
     const char *argv[] = { bin("ddprun"), "--standalone",
                            scene->ranks,  "--hang_timeout=4s",
                            "--grace=1s",  "tests/data/hangs/worker.py",
@@ -259,12 +252,8 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
               scene->words, code, r.err);
 }
 
-static void make_plain_dir(void)
-{
-    temp_dir_make(dir);
-}
-
-Test(hangs, every_class_in_a_job_of_pytorch, .init = make_plain_dir, .fini = remove_dir, .timeout = 3 * 600)
+Test(hangs, every_class_in_a_job_of_pytorch, .init = test_dir_open, .fini = test_dir_close,
+     .timeout = 3 * 600)
 {
     struct run_process *jobs[TOGETHER];
     torch_skip_without_libuv();

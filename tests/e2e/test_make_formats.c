@@ -8,21 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/ddp-e2e-formats-XXXXXX";
 static struct ddp_err err;
 
-static void make_dir(void)
-{
-    cr_assert_not_null(mkdtemp(dir));
-}
-
-static void remove_dir(void)
-{
-    const char *argv[] = { "rm", "-r", dir, NULL };
-    run_command(argv, NULL);
-}
-
-TestSuite(make_formats, .init = make_dir, .fini = remove_dir, .timeout = 120);
+TestSuite(make_formats, .init = test_dir_open, .fini = test_dir_close, .timeout = 120);
 
 /* Run make-data. `line` has its words with spaces between them; '@' is the test's directory. */
 static struct run_result make_data(const char *line)
@@ -33,8 +21,8 @@ static struct run_result make_data(const char *line)
     size_t used = 0;
     int argc = 1;
     for (const char *c = line; *c != '\0'; c++)
-        used +=
-            (size_t)snprintf(text + used, sizeof(text) - used, "%s", *c == '@' ? dir : (char[]){ *c, '\0' });
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s",
+                                 *c == '@' ? test_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
     return run_command(argv, NULL);
@@ -56,7 +44,7 @@ static void make_fails(const char *line, const char *says)
 static bool are_equal(const char *a, const char *b)
 {
     char command[512];
-    snprintf(command, sizeof(command), "diff -rq %s/%s %s/%s >/dev/null", dir, a, dir, b);
+    snprintf(command, sizeof(command), "diff -rq %s/%s %s/%s >/dev/null", test_dir, a, test_dir, b);
     return system(command) == 0;
 }
 
@@ -64,7 +52,7 @@ static void load(struct dataset *set, const char *name, enum dataset_part part, 
 {
     char where[128];
     const struct dataset_request request = { .input = input, .length = 16, .vocabulary = 128 };
-    snprintf(where, sizeof(where), "%s/%s", dir, name);
+    snprintf(where, sizeof(where), "%s/%s", test_dir, name);
     cr_assert_eq(dataset_load(set, where, part, &request, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -140,7 +128,7 @@ Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
 {
     char path[256], data[128];
     make("--format tokens --samples 2000 --test_samples 200 --out @/d");
-    snprintf(data, sizeof(data), "%s/d", dir);
+    snprintf(data, sizeof(data), "%s/d", test_dir);
     snprintf(path, sizeof(path), "%s/text_train_000000.bin", data);
     FILE *f = fopen(path, "r+b");
     cr_assert_not_null(f);
@@ -161,7 +149,7 @@ Test(make_formats, what_cannot_be_varied_is_refused)
 {
     char data[128];
     make("--samples 100 --test_samples 100 --out @/d");
-    snprintf(data, sizeof(data), "%s/d", dir);
+    snprintf(data, sizeof(data), "%s/d", test_dir);
     const char *argv[] = { bin("train"), "--data", data, "--augment", NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 2, "%s", r.err);

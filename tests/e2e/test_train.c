@@ -24,8 +24,8 @@
 
 enum { PARAMS = 199210 }; /* number of parameters of the mlp */
 
-TestSuite(train, .init = training_open, .fini = training_close, .timeout = 240);
-TestSuite(make_data, .init = training_open, .fini = training_close, .timeout = 120);
+TestSuite(train, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
+TestSuite(make_data, .init = test_dir_open, .fini = test_dir_close, .timeout = 120);
 
 Test(train, one_worker_learns_the_set_in_two_epochs)
 {
@@ -198,22 +198,22 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     training_skip_same_threads();
     struct stat after;
     make_data("data", "500", NULL);
-    cr_assert_eq(symlink("/proc/self/fd/1", in_dir("stdout")), 0);
-    cr_assert_eq(symlink("/dev/full", in_dir("full")), 0);
+    cr_assert_eq(symlink("/proc/self/fd/1", test_path("stdout")), 0);
+    cr_assert_eq(symlink("/dev/full", test_path("full")), 0);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --quiet --summary @/stdout");
     cr_expect_not_null(strstr(r.out, "param_hash"), "%s", r.out);
     train_fails(1, "--data @/data --epochs 1 --summary @/full", 1, "/full: write: No space left");
-    cr_assert_eq(mkfifo(in_dir("fifo"), 0600), 0);
-    int fd = open(in_dir("fifo"), O_RDONLY | O_NONBLOCK);
+    cr_assert_eq(mkfifo(test_path("fifo"), 0600), 0);
+    int fd = open(test_path("fifo"), O_RDONLY | O_NONBLOCK);
     train(1, "--data @/data --epochs 1 --summary @/fifo");
     close(fd);
-    cr_expect(lstat(in_dir("fifo"), &after) == 0 && S_ISFIFO(after.st_mode), "the pipe was replaced");
-    cr_assert_eq(symlink("target", in_dir("link")), 0);
-    FILE *f = fopen(in_dir("target"), "w");
+    cr_expect(lstat(test_path("fifo"), &after) == 0 && S_ISFIFO(after.st_mode), "the pipe was replaced");
+    cr_assert_eq(symlink("target", test_path("link")), 0);
+    FILE *f = fopen(test_path("target"), "w");
     fclose(f);
     train(1, "--data @/data --epochs 1 --summary @/link");
-    cr_expect(lstat(in_dir("link"), &after) == 0 && S_ISLNK(after.st_mode), "the link was replaced");
-    cr_expect(stat(in_dir("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
+    cr_expect(lstat(test_path("link"), &after) == 0 && S_ISLNK(after.st_mode), "the link was replaced");
+    cr_expect(stat(test_path("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
 }
 
 /* Return the n-th line of a file of JSON lines. The caller frees it (cJSON_Delete). */
@@ -284,7 +284,7 @@ Test(train, missing_cut_and_foreign_data_are_refused_by_name)
     training_skip_same_threads();
     train_fails(1, "--data @/none", 1, "make-data --out");
     make_data("data", "500", NULL);
-    cr_assert_eq(truncate(in_dir("data/t10k-images-idx3-ubyte"), 5000), 0);
+    cr_assert_eq(truncate(test_path("data/t10k-images-idx3-ubyte"), 5000), 0);
     train_fails(2, "--data @/data", 1, "/data/t10k-images-idx3-ubyte: offset 5000: the file ends here");
     make_data("data", "500", NULL);
     change_file("data/train-labels-idx1-ubyte", 77, 10);
@@ -326,7 +326,7 @@ Test(train, workers_that_were_told_different_things_are_told_what)
     expect_difference_told(line, "--model seqnet", "--model differs: mlp on rank 0, but seqnet on rank 1");
     expect_difference_told(line, "--batch 10", "--batch differs: 20 on rank 0, but 10 on rank 1");
     char other[512];
-    snprintf(other, sizeof(other), "--data %s", in_dir("other"));
+    snprintf(other, sizeof(other), "--data %s", test_path("other"));
     expect_difference_told(line, other, "--data differs: rank 0 has 500 samples for training");
     train(3, "--data @/data --limit_steps 2 --batch 20 --quiet");
 }
@@ -376,7 +376,7 @@ Test(make_data, packed_and_plain_files_train_the_same)
     char plain[32];
     make_data("a", "500", NULL);
     make_data("b", "500", "--gzip");
-    cr_expect_eq(access(in_dir("b/train-images-idx3-ubyte.gz"), R_OK), 0);
+    cr_expect_eq(access(test_path("b/train-images-idx3-ubyte.gz"), R_OK), 0);
     train(1, "--data @/a --epochs 1 --quiet --summary @/summary.json");
     strcpy(plain, summary().hash);
     train(1, "--data @/b --epochs 1 --quiet --summary @/summary.json");
@@ -395,7 +395,7 @@ Test(make_data, without_a_place_to_write_it_says_so)
 
 /* gpt2:tiny as a user trains it: tokens from make-data, any number of workers, models of llm.c. */
 
-TestSuite(train_gpt2, .init = training_open, .fini = training_close);
+TestSuite(train_gpt2, .init = test_dir_open, .fini = test_dir_close);
 
 #define RECIPE                                                                                              \
     "--model gpt2:tiny --data @/tokens --optimizer adamw --lr 0.003 --global_batch 8 --length 32 --epochs " \
@@ -451,7 +451,7 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
     "@/metrics "
 enum { STEPS = 6 };
 
-TestSuite(world, .init = training_open, .fini = training_close, .timeout = 240);
+TestSuite(world, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
 /* Two hosts, with the ranks assigned evenly or alternately. */
 static const char *const halves[] = { "sh", "-c",
@@ -525,7 +525,7 @@ Test(world, equal_for_every_kind_of_model)
                                  "--determinism world --quiet --hash_steps --metrics @/metrics";
     training_skip_same_code();
     make_data("tokens", "5000", "--format=tokens --test_samples=200");
-    make_cifar(in_dir("cifar"), 16, 5);
+    make_cifar(test_path("cifar"), 16, 5);
     train(1, gpt2);
     char *one = step_hashes();
     cr_assert_eq(strlen(one), 3 * (HASH + 1), "%s", one);
@@ -567,8 +567,6 @@ Test(world, what_cannot_be_equal_is_refused)
 
 enum { RESNET_STEPS = 2, ROOM = 8 };
 
-static char resnet_dir[] = "/tmp/ddp-e2e-resnet-XXXXXX";
-
 /* Run a command line. Spaces separate its words, and '@' is the test's directory. */
 static void run_words(const char *line)
 {
@@ -579,7 +577,7 @@ static void run_words(const char *line)
     int argc = 0;
     for (const char *c = line; *c != '\0'; c++)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s",
-                                 *c == '@' ? resnet_dir : (char[]){ *c, '\0' });
+                                 *c == '@' ? test_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
     struct run_result r = run_command(argv, &(struct run_options){ .timeout_ms = 200000 });
@@ -589,17 +587,12 @@ static void run_words(const char *line)
 static void make_dir(void)
 {
     char data[512];
-    cr_assert_not_null(mkdtemp(resnet_dir));
-    snprintf(data, sizeof(data), "%s/data", resnet_dir);
+    test_dir_open();
+    snprintf(data, sizeof(data), "%s/data", test_dir);
     make_cifar(data, 22, 20);
 }
 
-static void remove_dir(void)
-{
-    run_words("rm -r @");
-}
-
-TestSuite(train_resnet, .init = make_dir, .fini = remove_dir, .timeout = 240);
+TestSuite(train_resnet, .init = make_dir, .fini = test_dir_close, .timeout = 240);
 
 /* Start a run with the options of all tests: few samples, and a batch that 1, 2 and 3 workers can share. */
 static void start(int workers, const char *options)
@@ -617,7 +610,7 @@ static void start(int workers, const char *options)
 static void read_text(const char *name, char *text, size_t room)
 {
     char path[128];
-    snprintf(path, sizeof(path), "%s/%s", resnet_dir, name);
+    snprintf(path, sizeof(path), "%s/%s", test_dir, name);
     FILE *f = fopen(path, "r");
     cr_assert_not_null(f, "%s", path);
     text[fread(text, 1, room - 1, f)] = '\0';
@@ -716,7 +709,7 @@ Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 /* All threads of train flush subnormals: its own, the loader's, and those that OpenBLAS starts before main. The test
  * acts as a debugger: it stops each thread and reads its control word. */
 
-TestSuite(train_subnormals, .init = training_open, .fini = training_close, .timeout = 240);
+TestSuite(train_subnormals, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
 /* Return false if the kernel refuses. The thread continues. */
 static bool control_word(pid_t thread, uint64_t *word)
@@ -777,8 +770,10 @@ static int check_threads(pid_t pid, int *keeping)
  * loader has two. */
 static void expect_all_flush(const char *blas_threads, const char *option, int blas)
 {
-    const char *argv[] = { bin("train"),       "--data", in_dir("data"), "--epochs", "100000",
-                           "--loader_threads", "2",      option,         "2",        NULL };
+    const char *argv[] = { bin("train"), "--data", test_path("data"),
+                           "--epochs",   "100000", "--loader_threads",
+                           "2",          option,   "2",
+                           NULL };
     const char *env[] = { "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS", blas_threads, NULL };
     int keeping;
     bin_seek_no_leaks();

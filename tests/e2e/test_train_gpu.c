@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(train_gpu, .init = training_open, .fini = training_close);
+TestSuite(train_gpu, .init = test_dir_open, .fini = test_dir_close);
 
 enum { MOST = 16 };
 
@@ -194,7 +194,7 @@ Test(train_gpu, what_is_missing_is_said)
 {
     make_tokens();
     pretend_gpu();
-    setenv("DDP_TRAIN_KERNELS", training_dir, 1);
+    setenv("DDP_TRAIN_KERNELS", test_dir, 1);
     train_fails(1, GPT2 "--device cuda", 1,
                 "train_kernels.f32.fatbin: No such file or directory; `make` builds this file if");
     setenv("DDP_TRAIN_KERNELS", bin("tests/fake"), 1);
@@ -214,11 +214,11 @@ Test(train_gpu, what_is_missing_is_said)
 
 static void open_gpu(void)
 {
-    training_open();
+    test_dir_open();
     pretend_gpu();
 }
 
-TestSuite(gpu_world, .init = open_gpu, .fini = training_close);
+TestSuite(gpu_world, .init = open_gpu, .fini = test_dir_close);
 
 enum { STEPS = 3 };
 

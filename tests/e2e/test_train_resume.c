@@ -12,16 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(train_resume, .init = training_open, .fini = training_close, .timeout = 240);
+TestSuite(train_resume, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
 /* Wait until a checkpoint exists. A thread writes it while the run continues, and a checkpoint with its final name is
  * complete. */
 static bool until_there(const char *name)
 {
     struct patience p = { 0 };
-    while (access(in_dir(name), F_OK) != 0 && patience_left(&p))
+    while (access(test_path(name), F_OK) != 0 && patience_left(&p))
         continue;
-    return access(in_dir(name), F_OK) == 0;
+    return access(test_path(name), F_OK) == 0;
 }
 
 Test(train_resume, killed_and_resumed_it_ends_where_it_would_have_ended)
@@ -32,9 +32,9 @@ Test(train_resume, killed_and_resumed_it_ends_where_it_would_have_ended)
     strcpy(whole, summary().hash);
 
     struct pace pace;
-    pace_open(&pace, training_dir);
-    const char *argv[] = { bin("train"),   "--data",       in_dir("data"), "--epochs", "4",
-                           "--checkpoint", in_dir("ckpt"), "--metrics",    pace.path,  NULL };
+    pace_open(&pace, test_dir);
+    const char *argv[] = { bin("train"),   "--data",          test_path("data"), "--epochs", "4",
+                           "--checkpoint", test_path("ckpt"), "--metrics",       pace.path,  NULL };
     struct run_process *p = run_start(argv, NULL);
     cr_assert(pace_until(&pace, "\"epoch\":2,"));
     cr_assert(until_there("ckpt/step-00000020"));
@@ -62,7 +62,7 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
     train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2,
                 "has step-00000005 of an earlier run");
     train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
-    cr_expect_neq(access(in_dir("none"), F_OK), 0, "--eval has made a directory");
+    cr_expect_neq(access(test_path("none"), F_OK), 0, "--eval has made a directory");
 }
 
 Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
@@ -106,7 +106,7 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     char *before = read_file("ckpt/step-00000005/tensors.bin", &len);
     snprintf(command, sizeof(command),
              "trap '' XFSZ; ulimit -f 64; exec %s --data %s/data --epochs 2 --checkpoint %s/ckpt --resume",
-             bin("train"), training_dir, training_dir);
+             bin("train"), test_dir, test_dir);
     const char *argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
@@ -116,8 +116,8 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
               "%s", r.err);
     char *after = read_file("ckpt/step-00000005/tensors.bin", &len_after);
     cr_expect(len == len_after && memcmp(before, after, len) == 0);
-    cr_expect_neq(access(in_dir("ckpt/.tmp-step-00000010"), F_OK), 0, "the attempt was left behind");
-    cr_expect_neq(access(in_dir("ckpt/step-00000010"), F_OK), 0);
+    cr_expect_neq(access(test_path("ckpt/.tmp-step-00000010"), F_OK), 0, "the attempt was left behind");
+    cr_expect_neq(access(test_path("ckpt/step-00000010"), F_OK), 0);
     free(before);
     free(after);
 }
@@ -148,10 +148,10 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
     make_data("data", "2000", NULL);
     train(2, "--data @/data --epochs 8 --summary @/summary.json");
     struct summary undisturbed = summary();
-    pace_open(&pace, training_dir);
-    snprintf(data, sizeof(data), "%s", in_dir("data"));
-    snprintf(checkpoint, sizeof(checkpoint), "%s", in_dir("checkpoint"));
-    snprintf(file, sizeof(file), "%s", in_dir("summary.json"));
+    pace_open(&pace, test_dir);
+    snprintf(data, sizeof(data), "%s", test_path("data"));
+    snprintf(checkpoint, sizeof(checkpoint), "%s", test_path("checkpoint"));
+    snprintf(file, sizeof(file), "%s", test_path("summary.json"));
     struct run_process *p = JOB_START("--nproc_per_node=2", "--max_restarts=1", "--restart_backoff=0",
                                       bin("train"), "--data", data, "--epochs", "8", "--checkpoint",
                                       checkpoint, "--resume", "--metrics", pace.path, "--summary", file);
@@ -181,18 +181,18 @@ static const struct {
 };
 enum { PHASES_TRIED = sizeof(phases) / sizeof(phases[0]) };
 
-TestSuite(train_dies, .init = training_open, .fini = training_close, .timeout = 240);
+TestSuite(train_dies, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
 static void set_die(const char *die)
 {
     setenv("DIE", die, 1);
-    setenv("DIE_FILE", in_dir("die"), 1);
-    unlink(in_dir("die"));
+    setenv("DIE_FILE", test_path("die"), 1);
+    unlink(test_path("die"));
 }
 
 static void remove_checkpoints(void)
 {
-    const char *argv[] = { "rm", "-rf", in_dir("ckpt"), NULL };
+    const char *argv[] = { "rm", "-rf", test_path("ckpt"), NULL };
     run_command(argv, NULL);
 }
 
@@ -219,7 +219,7 @@ static void expect_the_others_told(int phase, int hosts)
     pid_t pid[WORKERS];
     snprintf(line, sizeof(line),
              "--quiet --data %s/data --global_batch 60 --epochs 3 --checkpoint_every 3 --checkpoint %s/ckpt",
-             training_dir, training_dir);
+             test_dir, test_dir);
     remove_checkpoints();
     set_die(phases[phase].die);
     for (int rank = 0; rank < WORKERS; rank++) {
@@ -261,7 +261,7 @@ Test(train_dies, the_others_are_told_on_another_host_too)
 static void expect_nothing_left(const char *die)
 {
     int steps = 0;
-    DIR *d = opendir(in_dir("ckpt"));
+    DIR *d = opendir(test_path("ckpt"));
     cr_assert_not_null(d);
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         if (strncmp(e->d_name, "step-", 5) == 0)
@@ -277,9 +277,9 @@ static void expect_same_after_restart(const char *die, const char *hash)
 {
     struct job_witness w;
     char data[256], ckpt[256], file[256], hold[1024];
-    snprintf(data, sizeof(data), "%s", in_dir("data"));
-    snprintf(ckpt, sizeof(ckpt), "%s", in_dir("ckpt"));
-    snprintf(file, sizeof(file), "%s", in_dir("summary.json"));
+    snprintf(data, sizeof(data), "%s", test_path("data"));
+    snprintf(ckpt, sizeof(ckpt), "%s", test_path("ckpt"));
+    snprintf(file, sizeof(file), "%s", test_path("summary.json"));
     remove_checkpoints();
     set_die(die);
     job_witness_open(&w);
@@ -312,8 +312,8 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
 {
     char data[256], ckpt[256];
     make_data("data", "200", NULL);
-    snprintf(data, sizeof(data), "%s", in_dir("data"));
-    snprintf(ckpt, sizeof(ckpt), "%s", in_dir("ckpt"));
+    snprintf(data, sizeof(data), "%s", test_path("data"));
+    snprintf(ckpt, sizeof(ckpt), "%s", test_path("ckpt"));
     set_die("flipping:2:5");
     struct run_result r =
         JOB("--nproc_per_node=3", bin("tests/prog/train_dies"), "--data", data, "--global_batch", "60",
@@ -321,7 +321,7 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
     EXPECT(r, 1);
     cr_expect(strstr(r.err, "after step 6 the parameters of rank 2 differ from those of rank 0"), "%s",
               r.err);
-    cr_expect_neq(access(in_dir("ckpt/step-00000006"), F_OK), 0);
+    cr_expect_neq(access(test_path("ckpt/step-00000006"), F_OK), 0);
     /* the writing thread may still be writing the checkpoint of step 4 */
-    cr_expect_eq(access(in_dir("ckpt/step-00000003"), F_OK), 0);
+    cr_expect_eq(access(test_path("ckpt/step-00000003"), F_OK), 0);
 }

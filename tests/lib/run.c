@@ -82,6 +82,27 @@ void temp_dir_remove(const char *path)
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+char test_dir[] = "/tmp/ddp-test-XXXXXX";
+
+void test_dir_open(void)
+{
+    temp_dir_make(test_dir);
+}
+
+void test_dir_close(void)
+{
+    temp_dir_remove(test_dir);
+}
+
+const char *test_path(const char *name)
+{
+    static char paths[4][128];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof(paths[0]), "%s/%s", test_dir, name);
+    return path;
+}
+
 /* --- free port -------------------------------------------------------------------------------------------- */
 
 /* After bind() has chosen a port and the socket was closed, connections of other tests may get the port. So choose a

@@ -50,6 +50,14 @@ void temp_dir_make(char *path);
 /* Remove the directory with its contents. */
 void temp_dir_remove(const char *path);
 
+/* The directory of a test whose suite has .init = test_dir_open and .fini = test_dir_close. */
+extern char test_dir[];
+void test_dir_open(void);
+void test_dir_close(void);
+
+/* Return test_dir/NAME. Four such texts may be in use at once. */
+const char *test_path(const char *name);
+
 /* --- free port -------------------------------------------------------------------------------------------- */
 
 /* A port that a test can pass to several programs before the first program listens on the port. */

@@ -17,29 +17,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-char training_dir[] = "/tmp/ddp-e2e-train-XXXXXX";
-
-const char *in_dir(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof(paths[0]), "%s/%s", training_dir, name);
-    return path;
-}
-
-void training_open(void)
-{
-    cr_assert_not_null(mkdtemp(training_dir));
-}
-
-void training_close(void)
-{
-    const char *argv[] = { "rm", "-r", training_dir, NULL };
-    struct run_result r = run_command(argv, NULL);
-    cr_expect_eq(r.exit_code, 0, "%s", r.err);
-}
-
 void training_skip_same_code(void)
 {
     if (bin_is_sanitized())
@@ -73,7 +50,7 @@ struct run_result run_line(int workers, const char *line)
     size_t used = 0;
     for (const char *c = line; *c != '\0'; c++)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s",
-                                 *c == '@' ? training_dir : (char[]){ *c, '\0' });
+                                 *c == '@' ? test_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
     /* Hide the GPUs, because a GPU of this machine computes other bits. The fake GPU is always available. */
@@ -98,7 +75,7 @@ void train_fails(int workers, const char *line, int exit_code, const char *says)
 void make_data(const char *name, const char *samples, const char *extra)
 {
     char words[256] = "", *save = NULL;
-    const char *argv[16] = { bin("make-data"), "--out",          in_dir(name), "--samples",
+    const char *argv[16] = { bin("make-data"), "--out",          test_path(name), "--samples",
                              samples,          "--test_samples", "1000" };
     if (extra != NULL)
         snprintf(words, sizeof(words), "%s", extra);
@@ -133,8 +110,8 @@ void make_cifar(const char *dir, int samples, int test_samples)
 
 char *read_file(const char *name, size_t *len)
 {
-    FILE *f = fopen(in_dir(name), "rb");
-    cr_assert_not_null(f, "%s", in_dir(name));
+    FILE *f = fopen(test_path(name), "rb");
+    cr_assert_not_null(f, "%s", test_path(name));
     fseek(f, 0, SEEK_END);
     *len = (size_t)ftell(f);
     rewind(f);
@@ -146,7 +123,7 @@ char *read_file(const char *name, size_t *len)
 
 void change_file(const char *name, long offset, int byte)
 {
-    FILE *f = fopen(in_dir(name), "r+b");
+    FILE *f = fopen(test_path(name), "r+b");
     cr_assert_not_null(f);
     fseek(f, offset, SEEK_SET);
     fputc(byte, f);

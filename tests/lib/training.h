@@ -1,6 +1,6 @@
 /* training.h -- the programs train and make-data as a user runs them, for end-to-end tests.
  *
- *     TestSuite(x, .init = training_open, .fini = training_close);
+ *     TestSuite(x, .init = test_dir_open, .fini = test_dir_close);
  *     make_data("data", "2000", NULL);
  *     train(4, "--data @/data --epochs 1 --summary @/summary.json");        @ is the test's directory
  *     cr_expect_str_eq(summary().hash, other); */
@@ -13,11 +13,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Make a new directory, which is removed with its contents. */
-extern char training_dir[];
-void training_open(void);
-void training_close(void);
-
 /* Skip the test under ThreadSanitizer, because another test has the same threads. The two tests differ in the model,
  * the number of workers or the single-threaded part. */
 void training_skip_same_threads(void);
@@ -29,9 +24,6 @@ void training_skip_same_code(void);
 /* Words in front of `train` if there are several workers. NULL ends the list. */
 extern const char *const *training_prefix;
 
-/* Return training_dir/NAME. Four such texts may be in use at once. */
-const char *in_dir(const char *name);
-
 /* Run `train` with the words of `line`, under ddprun if `workers` is above 1. */
 struct run_result run_line(int workers, const char *line);
 
@@ -41,13 +33,13 @@ void train(int workers, const char *line);
 /* Run `train` as run_line does, and expect exit code `exit_code` and the text `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Make files in training_dir/NAME, with 1000 samples for the test. The words in `extra`, which may be NULL, can
+/* Make files in test_dir/NAME, with 1000 samples for the test. The words in `extra`, which may be NULL, can
  * change this number. */
 void make_data(const char *name, const char *samples, const char *extra);
 void make_cifar(const char *dir, int samples,
                 int test_samples); /* noise in CIFAR-10's format; `dir` is created */
 
-/* Return a whole file of training_dir as a string, which the caller frees. */
+/* Return a whole file of test_dir as a string, which the caller frees. */
 char *read_file(const char *name, size_t *len);
 void change_file(const char *name, long offset, int byte);
 

@@ -464,19 +464,7 @@ enum {
     RESUME_BATCH = 12
 }; /* 5 steps of an epoch; 12 can be shared by 1, 2, 3 and 4 ranks */
 
-static char dir[] = "/tmp/ddp-resume-XXXXXX";
-
-static void make_dir(void)
-{
-    temp_dir_make(dir);
-}
-
-static void remove_dir(void)
-{
-    temp_dir_remove(dir);
-}
-
-TestSuite(ckpts_resume, .init = make_dir, .fini = remove_dir);
+TestSuite(ckpts_resume, .init = test_dir_open, .fini = test_dir_close);
 
 /* Everything that a step changes. `sums` depends on which samples were in which step. */
 struct model {
@@ -498,7 +486,7 @@ static void start(struct run *run, struct rank *me)
     struct ddp_err err;
     ddp_ckpts_options options = DDP_CKPTS_OPTIONS_INIT;
     int found;
-    options.dir = dir;
+    options.dir = test_dir;
     memset(run, 0, sizeof(*run));
     run->me = me;
     run->ctx = rank_init(me, NULL);
@@ -586,7 +574,7 @@ Test(ckpts_resume, other_worlds_go_on_in_the_middle_of_an_epoch_with_the_same_bi
 {
     char command[64];
     uint64_t straight = run_until(2, 10);
-    snprintf(command, sizeof(command), "rm -rf %s/step-*", dir);
+    snprintf(command, sizeof(command), "rm -rf %s/step-*", test_dir);
     cr_assert_eq(system(command), 0);
     run_until(1, 3);
     run_until(3, 4);
@@ -604,7 +592,7 @@ static void refused(struct rank *me)
     int found;
     const ddp_ckpt_block blocks[2] = { { "sums", small, sizeof(small) }, { "seen", small, sizeof(small) } };
     ddp_ctx *ctx = rank_init(me, NULL);
-    options.dir = dir;
+    options.dir = test_dir;
     if (me->rank == 0)
         rank_expect(me, ddp_ckpts_open(&options, &ckpts, &err) == DDP_OK, "%s", err.msg);
     rank_keep(me, ddp_ckpts_resume(ckpts, ddp_world(ctx), blocks, 2, &point, &found));

@@ -12,7 +12,6 @@
 
 enum { INPUTS = 8, CLASSES_HERE = 3 };
 
-static char dir[] = "/tmp/ddp-train-XXXXXX";
 static struct ddp_err err;
 static struct train_options options;
 static ddp_ctx *ctx;
@@ -22,7 +21,7 @@ static struct optimizer optimizer;
 /* Start a new run, with parameters from `seed`. */
 static void open_run(const char *rule, uint64_t seed)
 {
-    char *argv[] = { "train", "--optimizer", (char *)rule, "--checkpoint", dir, "--resume", NULL };
+    char *argv[] = { "train", "--optimizer", (char *)rule, "--checkpoint", test_dir, "--resume", NULL };
     const struct model_spec spec = {
         .rows = 1, .channels = 1, .height = 1, .width = INPUTS, .classes = CLASSES_HERE, .seed = seed
     };
@@ -70,23 +69,13 @@ static ddp_status resume(struct checkpoint *c, int *found)
     ddp_ckpts *ckpts = NULL;
     ddp_status status = checkpoint_open(&options, &ckpts, &err);
     if (status == DDP_OK)
-        status = checkpoint_resume(ckpts, dir, c, found, &err);
+        status = checkpoint_resume(ckpts, test_dir, c, found, &err);
     struct ddp_err ignored;
     ddp_ckpts_close(ckpts, &ignored);
     return status;
 }
 
-static void make_dir(void)
-{
-    temp_dir_make(dir);
-}
-
-static void remove_dir(void)
-{
-    temp_dir_remove(dir);
-}
-
-TestSuite(checkpoint, .init = make_dir, .fini = remove_dir);
+TestSuite(checkpoint, .init = test_dir_open, .fini = test_dir_close);
 
 Test(checkpoint, what_was_saved_comes_back)
 {
@@ -115,7 +104,7 @@ Test(checkpoint, none_there_is_no_error)
     open_run("adam", 1);
     cr_expect_eq(resume(&c, &found), DDP_OK);
     cr_expect_not(found);
-    cr_expect_not(checkpoint_exists(dir, newest));
+    cr_expect_not(checkpoint_exists(test_dir, newest));
     close_run();
 }
 
@@ -136,7 +125,7 @@ Test(checkpoint, of_another_run_it_names_the_difference)
         int found;
         c.fact[i] = i == FACT_MODEL ? models_mark("mlp") : c.fact[i] + 1;
         cr_expect_eq(resume(&c, &found), DDP_ERR_MISMATCH);
-        cr_expect(strstr(err.msg, dir) && strstr(err.msg, says[i]), "%s", err.msg);
+        cr_expect(strstr(err.msg, test_dir) && strstr(err.msg, says[i]), "%s", err.msg);
     }
     close_run();
 }
@@ -159,7 +148,7 @@ Test(checkpoint, when_the_only_one_is_damaged_it_says_where_and_what_to_do)
     char path[128];
     int found;
     save();
-    snprintf(path, sizeof(path), "%s/step-00000180/tensors.bin", dir);
+    snprintf(path, sizeof(path), "%s/step-00000180/tensors.bin", test_dir);
     cr_assert_eq(truncate(path, 1000), 0);
     open_run("adam", 2);
     cr_expect_eq(resume(&c, &found), DDP_ERR_CORRUPT);

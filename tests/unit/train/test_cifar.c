@@ -11,7 +11,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static char dir[] = "/tmp/ddp-cifar-XXXXXX";
 static struct ddp_err err;
 static uint8_t records[3 * CIFAR_RECORD + 1];
 static const struct dataset_request pictures = { .input = MODEL_PICTURES };
@@ -20,31 +19,19 @@ static const struct dataset_request pictures = { .input = MODEL_PICTURES };
 static void make_dir(void)
 {
     const uint8_t labels[] = { 9, 0, 4 };
-    temp_dir_make(dir);
+    test_dir_open();
     for (int i = 0; i < 3 * CIFAR_RECORD; i++)
         records[i] = (uint8_t)(i % CIFAR_RECORD == 0 ? labels[i / CIFAR_RECORD]
                                                      : i % CIFAR_RECORD - 1 + i / CIFAR_RECORD);
 }
 
-static void remove_dir(void)
-{
-    temp_dir_remove(dir);
-}
-
-TestSuite(cifar, .init = make_dir, .fini = remove_dir);
-
-static const char *in_dir(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return path;
-}
+TestSuite(cifar, .init = make_dir, .fini = test_dir_close);
 
 /* Write a file, packed if the name ends in .gz. */
 static void put(const char *name, const uint8_t *data, size_t len)
 {
     bool packed = strstr(name, ".gz") != NULL;
-    gzFile f = gzopen(in_dir(name), packed ? "wb" : "wbT");
+    gzFile f = gzopen(test_path(name), packed ? "wb" : "wbT");
     cr_assert_eq(gzwrite(f, data, (unsigned)len), (int)len);
     gzclose(f);
 }
@@ -52,13 +39,13 @@ static void put(const char *name, const uint8_t *data, size_t len)
 static void expect_refused(enum dataset_part part, const char *says)
 {
     struct dataset set;
-    cr_expect_neq(dataset_load(&set, dir, part, &pictures, &err), DDP_OK, "%s", says);
+    cr_expect_neq(dataset_load(&set, test_dir, part, &pictures, &err), DDP_OK, "%s", says);
     cr_expect(strstr(err.msg, says), "'%s' lacks '%s'", err.msg, says);
 }
 
 static void load(struct dataset *set, enum dataset_part part)
 {
-    cr_assert_eq(dataset_load(set, dir, part, &pictures, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(dataset_load(set, test_dir, part, &pictures, &err), DDP_OK, "%s", err.msg);
 }
 
 static uint8_t label_of(const struct dataset *set, size_t i)
@@ -84,7 +71,7 @@ Test(cifar, training_files_are_read_one_behind_the_other)
 Test(cifar, the_published_archive_may_be_unpacked_there)
 {
     struct dataset set;
-    mkdir(in_dir("cifar-10-batches-bin"), 0700);
+    mkdir(test_path("cifar-10-batches-bin"), 0700);
     put("cifar-10-batches-bin/test_batch.bin", records, 3 * CIFAR_RECORD);
     load(&set, DATASET_TEST);
     cr_expect_eq(set.n, 3);
@@ -135,7 +122,7 @@ Test(cifar, a_file_that_ends_inside_a_record_is_refused)
 Test(cifar, a_cut_gzip_stream_is_refused)
 {
     put("data_batch_1.bin.gz", records, 3 * CIFAR_RECORD);
-    cr_assert_eq(truncate(in_dir("data_batch_1.bin.gz"), 100), 0);
+    cr_assert_eq(truncate(test_path("data_batch_1.bin.gz"), 100), 0);
     expect_refused(DATASET_TRAIN, "the gzip stream is damaged or incomplete: unexpected end of file");
 }
 

@@ -10,23 +10,18 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static char dir[] = "/tmp/ddp-idx-XXXXXX", path[64];
+static char path[64];
 static struct ddp_err err;
 static const struct dataset_request pictures = { .input = MODEL_PICTURES };
 
 static void make_dir(void)
 {
-    temp_dir_make(dir);
-    snprintf(path, sizeof(path), "%s/file", dir);
+    test_dir_open();
+    snprintf(path, sizeof(path), "%s/file", test_dir);
 }
 
-static void remove_dir(void)
-{
-    temp_dir_remove(dir);
-}
-
-TestSuite(idx, .init = make_dir, .fini = remove_dir);
-TestSuite(dataset, .init = make_dir, .fini = remove_dir);
+TestSuite(idx, .init = make_dir, .fini = test_dir_close);
+TestSuite(dataset, .init = make_dir, .fini = test_dir_close);
 
 static void write_to(const char *where, const void *data, size_t len)
 {
@@ -166,7 +161,7 @@ Test(idx, a_directory_or_a_missing_file_is_an_io_error)
     struct idx idx;
     cr_expect_eq(idx_load(&idx, "/proc/nonexistent/x", 1, &err), DDP_ERR_IO);
     cr_expect(strstr(err.msg, "/proc/nonexistent/x: open: No such file"), "%s", err.msg);
-    cr_expect_neq(idx_load(&idx, dir, 1, &err), DDP_OK);
+    cr_expect_neq(idx_load(&idx, test_dir, 1, &err), DDP_OK);
 }
 
 Test(idx, a_pipe_that_nobody_writes_to_is_refused_at_once)
@@ -185,14 +180,14 @@ static uint8_t labels[8 + 3] = { 0, 0, 8, 1, 0, 0, 0, 3, 9, 0, 4 };
 static void put(enum dataset_kind kind, const void *data, size_t len, const char *ending)
 {
     char where[128];
-    snprintf(where, sizeof(where), "%s/%s%s", dir, dataset_file_name(DATASET_TRAIN, kind), ending);
+    snprintf(where, sizeof(where), "%s/%s%s", test_dir, dataset_file_name(DATASET_TRAIN, kind), ending);
     (ending[0] == '.' ? pack_to : write_to)(where, data, len);
 }
 
 static void expect_set_refused(const char *says)
 {
     struct dataset set;
-    cr_expect_neq(dataset_load(&set, dir, DATASET_TRAIN, &pictures, &err), DDP_OK);
+    cr_expect_neq(dataset_load(&set, test_dir, DATASET_TRAIN, &pictures, &err), DDP_OK);
     cr_expect(strstr(err.msg, says), "'%s' lacks '%s'", err.msg, says);
 }
 
@@ -204,7 +199,7 @@ Test(dataset, pictures_and_labels_belong_together)
     images[16 + 2 * PICTURE_PIXELS + 5] = 255;
     put(DATASET_IMAGES, images, sizeof(images), "");
     put(DATASET_LABELS, labels, sizeof(labels), ".gz");
-    cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &pictures, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(dataset_load(&set, test_dir, DATASET_TRAIN, &pictures, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(set.n, 3);
     cr_expect(set.length == 1 && set.classes == CLASSES && dataset_row_bytes(&set) == sizeof(pixels));
     cr_expect(dataset_read(&set, 0, NULL, pixels, &label, &err) == DDP_OK && label == 9);

@@ -9,32 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/ddp-tokens-XXXXXX";
 static struct ddp_err err;
 static uint8_t file[TOKENS_HEADER + 2 * 100];
 
-static void make_dir(void)
-{
-    temp_dir_make(dir);
-}
-
-static void remove_dir(void)
-{
-    temp_dir_remove(dir);
-}
-
-TestSuite(tokens, .init = make_dir, .fini = remove_dir);
-
-static const char *in_dir(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return path;
-}
+TestSuite(tokens, .init = test_dir_open, .fini = test_dir_close);
 
 static void put_bytes(const char *name, size_t len)
 {
-    FILE *f = fopen(in_dir(name), "wb");
+    FILE *f = fopen(test_path(name), "wb");
     cr_assert_not_null(f);
     cr_assert_eq(fwrite(file, 1, len, f), len);
     fclose(f);
@@ -64,9 +46,9 @@ static void expect_refused(const char *says)
 {
     struct dataset set;
     const struct dataset_request w = request(8, 65536);
-    cr_expect_neq(dataset_load(&set, dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", says);
+    cr_expect_neq(dataset_load(&set, test_dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", says);
     cr_expect(strstr(err.msg, says), "'%s' lacks '%s'", err.msg, says);
-    cr_expect(strstr(err.msg, dir), "'%s' lacks the path", err.msg);
+    cr_expect(strstr(err.msg, test_dir), "'%s' lacks the path", err.msg);
 }
 
 static void expect_sample(const struct dataset *set, size_t index, int first)
@@ -86,13 +68,13 @@ Test(tokens, samples_follow_each_other_and_do_not_reach_into_the_next_file)
     put("a_train_1.bin", 0, 20);
     put("b_train_3.bin", 60000, 9);
     put("b_val_0.bin", 300, 17);
-    load(&set, dir, DATASET_TRAIN, 8);
+    load(&set, test_dir, DATASET_TRAIN, 8);
     cr_expect(set.n == 5 && set.length == 8 && set.classes == 65536 && dataset_row_bytes(&set) == 32);
     const int first[] = { 0, 8, 5000, 5008, 60000 };
     for (size_t i = 0; i < 5; i++)
         expect_sample(&set, i, first[i]);
     dataset_free(&set);
-    load(&set, dir, DATASET_TEST, 8);
+    load(&set, test_dir, DATASET_TEST, 8);
     cr_expect_eq(set.n, 2);
     expect_sample(&set, 1, 308);
     dataset_free(&set);
@@ -105,7 +87,7 @@ Test(tokens, a_pattern_chooses_among_the_files)
     put("two_train.bin", 100, 9);
     put("two_val.bin", 200, 9);
     char pattern[128];
-    snprintf(pattern, sizeof(pattern), "%s/two_*", dir);
+    snprintf(pattern, sizeof(pattern), "%s/two_*", test_dir);
     load(&set, pattern, DATASET_TRAIN, 8);
     cr_expect_eq(set.n, 1);
     expect_sample(&set, 0, 100);
@@ -122,10 +104,10 @@ Test(tokens, a_long_sample_comes_whole)
     tokens_make_header(large, LONG + 1);
     for (int i = 0; i <= LONG; i++)
         tokens_put(large + TOKENS_HEADER + 2 * i, (uint16_t)(i * 7));
-    FILE *f = fopen(in_dir("train.bin"), "wb");
+    FILE *f = fopen(test_path("train.bin"), "wb");
     cr_assert_eq(fwrite(large, 1, sizeof(large), f), sizeof(large));
     fclose(f);
-    load(&set, dir, DATASET_TRAIN, LONG);
+    load(&set, test_dir, DATASET_TRAIN, LONG);
     cr_assert_eq(dataset_read(&set, 0, NULL, token, target, &err), DDP_OK);
     for (int i = 0; i < LONG; i++)
         cr_assert(token[i] == (uint16_t)(i * 7) && target[i] == (uint16_t)(i * 7 + 7), "%d", i);
@@ -182,7 +164,7 @@ Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
     const struct dataset_request w = request(8, 512);
     put("a_train.bin", 0, 17);
     put("b_train.bin", 500, 17);
-    cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(dataset_load(&set, test_dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(dataset_read(&set, 2, NULL, token, target, &err), DDP_OK);
     cr_expect_eq(dataset_read(&set, 3, NULL, token, target, &err), DDP_ERR_CORRUPT);
     cr_expect(strstr(err.msg, "/b_train.bin: offset 1048: token 512: must be between 0 and 511"), "%s",
@@ -195,8 +177,8 @@ Test(tokens, a_file_that_becomes_shorter_is_noticed)
     struct dataset set;
     int32_t token[8], target[8];
     put("train.bin", 0, 17);
-    load(&set, dir, DATASET_TRAIN, 8);
-    cr_assert_eq(truncate(in_dir("train.bin"), TOKENS_HEADER + 20), 0);
+    load(&set, test_dir, DATASET_TRAIN, 8);
+    cr_assert_eq(truncate(test_path("train.bin"), TOKENS_HEADER + 20), 0);
     cr_expect_eq(dataset_read(&set, 0, NULL, token, target, &err), DDP_OK);
     cr_expect_eq(dataset_read(&set, 1, NULL, token, target, &err), DDP_ERR_CORRUPT);
     cr_expect(strstr(err.msg, "offset 1044: the file ends here; another process has shortened the file"),
@@ -207,9 +189,9 @@ Test(tokens, a_file_that_becomes_shorter_is_noticed)
 Test(tokens, what_is_no_file_is_refused)
 {
     expect_refused("no file of tokens has \"train\" in its name");
-    cr_assert_eq(mkfifo(in_dir("train.bin"), 0600), 0);
+    cr_assert_eq(mkfifo(test_path("train.bin"), 0600), 0);
     expect_refused("train.bin: not a plain file");
-    unlink(in_dir("train.bin"));
-    cr_assert_eq(mkdir(in_dir("train.bin"), 0700), 0);
+    unlink(test_path("train.bin"));
+    cr_assert_eq(mkdir(test_path("train.bin"), 0700), 0);
     expect_refused("train.bin: not a plain file");
 }

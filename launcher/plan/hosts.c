@@ -251,7 +251,7 @@ struct specs {
     int n, cap;
 };
 
-/* What follows the host name, such as :2222:8. */
+/* The rest of an item after the host name, such as :2222:8. */
 struct tail {
     const char *count; /* "" = not given */
     int port;          /* 0 = not given */

@@ -8,7 +8,7 @@
 
 #include <limits.h>
 
-/* Whose memory limit was reached when the kernel killed a process. */
+/* The memory limit that was reached when the kernel killed a process. */
 enum oom_kind {
     OOM_NONE,
     OOM_CGROUP, /* a control group reached its limit */

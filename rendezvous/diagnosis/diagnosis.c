@@ -382,8 +382,8 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->crowd.n == 0 ||
-        s->crowd.is_double) /* otherwise the group has too many members, so none is missing */
+    if (s->surplus.n == 0 ||
+        s->surplus.is_double) /* otherwise the group has too many members, so none is missing */
         setup_unfinished(d, s, w, &key);
     return true;
 }
@@ -426,22 +426,22 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
 
 /* Return how long the text may be after the next claim. If text follows this claim, TAIL_MAX bytes stay free for that
  * text. */
-static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
+static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
-    return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
+    return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
 /* Append the first claims and return their number. Processes that are not workers of the job come first, because they
  * are the cause. */
-static uint32_t append_some_claims(const struct snapshot_crowd *crowd, struct buf *out)
+static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     uint32_t shown = 0;
     for (int ours = 0; ours <= 1; ours++)
-        for (uint32_t i = 0; i < crowd->n; i++) {
-            const struct snapshot_claim *c = &crowd->claims[i];
+        for (uint32_t i = 0; i < surplus->n; i++) {
+            const struct snapshot_claim *c = &surplus->claims[i];
             if ((c->is_ours && !c->is_child) != (bool)ours)
                 continue;
-            if (shown == CLAIMS_SHOWN || !add_claim(c, shown == 0, room_for(crowd, shown), out))
+            if (shown == CLAIMS_SHOWN || !add_claim(c, shown == 0, room_for(surplus, shown), out))
                 return shown;
             shown++;
         }
@@ -450,30 +450,30 @@ static uint32_t append_some_claims(const struct snapshot_crowd *crowd, struct bu
 
 /* Append the claims, and the number of registrations without an open connection. The process of a closed connection
  * is unknown: it may be in the list. */
-static void append_claims(const struct snapshot_crowd *crowd, struct buf *out)
+static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
-    const uint32_t shown = append_some_claims(crowd, out);
-    const unsigned long long others = crowd->count > crowd->n ? crowd->count - crowd->n : 0;
-    if (crowd->n > shown)
-        buf_printf(out, "; and %u more", crowd->n - shown);
+    const uint32_t shown = append_some_claims(surplus, out);
+    const unsigned long long others = surplus->count > surplus->n ? surplus->count - surplus->n : 0;
+    if (surplus->n > shown)
+        buf_printf(out, "; and %u more", surplus->n - shown);
     if (others > 0)
         buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
-static bool has_strangers(const struct snapshot_crowd *crowd)
+static bool has_strangers(const struct snapshot_surplus *surplus)
 {
-    for (uint32_t i = 0; i < crowd->n; i++)
-        if (!crowd->claims[i].is_ours)
+    for (uint32_t i = 0; i < surplus->n; i++)
+        if (!surplus->claims[i].is_ours)
             return true;
     return false;
 }
 
 /* Return true if the snapshot names a process that is no worker of the job. A process without pid and owner may be a
  * worker whose agent has not answered yet. */
-bool diagnose_torch_crowd(const struct snapshot *s)
+bool diagnose_torch_surplus(const struct snapshot *s)
 {
-    for (uint32_t i = 0; i < s->crowd.n; i++) {
-        const struct snapshot_claim *c = &s->crowd.claims[i];
+    for (uint32_t i = 0; i < s->surplus.n; i++) {
+        const struct snapshot_claim *c = &s->surplus.claims[i];
         if (!c->is_ours && (c->owner[0] != '\0' || c->pid != 0))
             return true;
     }
@@ -481,35 +481,36 @@ bool diagnose_torch_crowd(const struct snapshot *s)
 }
 
 /* Return the words after `count`. A count that includes closed connections may count one process twice. */
-static const char *crowd_words(const struct snapshot_crowd *crowd)
+static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
-    return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";
+    return surplus->count > surplus->n ? "registrations were made" : "processes of this job take part";
 }
 
 static const char *belong(words out, const struct snapshot *s)
 {
-    if (s->crowd.is_double)
+    if (s->surplus.is_double)
         snprintf(out, WORDS_LEN, "some of them as the same rank");
     else
         snprintf(out, WORDS_LEN, "but the job has %u rank%s", s->world_size, s->world_size == 1 ? "" : "s");
     return out;
 }
 
-static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
+static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
     words setup, count, ranks;
     struct buf text = { 0 };
-    const enum finding_code code = has_strangers(&s->crowd) ? FINDING_STORE_SHARED : FINDING_GROUP_TOO_LARGE;
-    struct finding *f = s->crowd.n > 0 ? diagnosis_slot(d, code) : NULL;
+    const enum finding_code code =
+        has_strangers(&s->surplus) ? FINDING_STORE_SHARED : FINDING_GROUP_TOO_LARGE;
+    struct finding *f = s->surplus.n > 0 ? diagnosis_slot(d, code) : NULL;
     if (f == NULL)
         return;
-    append_claims(&s->crowd, &text);
+    append_claims(&s->surplus, &text);
     snprintf(who, sizeof(who), "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
     buf_free(&text);
-    finding_make(f, code, words_of(setup, &s->crowd.key, torch_key_put_setup), "count",
-                 number(count, s->crowd.count), "come", crowd_words(&s->crowd), "belong", belong(ranks, s),
-                 "who", who, NULL);
+    finding_make(f, code, words_of(setup, &s->surplus.key, torch_key_put_setup), "count",
+                 number(count, s->surplus.count), "come", surplus_words(&s->surplus), "belong",
+                 belong(ranks, s), "who", who, NULL);
 }
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
@@ -606,7 +607,7 @@ void diagnose_job(const struct snapshot *s, struct diagnosis *out)
     check_missing_nodes(out, s);
     check_members(out, s);
     check_cause(out, s);
-    check_torch_crowd(out, s);
+    check_torch_surplus(out, s);
     if (s->phase != PHASE_RUNNING)
         return;
     diagnose_slow(out, s);

@@ -105,7 +105,7 @@ bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait in a PyTorch start-up step that all ranks take part in, or 0 without such a wait. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
 /* Return true if a PyTorch group has too many members, and a member that is no worker of the job is known. */
-bool diagnose_torch_crowd(const struct snapshot *snapshot);
+bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
 /* Return how long the ranks in the latest collective (by number) have waited, or 0 if no rank is in a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);

@@ -80,7 +80,7 @@ struct snapshot_claim {
 };
 
 /* A PyTorch group or barrier with more members than ranks. */
-struct snapshot_crowd {
+struct snapshot_surplus {
     /* The key of the group or barrier. TORCH_KEY_NONE if `claims` are published addresses, not counts of a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
@@ -138,7 +138,7 @@ struct snapshot {
     bool is_final;      /* no later check follows: the time is over, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
-    struct snapshot_crowd crowd;
+    struct snapshot_surplus surplus;
     struct snapshot_hang hang;
     const struct profile *profile;     /* profile of this attempt (profile.h); NULL = none */
     const struct snapshot_node *nodes; /* sorted by node rank; nodes without a node rank come first */

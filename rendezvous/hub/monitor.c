@@ -391,7 +391,7 @@ bool snapshot_job(struct job *job, struct look *l)
     check_store(job->hub, &l->snapshot);
     if ((job->rdzv == NULL || check_rendezvous(job, l)) && check_refused(job, l) && check_strangers(job, l) &&
         check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
-        torch_crowd(job, &l->snapshot, &l->claims)) {
+        torch_surplus(job, &l->snapshot, &l->claims)) {
         l->snapshot.profile = &job->profile.counts;
         l->snapshot.hang = hang_of(job, hang_watch_compares(&job->hang.watch));
         return true;
@@ -600,9 +600,9 @@ static void report_news(struct job *job, const struct snapshot *s, struct findin
 static void report_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
-    const bool is_crowded = diagnose_torch_crowd(s);
-    const bool is_due = is_crowded || (waited_ms > 0 && waited_ms >= schedule_torch_limit(&job->watch));
-    schedule_torch_seen(job, s->crowd.n > 0 ? schedule[SITUATION_TORCH_WAITS].first_ms : waited_ms, is_due);
+    const bool has_surplus = diagnose_torch_surplus(s);
+    const bool is_due = has_surplus || (waited_ms > 0 && waited_ms >= schedule_torch_limit(&job->watch));
+    schedule_torch_seen(job, s->surplus.n > 0 ? schedule[SITUATION_TORCH_WAITS].first_ms : waited_ms, is_due);
     if (!is_due)
         return;
     diagnose_job(s, &now->all);

@@ -105,7 +105,7 @@ static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *fac
 static void forget_torch(struct schedule_state *w)
 {
     w->torch_ms = 0;
-    w->torch_crowd = false;
+    w->torch_surplus = false;
 }
 
 /* Return true if the check for a rank that does not move is due and a rank is in a collective or a barrier. */
@@ -212,12 +212,12 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
 }
 
 /* Schedule a check of PyTorch's ranks. Later ranks do not postpone a scheduled check. */
-void schedule_torch(struct job *job, bool is_crowded)
+void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
         job->watch.torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS);
-    check_torch(&job->watch, job->hub->now_ms + (is_crowded ? first_ms(SITUATION_TORCH_CROWD) : after_ms));
-    job->watch.torch_crowd |= is_crowded;
+    check_torch(&job->watch, job->hub->now_ms + (has_surplus ? first_ms(SITUATION_TORCH_SURPLUS) : after_ms));
+    job->watch.torch_surplus |= has_surplus;
 }
 
 void schedule_torch_exit(struct job *job)

@@ -19,7 +19,7 @@ struct job;
     X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                     \
     X(RANK_TROUBLE, 0, 0, 0, "a rank has reported a problem, such as a closed port")                     \
     X(PEER_LOST, 0, 0, 0, "a rank has ended or given up while other ranks wait for it: see lost_rank.c") \
-    X(TORCH_CROWD, 800, 30000, 0,                                                                        \
+    X(TORCH_SURPLUS, 800, 30000, 0,                                                                      \
       "a PyTorch group has more members than ranks; agents need time to name the processes")             \
     X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                            \
     X(TORCH_ENDED, 2500, 30000, 0,                                                                       \
@@ -66,7 +66,7 @@ struct schedule_state {
     uint64_t look_ms;    /* when to check the wait for nodes next */
     uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = no rank waits */
     bool torch_ended;    /* a process of this round has ended */
-    bool torch_crowd;    /* the check at torch_ms is also for a PyTorch group with too many members */
+    bool torch_surplus;  /* the check at torch_ms is also for a PyTorch group with too many members */
     uint64_t still_ms;   /* when to check whether a rank does not move; 0 = no rank waits for another rank */
     uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
     bool calls;          /* the check at still_ms is also for ranks in a collective */
@@ -99,9 +99,9 @@ void schedule_round(struct job *job);
 void schedule_spare(struct job *job);
 /* Schedule a report at once, about a problem that a running rank has reported. */
 void schedule_trouble(struct job *job);
-/* Schedule a check because a PyTorch rank waits for another rank, or, with `is_crowded`, because a group may have
+/* Schedule a check because a PyTorch rank waits for another rank, or, with `has_surplus`, because a group may have
  * too many members. */
-void schedule_torch(struct job *job, bool is_crowded);
+void schedule_torch(struct job *job, bool has_surplus);
 /* Move the check of PyTorch's waiting ranks to an earlier time, because a process has ended. */
 void schedule_torch_exit(struct job *job);
 /* Schedule a check because a rank is in a collective. */

@@ -268,7 +268,7 @@ void rounds_look_at_grow_keys(struct job *job);
 void torch_observe(struct job *job);
 /* Add the members of a group with too many members to the snapshot. The caller frees *claims. Return false if
  * memory is short. */
-bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
+bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c). The barrier still has its seats. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);

@@ -20,7 +20,7 @@ enum {
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
 /* Return true if a barrier of all ranks has counted more arrivals than the job has ranks. */
-static bool is_crowded(const struct job *job, struct slice key, int64_t count)
+static bool has_surplus(const struct job *job, struct slice key, int64_t count)
 {
     struct torch_key read;
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
@@ -37,11 +37,11 @@ static void ask_owner(struct job *job, struct session *s)
 
 /* Ask the agents for the owners of a group with too many members, and schedule a check. Until this check, further
  * extra members cause no new question. */
-static void suspect_crowd(struct session *newcomer)
+static void suspect_surplus(struct session *newcomer)
 {
     struct job *job = newcomer->job;
     ask_owner(job, newcomer);
-    if (job->watch.torch_crowd)
+    if (job->watch.torch_surplus)
         return;
     LIST_EACH(node, &job->sessions)
     {
@@ -66,8 +66,8 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     if (delta <= 0)
         return;
     s->waits_since_ms = s->torch->tried_ms = s->job->hub->now_ms;
-    if (is_crowded(s->job, torch_meet_key(meet), meet->count))
-        suspect_crowd(s);
+    if (has_surplus(s->job, torch_meet_key(meet), meet->count))
+        suspect_surplus(s);
     schedule_torch(s->job, false);
     job_touch(s->job);
 }
@@ -117,7 +117,7 @@ static void on_set(void *user, struct slice key, bool anew)
         return;
     if (has_twin(s))
         s->job->meets.repeated = s->torch->rank;
-    suspect_crowd(s);
+    suspect_surplus(s);
 }
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
@@ -237,7 +237,7 @@ static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
 }
 
 /* Return true if a group of all ranks has more members than the job, and a session is still stuck in it. */
-static bool is_crowd(const struct job *job, const struct torch_meet *meet, struct torch_key *key)
+static bool is_surplus(const struct job *job, const struct torch_meet *meet, struct torch_key *key)
 {
     if (meet->id == 0 || !job->members.known || meet->count <= job->members.world_size ||
         !torch_key_read(torch_meet_key(meet), key) || !key->of_all)
@@ -250,10 +250,10 @@ static bool is_crowd(const struct job *job, const struct torch_meet *meet, struc
     return false;
 }
 
-static const struct torch_meet *find_crowd(const struct job *job, struct torch_key *key)
+static const struct torch_meet *find_surplus(const struct job *job, struct torch_key *key)
 {
     for (int i = 0; i < TORCH_MEETS_MAX; i++)
-        if (is_crowd(job, &job->meets.meet[i], key))
+        if (is_surplus(job, &job->meets.meet[i], key))
             return &job->meets.meet[i];
     return NULL;
 }
@@ -329,23 +329,23 @@ static uint32_t count_clients(const struct job *job)
     return n;
 }
 
-bool torch_crowd(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
+bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
 {
-    const struct torch_meet *meet = find_crowd(job, &s->crowd.key);
+    const struct torch_meet *meet = find_surplus(job, &s->surplus.key);
     struct snapshot_claim *list = *claims = calloc(count_clients(job) + 1, sizeof(*list));
     if (list == NULL)
         return false;
-    s->crowd.n = collect_claims(job, meet, list);
-    s->crowd.claims = list;
+    s->surplus.n = collect_claims(job, meet, list);
+    s->surplus.claims = list;
     if (meet == NULL) {
-        s->crowd.key = (struct torch_key){ 0 };
-        qsort(list, s->crowd.n, sizeof(*list), by_claim);
-        if (!are_double(list, s->crowd.n))
-            s->crowd.n = 0;
+        s->surplus.key = (struct torch_key){ 0 };
+        qsort(list, s->surplus.n, sizeof(*list), by_claim);
+        if (!are_double(list, s->surplus.n))
+            s->surplus.n = 0;
     }
-    s->crowd.is_double = meet == NULL;
-    qsort(list, s->crowd.n, sizeof(*list), by_claimed_rank);
-    s->crowd.n = join_same(list, s->crowd.n);
-    s->crowd.count = meet != NULL ? (uint64_t)meet->count : s->crowd.n;
+    s->surplus.is_double = meet == NULL;
+    qsort(list, s->surplus.n, sizeof(*list), by_claimed_rank);
+    s->surplus.n = join_same(list, s->surplus.n);
+    s->surplus.count = meet != NULL ? (uint64_t)meet->count : s->surplus.n;
     return true;
 }

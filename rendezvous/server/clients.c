@@ -199,8 +199,8 @@ static void release_source(struct admission_source *s)
 
 enum admission_verdict {
     ADMISSION_OK,
-    ADMISSION_FULL,    /* the source has reached its limit */
-    ADMISSION_CROWDED, /* all limited sources together have 7/8 of all connections */
+    ADMISSION_FULL,        /* the source has reached its limit */
+    ADMISSION_NEARLY_FULL, /* all limited sources together have 7/8 of all connections */
     ADMISSION_NO_MEMORY
 };
 
@@ -214,7 +214,7 @@ static enum admission_verdict admission_open(struct admission *a, struct admissi
     const bool is_full = s->open >= admission_limit(a, key);
     if (is_full || (is_limited(a, key) && a->limited >= a->max - a->max / 8)) {
         release_source(s);
-        return is_full ? ADMISSION_FULL : ADMISSION_CROWDED;
+        return is_full ? ADMISSION_FULL : ADMISSION_NEARLY_FULL;
     }
     s->open++;
     a->limited += is_limited(a, key);
@@ -245,7 +245,7 @@ static void admission_close(struct admission *a, struct admission_entry *e)
 
 /* Return the oldest connection without a request whose close would help, or NULL. Skip connections younger than
  * ADMISSION_SILENT_MS. `verdict` is the reason for the search. ADMISSION_FULL: search only the source `key`.
- * ADMISSION_CROWDED: search all limited sources. ADMISSION_OK (descriptors have run out): search all sources; `key`
+ * ADMISSION_NEARLY_FULL: search all limited sources. ADMISSION_OK (descriptors have run out): search all sources; `key`
  * may be NULL. */
 static struct admission_entry *admission_oldest_silent(const struct admission *a,
                                                        enum admission_verdict verdict,
@@ -257,7 +257,7 @@ static struct admission_entry *admission_oldest_silent(const struct admission *a
         if (now_ms < e->since_ms + ADMISSION_SILENT_MS)
             return NULL; /* all later connections are younger */
         if (verdict == ADMISSION_FULL ? is_same(&e->source->key, key)
-                                      : verdict != ADMISSION_CROWDED || is_limited(a, &e->source->key))
+                                      : verdict != ADMISSION_NEARLY_FULL || is_limited(a, &e->source->key))
             return e;
     }
     return NULL;
@@ -861,7 +861,7 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     const struct admission_key key = source_of((const struct sockaddr *)&c->peer, uid);
     enum admission_verdict verdict =
         admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
-    if ((verdict == ADMISSION_FULL || verdict == ADMISSION_CROWDED) &&
+    if ((verdict == ADMISSION_FULL || verdict == ADMISSION_NEARLY_FULL) &&
         close_oldest_silent(clients, verdict, &key))
         verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
     if (verdict == ADMISSION_FULL)
@@ -869,7 +869,7 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
                  "%s has %u of %u connections, the most for one source; raise the limit with 'ulimit -n'",
                  key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
                  clients->admission.max);
-    else if (verdict == ADMISSION_CROWDED)
+    else if (verdict == ADMISSION_NEARLY_FULL)
         snprintf(
             why, sizeof(why),
             "%u of %u connections are open: the rest is for root and the store's user; raise the limit with "

@@ -65,7 +65,7 @@ static void wait_for_torch(void)
     schedule_torch(job, false);
 }
 
-static void crowd_torch(void)
+static void surplus_torch(void)
 {
     schedule_torch(job, true);
 }
@@ -129,7 +129,7 @@ static const struct {
     [SITUATION_NODE_LATE] = { 1, come_late, FLAG(spares), nothing_to_say },
     [SITUATION_RANK_TROUBLE] = { 1, meet_trouble, FLAG(trouble), nothing_to_say },
     [SITUATION_PEER_LOST] = { 1, NULL, 0, NULL },
-    [SITUATION_TORCH_CROWD] = { 1, crowd_torch, FLAG(torch), torch_told },
+    [SITUATION_TORCH_SURPLUS] = { 1, surplus_torch, FLAG(torch), torch_told },
     [SITUATION_TORCH_WAITS] = { 1, wait_for_torch, FLAG(torch), torch_told },
     [SITUATION_TORCH_ENDED] = { 1, end_process, FLAG(torch), torch_told },
     [SITUATION_RANK_STOPPED] = { 1, stop_rank, FLAG(stopped), nothing_to_say },

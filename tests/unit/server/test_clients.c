@@ -191,12 +191,12 @@ Test(admission, all_limited_sources_have_a_share_together)
     cr_assert_eq(admission_open(&admission, &entry[40], &own, 0), ADMISSION_OK);
     cr_assert_eq(fill(0, user(STRANGER)), MAX / 2);
     cr_assert_eq(fill(10, one), MAX - MAX / 8 - MAX / 2);
-    cr_assert_eq(admission_open(&admission, &entry[20], &two, 0), ADMISSION_CROWDED);
+    cr_assert_eq(admission_open(&admission, &entry[20], &two, 0), ADMISSION_NEARLY_FULL);
     cr_assert_eq(fill(20, own), MAX - 1);
-    cr_assert_eq(admission_oldest_silent(&admission, ADMISSION_CROWDED, &two, 5000), &entry[0]);
+    cr_assert_eq(admission_oldest_silent(&admission, ADMISSION_NEARLY_FULL, &two, 5000), &entry[0]);
     admission_close(&admission, &entry[0]);
     cr_assert_eq(admission_open(&admission, &entry[0], &two, 0), ADMISSION_OK);
-    cr_assert_eq(admission_open(&admission, &entry[50], &three, 0), ADMISSION_CROWDED);
+    cr_assert_eq(admission_open(&admission, &entry[50], &three, 0), ADMISSION_NEARLY_FULL);
 }
 
 Test(admission, the_store_s_user_and_root_have_no_share)

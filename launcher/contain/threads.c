@@ -175,16 +175,15 @@ size_t sockets_unanswered(pid_t pid, struct buf *out)
     static const char *const files[] = { "tcp", "tcp6" };
     size_t n = 0;
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-        char path[64];
-        struct buf text = { 0 };
+        char path[64], line[512];
         struct unanswered u;
         snprintf(path, sizeof(path), "/proc/%d/net/%s", (int)pid, files[i]);
-        (void)procfs_read(path, &text); /* of a longer file, use the beginning */
-        const char *line = buf_append(&text, "", 1) ? strchr((const char *)text.data, '\n') : NULL, *next;
-        for (; line != NULL && (next = strchr(line + 1, '\n')) != NULL; line = next)
-            if (proc_tcp_parse(line + 1, &u))
+        FILE *file = fopen(path, "re");
+        while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+            if (proc_tcp_parse(line, &u))
                 n += buf_append(out, &u, sizeof(u));
-        buf_free(&text);
+        if (file != NULL)
+            fclose(file);
     }
     return n;
 }
@@ -198,7 +197,7 @@ static uint64_t socket_inode(const char *link)
 
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n)
 {
-    enum { LINKS_MAX = 2048 };
+    enum { LINKS_MAX = 1 << 16 };
     char path[64], link[40];
     uint64_t found = 0;
     int links = 0;

@@ -18,11 +18,11 @@ struct unanswered;
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
 /* Append the connections without an answer in the network of a process to `out`, an array of struct unanswered. Return
- * their number. */
+ * their number. With 10,000 connections this takes a tenth of a second, so the loop of the agent must not call it. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
-/* Find the connections that a process has open among the first 64 of `of`, and return a set of their indexes as bits.
- * Look only at the first descriptors, because the caller is the loop of the agent. */
+/* Find the connections that a process has open among the first 64 of `of`, and return a set of their indexes as bits. This
+ * may take as long. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded

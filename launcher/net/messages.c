@@ -380,3 +380,49 @@ bool decode_verdict(const cJSON *push, struct heard_verdict *v)
     v->best = m.best_step;
     return v->what.restart || strcmp(m.next, "finish") == 0;
 }
+
+/* --- findings between hosts ----------------------------------------------------------------------------- */
+
+/* Copy a text whose bytes must not control a terminal. */
+static void copy_news_text(char *out, size_t size, const char *text)
+{
+    text_copy(out, size, text);
+    text_disarm(out, strlen(out), '\0');
+}
+
+bool encode_news(const struct news *news, struct buf *out)
+{
+    cJSON *o = cJSON_CreateObject();
+    struct news clean;
+    copy_news_text(clean.host, sizeof(clean.host), news->host);
+    copy_news_text(clean.code, sizeof(clean.code), news->code);
+    copy_news_text(clean.sentence, sizeof(clean.sentence), news->sentence);
+    copy_news_text(clean.advice, sizeof(clean.advice), news->advice);
+    bool ok = o != NULL && json_add_text(o, "host", clean.host) && json_add_text(o, "code", clean.code) &&
+              json_add_text(o, "sentence", clean.sentence) && json_add_text(o, "advice", clean.advice) &&
+              json_add_bool(o, "ends", news->ends);
+    char *text = ok ? cJSON_PrintUnformatted(o) : NULL;
+    ok = text != NULL && strlen(text) <= NEWS_MAX && buf_append(out, text, strlen(text));
+    cJSON_free(text);
+    cJSON_Delete(o);
+    return ok;
+}
+
+bool decode_news(struct slice line, struct news *news)
+{
+    cJSON *o = line.len <= NEWS_MAX ? cJSON_ParseWithLength(line.data, line.len) : NULL;
+    const char *host = cJSON_GetStringValue(cJSON_GetObjectItem(o, "host"));
+    const char *code = cJSON_GetStringValue(cJSON_GetObjectItem(o, "code"));
+    const char *sentence = cJSON_GetStringValue(cJSON_GetObjectItem(o, "sentence"));
+    const char *advice = cJSON_GetStringValue(cJSON_GetObjectItem(o, "advice"));
+    const bool ok = host != NULL && code != NULL && sentence != NULL && advice != NULL;
+    *news = (struct news){ .ends = cJSON_IsTrue(cJSON_GetObjectItem(o, "ends")) };
+    if (ok) {
+        copy_news_text(news->host, sizeof(news->host), host);
+        copy_news_text(news->code, sizeof(news->code), code);
+        copy_news_text(news->sentence, sizeof(news->sentence), sentence);
+        copy_news_text(news->advice, sizeof(news->advice), advice);
+    }
+    cJSON_Delete(o);
+    return ok;
+}

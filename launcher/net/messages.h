@@ -105,4 +105,23 @@ bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
  * reported. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 
+/* --- findings between hosts ----------------------------------------------------------------------------- */
+
+/* With --hosts, a finding of a node that does not reach the store takes another way to the other nodes: the socket
+ * NEWS_FD to the relay of its host, then the starter. Each finding is one line of JSON of at most NEWS_MAX bytes. */
+enum { NEWS_FD = 3, NEWS_MAX = 3900 };
+
+struct news {
+    char host[HEARD_NAME_MAX];
+    char code[FINDING_SUBJECT_MAX]; /* "" = the last finding of this host no longer holds */
+    char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
+    bool ends; /* ddprun on this host ends, so the job cannot begin */
+};
+
+/* Append the line, without a newline. Return false if memory is short or the line is too long. */
+bool encode_news(const struct news *news, struct buf *out);
+
+/* Parse the line. Control characters become '?', because the line is from another host. Return false if it is invalid. */
+bool decode_news(struct slice line, struct news *news);
+
 #endif

@@ -458,7 +458,7 @@ static void store_host_give_up(struct store_host *h)
     struct buf report = { 0 };
     const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
     store_host_fail(&h->options, dial_code(h->waiting.finding),
-                    ok ? (const char *)report.data : "the name cannot be resolved", NULL);
+                    ok ? (const char *)report.data : "the name cannot be resolved", "");
     buf_free(&report);
 }
 
@@ -556,15 +556,14 @@ static void on_refused(void *user)
     atomic_fetch_add(&r->refused, 1);
 }
 
-/* Split the text of a failure. The first line is the error. The advice is the line that begins with " try". */
-static void split_words(struct refusing_store *r, const struct host_failure *failure)
+/* Find the error in the first line, and the advice in the line that begins with " try". */
+void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX])
 {
     static const char mark[] = "\n  try      ";
-    const char *advice = strstr(failure->words, mark);
-    advice = advice != NULL ? advice + strlen(mark) : "";
-    snprintf(r->code, sizeof(r->code), "%s", failure->code);
-    snprintf(r->sentence, sizeof(r->sentence), "%.*s", (int)strcspn(failure->words, "\n"), failure->words);
-    snprintf(r->advice, sizeof(r->advice), "%.*s", (int)strcspn(advice, "\n"), advice);
+    const char *at = strstr(words, mark);
+    at = at != NULL ? at + strlen(mark) : "";
+    snprintf(sentence, FINDING_TEXT_MAX, "%.*s", (int)strcspn(words, "\n"), words);
+    snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
 /* Start a refusing store. Without a secret every host gets the failure. The failure contains no secret. */
@@ -574,7 +573,8 @@ ddp_status refusing_store_start(const struct plan *plan, const struct host_failu
     struct refusing_store *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot report this to the other nodes: out of memory");
-    split_words(r, failure);
+    snprintf(r->code, sizeof(r->code), "%s", failure->code);
+    failure_split(failure->words, r->sentence, r->advice);
     r->refusal = (struct hub_refusal){
         .code = r->code, .sentence = r->sentence, .advice = r->advice, .on_refused = on_refused, .user = r
     };

@@ -52,6 +52,9 @@ struct host_failure {
     const char *at;    /* address for a refusing store, "" = every address; NULL = no refusing store */
 };
 
+/* Split the text of a failure, or of a message about waiting, into its first line and its advice. */
+void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX]);
+
 struct store_host;
 
 struct store_host_options {

@@ -734,6 +734,9 @@ void node_finish(struct node *n, int exit_code)
     uv_close((uv_handle_t *)&n->meet.port_timer, NULL);
     uv_close((uv_handle_t *)&n->meet.missing_timer, NULL);
     uv_close((uv_handle_t *)&n->meet.refusing_timer, NULL);
+    if (n->meet.has_news_socket)
+        uv_close((uv_handle_t *)&n->meet.news_poll, NULL);
+    n->meet.has_news_socket = false;
     store_host_close(n->meet.host);
     join_dial_close(n->meet.dial);
     input_close(n->out.input);

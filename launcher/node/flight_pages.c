@@ -5,6 +5,8 @@
 #include "base/timed_call.h"
 #include "record/flight.h"
 #include "base/syscalls.h"
+#include "contain/procfs.h"
+#include "contain/threads.h"
 #include "node/node.h"
 #include "output/disk_watch.h"
 
@@ -201,18 +203,26 @@ void node_keep_flights(struct node *n)
 
 /* --- PyTorch's records ------------------------------------------------------------------------------------ */
 
-enum { DUMP_MAX = 16 << 20 };
+/* UNANSWERED_MAX: connections without an answer */
+enum { DUMP_MAX = 16 << 20, UNANSWERED_MAX = 32 };
 
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words)
 {
-    if (!n->plan->cli->flight_recorder || n->plan->flight == NULL || n->plan->nproc == 0)
+    static char none[] = "";
+    const bool has_records = n->plan->cli->flight_recorder && n->plan->flight != NULL;
+    if (n->plan->nproc == 0)
         return false;
     snprintf(words->first, sizeof(words->first), "%d", node_rank(n, 0));
     snprintf(words->n, sizeof(words->n), "%d", n->plan->nproc);
     snprintf(words->age_ms, sizeof(words->age_ms), "%lld", (long long)age_ms);
-    char *const argv[] = {
-        "ddprun", FLIGHT_HELPER_OPTION, n->plan->flight, words->first, words->n, words->age_ms, NULL
-    };
+    char *const argv[] = { "ddprun",
+                           FLIGHT_HELPER_OPTION,
+                           has_records ? n->plan->flight : none,
+                           words->first,
+                           words->n,
+                           words->age_ms,
+                           words->pids,
+                           NULL };
     memcpy(words->argv, argv, sizeof(argv));
     return true;
 }
@@ -231,17 +241,39 @@ static void ask_rank(const char *dir, int rank)
         close(fd);
 }
 
-/* Open a record that is at most `age_ms` old. Return -1 without such a record. */
-static int open_dump(const char *path, int64_t age_ms, size_t *size)
+static int64_t ms_of(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Return the time of the file server in ms: that of a file created now. Its clock may differ from this host's, and the
+ * ages of records would then be wrong, or negative. Without such a file, return the time of this host. */
+static int64_t server_ms(const char *dir)
+{
+    char path[PATH_MAX];
+    struct timespec now;
+    struct stat st;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (snprintf(path, sizeof(path), "%s/.clock-XXXXXX", dir) >= PATH_MAX)
+        return ms_of(now);
+    const int fd = mkostemp(path, O_CLOEXEC);
+    const bool ok = fd >= 0 && fstat(fd, &st) == 0;
+    if (fd >= 0) {
+        unlink(path);
+        close(fd);
+    }
+    return ms_of(ok ? st.st_mtim : now);
+}
+
+/* Open a record that was not written before `since_ms`. Return -1 without such a record. */
+static int open_dump(const char *path, int64_t since_ms, size_t *size)
 {
     struct stat st;
-    struct timespec now;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    clock_gettime(CLOCK_REALTIME, &now);
     if (fd < 0)
         return -1;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size <= DUMP_MAX &&
-        (now.tv_sec - st.st_mtim.tv_sec) * 1000 + (now.tv_nsec - st.st_mtim.tv_nsec) / 1000000 <= age_ms) {
+        ms_of(st.st_mtim) >= since_ms) {
         *size = (size_t)st.st_size;
         return fd;
     }
@@ -271,7 +303,7 @@ static bool print_calls(int rank, const char *path, struct slice text)
 }
 
 /* Print the calls of one rank. A record that PyTorch is still writing cannot be parsed, and is left out. */
-static bool print_rank(const char *dir, int rank, int64_t age_ms)
+static bool print_rank(const char *dir, int rank, int64_t since_ms)
 {
     char path[PATH_MAX];
     struct buf text = { 0 };
@@ -279,7 +311,7 @@ static bool print_rank(const char *dir, int rank, int64_t age_ms)
     bool ok = true;
     if (snprintf(path, sizeof(path), "%s/" FLIGHT_TORCH_STEM "%d", dir, rank) >= PATH_MAX)
         return true;
-    const int fd = open_dump(path, age_ms, &size);
+    const int fd = open_dump(path, since_ms, &size);
     char *at = fd >= 0 ? buf_reserve(&text, size) : NULL;
     if (at != NULL && read(fd, at, size) == (ssize_t)size)
         ok = print_calls(rank, path, slice_of(at, size));
@@ -289,15 +321,37 @@ static bool print_rank(const char *dir, int rank, int64_t age_ms)
     return ok;
 }
 
+/* Print the connections of workers whose peers do not acknowledge data, each as one line. */
+static bool print_unanswered(const char *pids)
+{
+    struct buf found = { 0 };
+    bool ok = true;
+    char *next;
+    const size_t n = *pids != '\0' ? sockets_unanswered((pid_t)atoi(pids), &found) : 0;
+    const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
+    for (; n > 0 && *pids != '\0'; pids = *next == ',' ? next + 1 : next) {
+        const pid_t pid = (pid_t)strtol(pids, &next, 10);
+        const uint64_t open = process_sockets(pid, each, n);
+        for (size_t i = 0; ok && i < n && i < UNANSWERED_MAX; i++)
+            if ((open >> i & 1) != 0)
+                ok = printf("{\"pid\":%d,\"peer\":\"%s\"}\n", (int)pid, each[i].peer) > 0;
+        if (next == pids)
+            break;
+    }
+    buf_free(&found);
+    return ok && fflush(stdout) == 0;
+}
+
+/* Print the connections first, because a file server may not answer. */
 int flight_helper_run(int argc, char **argv)
 {
+    bool ok = argc == FLIGHT_HELPER_WORDS && print_unanswered(argv[6]);
     const char *dir = argv[2];
-    const int first = atoi(argv[3]), n = atoi(argv[4]);
-    const int64_t age_ms = atoll(argv[5]);
-    bool ok = argc == FLIGHT_HELPER_WORDS;
+    const int first = atoi(argv[3]), n = dir[0] != '\0' ? atoi(argv[4]) : 0;
+    const int64_t since_ms = n > 0 ? server_ms(dir) - atoll(argv[5]) : 0;
     signal(SIGPIPE, SIG_IGN); /* a rank may close its FIFO */
     for (int i = 0; i < n && ok; i++)
-        ok = print_rank(dir, first + i, age_ms);
+        ok = print_rank(dir, first + i, since_ms);
     for (int i = 0; i < n; i++)
         ask_rank(dir, first + i);
     return ok ? 0 : 1;

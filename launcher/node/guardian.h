@@ -56,7 +56,7 @@ int node_run(void *job, int lifeline);
  * the records that are at most AGE_MS old: a flight_call of hub/messages.h in each line. Then it asks these ranks for
  * new records through their FIFOs, because a record that is being written cannot be read. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
-enum { FLIGHT_HELPER_WORDS = 6 };
+enum { FLIGHT_HELPER_WORDS = 7 };
 
 /* Run the helper with its command line and return its exit code. */
 int flight_helper_run(int argc, char **argv);

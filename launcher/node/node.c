@@ -102,14 +102,21 @@ static struct link_who who_am_i(const char *own)
 }
 
 /* Print each line separately, because each line needs a prefix. */
-static void on_say(void *user, const char *words)
+static void print_lines(const struct node *n, const char *words)
 {
-    struct node *n = user;
     while (!n->plan->cli->quiet && *words != '\0') {
         const size_t len = strcspn(words, "\n");
         output_note(n->out.output, "%.*s", (int)len, words);
         words += len + (words[len] != '\0');
     }
+}
+
+/* Print a message about waiting, and send it to the other hosts. */
+static void on_say(void *user, const char *words)
+{
+    struct node *n = user;
+    node_send_wait(n, words);
+    print_lines(n, words);
 }
 
 /* --- a broken connection ---------------------------------------------------------------------------------- */
@@ -227,6 +234,7 @@ static void on_restored(void *user)
                     (double)(clock_ms() - n->meet.broken_ms) / 1000);
     n->meet.broken_ms = n->meet.n_resumes = 0;
     n->meet.has_told_break = false;
+    node_send_no_wait(n);
     report_path(n);
 }
 
@@ -276,6 +284,7 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     struct node *n = user;
     n->meet.n_resumes = 0;
     node_store_calls.joined(user, spare, instance, store_ms);
+    node_send_no_wait(user);
     report_path(user);
     report_open_store(user);
 }
@@ -349,6 +358,7 @@ static void print_failure(const char *code, const char *words)
 static void give_up_joining(struct node *n, const char *code, const char *words)
 {
     print_failure(code, words);
+    node_send_end(n, code, words);
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
@@ -362,13 +372,14 @@ static void on_refusing_timer(uv_timer_t *timer)
 }
 
 /* Print why this node cannot host the store. If the port is free, send the failure for a few seconds to the other
- * nodes, which wait for the store. */
+ * nodes, which wait for the store. With --hosts, the relay carries the failure. */
 static void on_host_failed(void *user, const struct host_failure *failure)
 {
     struct node *n = user;
     struct ddp_err err;
     print_failure(failure->code, failure->words);
-    if (n->plan->meeting.nnodes_max < 2 || failure->at == NULL ||
+    node_send_end(n, failure->code, failure->words);
+    if (n->meet.has_news_socket || n->plan->meeting.nnodes_max < 2 || failure->at == NULL ||
         refusing_store_start(n->plan, failure, &n->meet.refusing, &err) != DDP_OK) {
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
@@ -461,7 +472,7 @@ static void on_place(void *user, const struct store_place *place)
     struct ddp_err err;
     n->meet.store = place->server;
     if (place->code == NULL)
-        on_say(n, place->note); /* printed before the wait for other nodes, which may never join */
+        print_lines(n, place->note); /* printed before the wait for other nodes, which may never join */
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
@@ -817,8 +828,10 @@ int node_run(void *arg, int lifeline)
         log_error("cannot create an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;
     }
+    node_open_news(&n);
     if (open_node(&n, &err) != DDP_OK) {
         log_error("%s", err.msg);
+        node_send_end(&n, NULL, err.msg);
         node_finish(&n, EXIT_CODE_DDPRUN);
     }
     uv_run(&n.loop, UV_RUN_DEFAULT);

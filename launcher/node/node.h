@@ -6,6 +6,7 @@
  *     node.c           opens, runs and frees; the way into the job; time
  *     signals.c        signals of the user, the death of the guardian
  *     store_events.c   messages and questions of the store
+ *     host_news.c      findings between the hosts of --hosts, without the store
  *     effects.c        calls the agent and carries out its effects; children that have ended; the timer; the end
  *     flight_pages.c   the last calls of ranks
  *     stack_dump.c     where the threads of ranks are */
@@ -73,11 +74,15 @@ struct node_meeting {
     uv_timer_t vouch_timer;  /* time of the next search for these owners */
     uint64_t whose_ms;       /* past searches have used their share up to this time; see find_holder() */
     char first_cause[LIMIT_WORDS /
-                     2];        /* finding of the store that explains why nodes are missing; "" = none */
-    int next_attempt;           /* set by the verdict */
-    uint64_t store_deadline_ms; /* limit for the store's next answer; UINT64_MAX = none is expected */
-    char store_lost[FINDING_TEXT_MAX];    /* reason of the loss; "" = not lost */
-    struct finding store_finding;         /* how this node caused the loss; FINDING_NONE = another cause */
+                     2];  /* finding of the store that explains why nodes are missing; "" = none */
+    bool has_news_socket; /* a relay of --hosts carries findings */
+    bool has_sent_news;   /* the other nodes have a finding of this node that still holds */
+    uv_poll_t news_poll;
+    struct news news;                  /* last finding of another host about itself; host "" = none */
+    int next_attempt;                  /* set by the verdict */
+    uint64_t store_deadline_ms;        /* limit for the store's next answer; UINT64_MAX = none is expected */
+    char store_lost[FINDING_TEXT_MAX]; /* reason of the loss; "" = not lost */
+    struct finding store_finding;      /* how this node caused the loss; FINDING_NONE = another cause */
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
 };
 
@@ -206,6 +211,7 @@ const struct flight *rank_page(const struct rank_pages *pages, int i);
 /* The command line of the helper that flight_helper_run describes. */
 struct flight_helper {
     char first[16], n[16], age_ms[24];
+    char pids[8192];                     /* workers whose connections to report, separated by commas */
     char *argv[FLIGHT_HELPER_WORDS + 1]; /* borrows the directory from the plan */
 };
 
@@ -250,6 +256,21 @@ void node_look_for_python(struct node *n);
 /* Keep the workers' states at the last heartbeat, from which node_explain_beats makes rows. */
 void node_keep_beats(struct node *n);
 void node_explain_beats(struct node *n);
+
+/* --- host_news.c --- */
+
+/* Use the socket that the relay of --hosts has left, if any. */
+void node_open_news(struct node *n);
+
+/* Send to the other hosts why this node ends before the job has begun. `code` NULL = the words name no finding. */
+void node_send_end(struct node *n, const char *code, const char *words);
+
+/* Send a message about waiting for the store if it names a finding, and that the last one no longer holds. */
+void node_send_wait(struct node *n, const char *words);
+void node_send_no_wait(struct node *n);
+
+/* Write the last finding of `host`, or of any host with NULL. Return false and write "" without one. */
+bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size);
 
 /* --- store_events.c --- */
 

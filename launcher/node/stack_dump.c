@@ -37,7 +37,6 @@ enum {
     SLICE_MS = 2,      /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,
     READ_BYTES = 64 << 10,
-    UNANSWERED_MAX = 32,     /* connections without an answer */
     CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records */
 };
 
@@ -363,9 +362,26 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
 }
 
-/* Read the calls from the output of the helper that reads flight records: the calls of a rank in each line. The last
- * line may be incomplete, because a killed helper may have read only some records. */
-static void add_calls(struct stack_dump *d, const struct helper *h)
+/* Add a row for a worker with a connection whose peer does not acknowledge data. */
+static void add_unanswered(struct stack_dump *d, const cJSON *row)
+{
+    const struct target *targets = (const struct target *)(const void *)d->targets.data;
+    const cJSON *pid = cJSON_GetObjectItem(row, "pid");
+    const char *peer = cJSON_GetStringValue(cJSON_GetObjectItem(row, "peer"));
+    for (size_t i = 0; peer != NULL && i < d->targets.len / sizeof(*targets); i++) {
+        if (targets[i].is_child || targets[i].pid != (pid_t)cJSON_GetNumberValue(pid))
+            continue;
+        struct stack_thread t = like(d, &targets[i]);
+        t.pid = contain_shown_pid(d->node->run.contain, t.pid);
+        snprintf(t.does, sizeof(t.does), STACKS_UNANSWERED);
+        snprintf(t.object, sizeof(t.object), "%s", peer);
+        stacks_add_thread(&d->stacks, &t);
+    }
+}
+
+/* Read the output of the helper: the calls of a rank, or a connection, in each line. The last line may be incomplete,
+ * because a killed helper may have read only some records. */
+static void add_records(struct stack_dump *d, const struct helper *h)
 {
     struct buf text = { 0 };
     if (d->request.calls == NULL && read_file(h->out, &text) && buf_append(&text, "", 1))
@@ -375,7 +391,9 @@ static void add_calls(struct stack_dump *d, const struct helper *h)
            end < (char *)text.data + CALLS_BYTES;
          line = end + 1) {
         cJSON *rows = cJSON_ParseWithLength(line, (size_t)(end - line));
-        while (cJSON_GetArraySize(rows) > 0)
+        if (cJSON_IsObject(rows))
+            add_unanswered(d, rows);
+        while (cJSON_IsArray(rows) && cJSON_GetArraySize(rows) > 0)
             json_append(d->request.calls, cJSON_DetachItemFromArray(rows, 0));
         cJSON_Delete(rows);
     }
@@ -512,14 +530,30 @@ static bool has_stuck_reader(const struct node *n)
     return false;
 }
 
-/* Start the helper that reads flight records. Without this helper, the sample has no calls. A reader that hangs keeps
- * its dump in memory, so no other reader starts, and later dumps still have stacks. */
+/* List the pids of the workers for the helper. */
+static void list_workers(const struct stack_dump *d, char *out, size_t size)
+{
+    const struct target *targets = (const struct target *)(const void *)d->targets.data;
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < d->targets.len / sizeof(*targets) && used + 16 < size; i++)
+        if (!targets[i].is_child)
+            used +=
+                (size_t)snprintf(out + used, size - used, "%s%d", used > 0 ? "," : "", (int)targets[i].pid);
+}
+
+/* Start the helper that reads flight records and connections. Without this helper, the sample has neither. A reader that
+ * hangs keeps its dump in memory, so no other reader of records starts, and later dumps still have stacks. */
 static void start_reader(struct stack_dump *d)
 {
+    static char no_directory[] = "";
     struct flight_helper words;
     struct helper *h = &d->helpers[0];
-    if (has_stuck_reader(d->node) || !flight_helper_words(d->node, d->request.still_ms, &words))
+    if (!flight_helper_words(d->node, d->request.still_ms, &words))
         return;
+    if (has_stuck_reader(d->node))
+        words.argv[2] = no_directory;
+    list_workers(d, words.pids, sizeof(words.pids));
     h->reads_records = true;
     if (helper_open(d, h))
         h->pid = start_program(d, h, "/proc/self/exe", words.argv);
@@ -534,7 +568,7 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
     kill(-h->pid, SIGKILL);
     h->killed = true;
     if (h->reads_records) {
-        add_calls(d, h);
+        add_records(d, h);
         return;
     }
     if (clock_ms() < h->until_ms)
@@ -695,28 +729,6 @@ static void find_targets(struct stack_dump *d)
         add_children(d, ((const struct target *)(const void *)d->targets.data)[i].local_rank);
 }
 
-/* Add a row for each worker with a connection whose peer does not acknowledge data, while a hang is suspected. */
-static void add_unanswered(struct stack_dump *d)
-{
-    struct buf found = { 0 };
-    const struct target *targets = (const struct target *)(const void *)d->targets.data;
-    const size_t n = d->targets.len > 0 ? sockets_unanswered(targets[0].pid, &found) : 0;
-    const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
-    for (size_t k = 0; k < d->targets.len / sizeof(*targets); k++) {
-        const uint64_t open = targets[k].is_child ? 0 : process_sockets(targets[k].pid, each, n);
-        for (size_t i = 0; i < n && i < UNANSWERED_MAX; i++) {
-            if ((open >> i & 1) == 0)
-                continue;
-            struct stack_thread t = like(d, &targets[k]);
-            t.pid = contain_shown_pid(d->node->run.contain, t.pid);
-            snprintf(t.does, sizeof(t.does), STACKS_UNANSWERED);
-            snprintf(t.object, sizeof(t.object), "%s", each[i].peer);
-            stacks_add_thread(&d->stacks, &t);
-        }
-    }
-    buf_free(&found);
-}
-
 static int count_dumps(const struct node *n)
 {
     int count = 0;
@@ -745,10 +757,8 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     list_insert(&n->run.dumps, &d->in_node);
     (void)find_for_all(n, d->py_spy);
     find_targets(d);
-    if (request->with_calls) {
+    if (request->with_calls)
         start_reader(d);
-        add_unanswered(d);
-    }
     d->request.ranks = NULL; /* borrowed only for this call */
     dump_advance(d);
     if (d->is_over && d->running == 0)
@@ -777,7 +787,7 @@ void node_helper_ended(struct node *n, pid_t pid, int status)
     if (h == NULL)
         return;
     if (!d->is_over && !h->killed && h->reads_records)
-        add_calls(d, h);
+        add_records(d, h);
     else if (!d->is_over && !h->killed)
         add_output(d, h, status);
     if (d->request.is_native && !h->reads_records)

@@ -567,6 +567,7 @@ static void on_refused(void *user, const char *code, const char *why, const char
     node_expect_nothing(n);
     if (n->meet.round == NULL) {
         log_error("this node cannot join the job: %s%s%s [%s]", why, semicolon, advice, code);
+        node_send_end(n, code, why);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
@@ -583,23 +584,32 @@ static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
     struct failure *c = &n->run.cause;
+    char absence[LIMIT_WORDS];
+    const char *first =
+        node_explain_absence(n, NULL, absence, sizeof(absence)) ? absence : n->meet.first_cause;
     *c = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     snprintf(c->why, sizeof(c->why), "timeout");
-    snprintf(c->words, sizeof(c->words), "only %d of %d nodes joined within %.10g s (%s)%s%.120s%s%s",
+    snprintf(c->words, sizeof(c->words), "only %d of %d nodes joined within %.10g s (%s)%s%.80s%s%.300s",
              w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
              w->missing[0] == '\0'             ? ""
              : strchr(w->missing, ',') != NULL ? "; missing: node ranks "
                                                : "; missing: node rank ",
-             w->missing, n->meet.first_cause[0] != '\0' ? "; first cause: " : "", n->meet.first_cause);
+             w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
 /* Set the cause of the attempt's end. A verdict without a reason does not overwrite the cause of the stop. */
 static void take_cause(struct node *n, const struct failure *cause)
 {
+    char absence[LIMIT_WORDS];
     if (cause->words[0] != '\0')
         n->run.cause = *cause;
     else if (strcmp(cause->why, "timeout") == 0)
         describe_timeout(n);
+    if (cause->rank < 0 && cause->words[0] != '\0' &&
+        node_explain_absence(n, cause->host, absence, sizeof(absence))) {
+        const size_t len = strlen(n->run.cause.words);
+        snprintf(n->run.cause.words + len, sizeof(n->run.cause.words) - len, "; %s", absence);
+    }
 }
 
 /* Handle a stop. If this node has the cause, the agent has already begun to stop, and the message only confirms that
@@ -703,6 +713,7 @@ void node_on_lost(void *user, const char *why)
     if (state == AGENT_GATHERING && n->meet.round == NULL) {
         log_error("cannot use the store at %s:%d: %s%s", n->plan->master_addr, n->plan->master_port,
                   n->meet.store_lost, code);
+        node_send_end(n, NULL, n->meet.store_lost);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }

@@ -200,6 +200,7 @@ struct machine {
     int (*pci_info)(void *device, struct nvml_pci *info);
     int (*shut_down)(void);
     int (*processes)(void *device, unsigned *count, struct nvml_process *out); /* NULL = an old driver */
+    int (*compute_mode)(void *device, int *mode);                              /* NULL = an old driver */
 };
 
 static const char *sysfs_read(void *user, const char *path)
@@ -277,6 +278,7 @@ static void open_library(struct machine *m)
     if (processes == NULL)
         processes = dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v2");
     m->processes = (int (*)(void *, unsigned *, struct nvml_process *))processes;
+    m->compute_mode = (int (*)(void *, int *))dlsym(lib, "nvmlDeviceGetComputeMode");
     if (init != NULL && m->by_index != NULL && m->by_uuid != NULL && m->pci_info != NULL &&
         m->shut_down != NULL && init() == 0)
         m->nvml = lib;
@@ -381,10 +383,12 @@ void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
     if (m == NULL)
         return;
     open_library(m);
-    for (int i = 0; i < n && m->processes != NULL; i++) {
+    for (int i = 0; i < n; i++) {
         void *device = find_device(m, gpus[i]);
-        if (device != NULL)
+        if (device != NULL && m->processes != NULL)
             read_device(m, device, &out[i]);
+        if (device == NULL || m->compute_mode == NULL || m->compute_mode(device, &out[i].mode) != 0)
+            out[i].mode = 0;
     }
     close_library(m);
 }

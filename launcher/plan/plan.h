@@ -195,6 +195,7 @@ struct gpu_users {
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory of this process there; 0 = not known */
     char user[32];  /* owner of this process; "" = not known, because the process is hidden */
+    int mode;       /* compute mode of nvml.h: 0 = any number of processes, 2 = none, 3 = one process */
 };
 
 /* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. If a GPU cannot be read, its count

@@ -53,6 +53,8 @@ struct relay {
     uint64_t taken,
         taken_told;        /* bytes of input that the child's pipe has accepted; as in the last answer ROOM */
     int signals, listener; /* -1 = none */
+    int news;              /* socket to the host's ddprun for findings; -1 = none */
+    struct buf findings;   /* answers FINDING that stdout has not accepted yet */
     int child_in;          /* write end of the child's stdin pipe; -1 = closed */
     char token[REMOTE_TOKEN_MAX];
     pid_t child;   /* pid of the host's ddprun, then of the sender of its log files; 0 = not running */
@@ -142,6 +144,53 @@ static void say_here(struct relay *r, int port)
     char addresses[REMOTE_LINE_MAX / 2];
     list_addresses(addresses, sizeof(addresses));
     send_news(r, REMOTE_HERE, port, addresses);
+}
+
+/* --- findings ------------------------------------------------------------------------------------------------- */
+
+/* Write to stdout, unless this would block. The flags of stdout belong to the job, too, and stay. */
+static bool write_at_once(struct slice bytes)
+{
+    struct stat st;
+    const bool is_pipe = fstat(STDOUT_FILENO, &st) == 0 && S_ISFIFO(st.st_mode);
+    const int own = is_pipe ? open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    ssize_t n = own >= 0 ? write(own, bytes.data, bytes.len)
+                         : send(STDOUT_FILENO, bytes.data, bytes.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (own >= 0)
+        close(own);
+    else if (n < 0 && errno == ENOTSOCK)
+        n = write(STDOUT_FILENO, bytes.data, bytes.len);
+    return n == (ssize_t)bytes.len;
+}
+
+/* Read the findings of the host's ddprun. */
+static void read_findings(struct relay *r)
+{
+    struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };
+    ssize_t n = 0;
+    memcpy(a.token, r->job_token, sizeof(a.token));
+    while (r->news >= 0 && (n = recv(r->news, a.addresses, NEWS_MAX, MSG_DONTWAIT)) > 0) {
+        a.addresses[n] = '\0';
+        if (strlen(a.addresses) == (size_t)n && strchr(a.addresses, '\n') == NULL)
+            remote_print_answer(&a, &r->findings);
+    }
+    if (r->news >= 0 && n == 0) {
+        close(r->news);
+        r->news = -1;
+    }
+}
+
+/* Send the findings, with `waits` also if stdout blocks. The sender's bytes must not be interrupted. */
+static void send_findings(struct relay *r, bool waits)
+{
+    while (!r->sends && r->findings.len > 0) {
+        const uint8_t *newline = memchr(r->findings.data, '\n', r->findings.len);
+        const size_t len = newline != NULL ? (size_t)(newline + 1 - r->findings.data) : r->findings.len;
+        if (!write_at_once(slice_of(r->findings.data, len)) &&
+            (!waits || write(STDOUT_FILENO, r->findings.data, len) != (ssize_t)len))
+            return;
+        buf_consume(&r->findings, len);
+    }
 }
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
@@ -260,7 +309,7 @@ static void take_PROBE(struct relay *r, struct slice body)
 
 /* Replace the forked child by the host's ddprun, with `input` as stdin. The program of --ship has no path, and another
  * user can create a file at the former path in /tmp. */
-static void exec_job(pid_t relay, char **argv, int input)
+static void exec_job(pid_t relay, char **argv, int input, int news)
 {
     sigset_t none;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -269,6 +318,10 @@ static void exec_job(pid_t relay, char **argv, int input)
     setsid();
     if (getppid() != relay || dup2(input, STDIN_FILENO) < 0)
         _exit(EXIT_CODE_DDPRUN);
+    if (news == NEWS_FD)
+        fcntl(news, F_SETFD, 0);
+    else if (news >= 0)
+        dup2(news, NEWS_FD);
     execv("/proc/self/exe", argv);
     _exit(EXIT_CODE_DDPRUN);
 }
@@ -308,17 +361,20 @@ static char **texts_of(const cJSON *array)
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80];
-    int ends[2] = { -1, -1 };
-    if (pipe2(ends, O_CLOEXEC) != 0) {
+    int ends[2] = { -1, -1 }, news[2] = { -1, -1 };
+    if (pipe2(ends, O_CLOEXEC) != 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, news) != 0) {
         not_ready(r, "cannot start ddprun", strerror(errno));
         return;
     }
     const pid_t relay = getpid();
     r->child = fork();
     if (r->child == 0)
-        exec_job(relay, argv, ends[0]);
+        exec_job(relay, argv, ends[0], news[1]);
     close(ends[0]);
+    close(news[1]);
     r->child_in = ends[1];
+    r->news = news[0];
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     if (r->child < 0) {
         r->child = 0;
@@ -513,25 +569,17 @@ static void take_BEAT(struct relay *r, struct slice body)
     (void)r, (void)body;
 }
 
+/* Pass a finding on. A ddprun that does not read its findings does not need more of them. */
+static void take_NEWS(struct relay *r, struct slice body)
+{
+    if (r->news >= 0)
+        (void)!send(r->news, body.data, body.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void take_END(struct relay *r, struct slice body)
 {
     (void)body;
     r->told_to_end = true;
-}
-
-/* Write to stdout, unless this would block. The flags of stdout belong to the job, too, and stay. */
-static bool write_at_once(struct slice bytes)
-{
-    struct stat st;
-    const bool is_pipe = fstat(STDOUT_FILENO, &st) == 0 && S_ISFIFO(st.st_mode);
-    const int own = is_pipe ? open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
-    ssize_t n = own >= 0 ? write(own, bytes.data, bytes.len)
-                         : send(STDOUT_FILENO, bytes.data, bytes.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (own >= 0)
-        close(own);
-    else if (n < 0 && errno == ENOTSOCK)
-        n = write(STDOUT_FILENO, bytes.data, bytes.len);
-    return n == (ssize_t)bytes.len;
 }
 
 /* Report that the job has taken input, so that the starter sends more. The sender's bytes must not be interrupted. */
@@ -663,6 +711,8 @@ static void reap(struct relay *r)
         return;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN; /* as of a lost node */
     r->child = 0;
+    read_findings(r);
+    send_findings(r, true);
     if (r->sends || r->collect == NULL) {
         r->exit_code = r->sends ? r->job_code : code;
         return;
@@ -689,11 +739,12 @@ static bool is_silent(const struct relay *r)
     return !r->rests && clock_ms() > r->heard_ms + r->silent_ms;
 }
 
-enum { POLL_STDIN, POLL_SIGNALS, POLL_LISTENER, POLL_INPUT, POLLS, TURN_MS = 250 };
+enum { POLL_STDIN, POLL_SIGNALS, POLL_LISTENER, POLL_INPUT, POLL_NEWS, POLLS, TURN_MS = 250 };
 
 int relay_run(void)
 {
     struct relay r = { .listener = -1,
+                       .news = -1,
                        .child_in = -1,
                        .token = "-",
                        .silent_ms = FIRST_MS,
@@ -720,7 +771,8 @@ int relay_run(void)
             [POLL_STDIN] = { .fd = gone ? -1 : STDIN_FILENO, .events = POLLIN },
             [POLL_SIGNALS] = { .fd = r.signals, .events = POLLIN },
             [POLL_LISTENER] = { .fd = r.listener, .events = POLLIN },
-            [POLL_INPUT] = { .fd = r.input.len > 0 || r.input_ended ? r.child_in : -1, .events = POLLOUT }
+            [POLL_INPUT] = { .fd = r.input.len > 0 || r.input_ended ? r.child_in : -1, .events = POLLOUT },
+            [POLL_NEWS] = { .fd = r.child > 0 && !r.sends ? r.news : -1, .events = POLLIN }
         };
         poll(fds, POLLS, TURN_MS);
         if (fds[POLL_SIGNALS].revents != 0)
@@ -731,6 +783,9 @@ int relay_run(void)
             gone = !read_messages(&r) || gone;
         if (r.child_in >= 0 && (r.input.len > 0 || r.input_ended))
             give_input(&r);
+        if (fds[POLL_NEWS].revents != 0)
+            read_findings(&r);
+        send_findings(&r, false);
         tell_room(&r);
         if (r.exit_code < 0 && (gone || is_silent(&r) || (r.told_to_end && !r.sends)))
             end_child(&r);
@@ -740,6 +795,7 @@ int relay_run(void)
     if (!r.sends && !is_branch)
         send_news(&r, r.had_job ? REMOTE_ENDED : REMOTE_FAILED, exit_code, "");
     free(r.collect);
+    buf_free(&r.findings);
     buf_free(&r.in);
     buf_free(&r.input);
     return exit_code;

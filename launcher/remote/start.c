@@ -55,7 +55,8 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
     return 1;
 }
 
-static const char *const news_words[REMOTE_NEWS] = { "here", "reached", "ended", "files", "room", "failed" };
+static const char *const news_words[REMOTE_ANSWERS] = { "here", "reached", "ended",  "files",
+                                                        "room", "failed",  "finding" };
 
 bool remote_print_answer(const struct remote_answer *answer, struct buf *out)
 {
@@ -77,11 +78,11 @@ bool remote_parse_answer(struct slice line, struct remote_answer *out)
     snprintf(text, sizeof(text), "%.*s", (int)((size_t)(end - at) - mark), at + mark);
     if (sscanf(text, "%7s %31s %7s %32s %n", word, out->version, port, out->token, &used) != 4 || used == 0)
         return false;
-    while (out->news < REMOTE_NEWS && strcmp(word, news_words[out->news]) != 0)
+    while (out->news < REMOTE_ANSWERS && strcmp(word, news_words[out->news]) != 0)
         out->news++;
     out->port = atoi(port);
     snprintf(out->addresses, sizeof(out->addresses), "%s", text + used);
-    return out->news < REMOTE_NEWS && out->port >= 0 && out->port <= 65535;
+    return out->news < REMOTE_ANSWERS && out->port >= 0 && out->port <= 65535;
 }
 
 /* Return how many bytes at the end of `text` may begin the mark. */
@@ -94,10 +95,25 @@ static size_t count_begun(struct slice text, const char *mark)
     return n;
 }
 
-bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, int *files)
+/* Process an answer that is in the job's output. Return false if it is none: only the relay has the token. */
+static bool take_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
+                        struct buf *findings, int *files)
+{
+    if (strcmp(answer->token, token) != 0 || answer->before != 0)
+        return false;
+    if (answer->news == REMOTE_ROOM)
+        *taken = strtoull(answer->addresses, NULL, 10);
+    if (answer->news == REMOTE_FILES)
+        *files = answer->port;
+    return answer->news == REMOTE_ROOM || answer->news == REMOTE_FILES ||
+           (answer->news == REMOTE_FINDING && buf_printf(findings, "%s\n", answer->addresses));
+}
+
+bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, struct buf *findings,
+                  int *files)
 {
     static const char mark[] = REMOTE_ANSWER;
-    enum { LONGEST = 160 };
+    enum { LONGEST = REMOTE_INSIDE_MAX };
     struct remote_answer answer;
     size_t done = 0;
     bool ok = true;
@@ -113,12 +129,7 @@ bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t
         if (newline == NULL && rest < LONGEST)
             break;
         if (newline != NULL && remote_parse_answer(slice_of(at, (size_t)(newline - at)), &answer) &&
-            answer.before == 0 && strcmp(answer.token, token) == 0 &&
-            (answer.news == REMOTE_ROOM || answer.news == REMOTE_FILES)) {
-            if (answer.news == REMOTE_FILES)
-                *files = answer.port;
-            else
-                *taken = strtoull(answer.addresses, NULL, 10);
+            take_inside(&answer, token, taken, findings, files)) {
             done += (size_t)(newline + 1 - at);
         } else {
             ok = ok && buf_append(out, at, 1);

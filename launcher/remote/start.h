@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "contain/contain.h"
 #include "diagnosis/findings.h"
+#include "net/messages.h"
 #include "plan/hosts.h"
 
 #include <stdint.h>
@@ -22,7 +23,8 @@
     X(SIGNAL, 's', 4, "a number: send this signal to the job")                                        \
     X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")            \
     X(BEAT, 'b', 0, "heartbeat of the starter")                                                       \
-    X(END, 'x', 0, "end the job, and stay for its log files")
+    X(END, 'x', 0, "end the job, and stay for its log files")                                         \
+    X(NEWS, 'n', NEWS_MAX, "finding of another host (net/messages.h): pass it to the job")
 
 /* With --collect_logs: messages from a relay to the starter, after its answer FILES. */
 #define REMOTE_FILE_MESSAGES(X)                                         \
@@ -56,6 +58,7 @@ enum {
     REMOTE_BEAT_MS = 1000,
     REMOTE_ADDRESSES_MAX = 64,
     REMOTE_LINE_MAX = 8192,
+    REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* an answer ROOM or FINDING */
     REMOTE_INPUT_MAX = 65536,
     REMOTE_PIECE_MAX = 32768,
     REMOTE_INPUT_WINDOW = 1 << 20, /* bytes of input that the starter sends before the job takes them */
@@ -76,8 +79,9 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
 #define REMOTE_ANSWER "\036ddprun "
 
 /* Kinds of answers: HERE at the relay's start and after LISTEN, REACHED after PROBE, ENDED before the relay exits. FILES
- * replaces ENDED if log files follow, and FAILED if the job could not start there. ROOM may be anywhere in the job's output and reports how much input the job has
- * taken. The token of FILES and ROOM is that of the message JOB, so a worker cannot print these answers. */
+ * replaces ENDED if log files follow, and FAILED if the job could not start there. ROOM and FINDING may be anywhere in
+ * the job's output: ROOM reports how much input the job has taken, FINDING has a finding for the other hosts. The token of
+ * FILES, ROOM and FINDING is that of the message JOB, so a worker cannot print these answers. */
 enum remote_news {
     REMOTE_HERE,
     REMOTE_REACHED,
@@ -85,7 +89,8 @@ enum remote_news {
     REMOTE_FILES,
     REMOTE_ROOM,
     REMOTE_FAILED,
-    REMOTE_NEWS
+    REMOTE_FINDING,
+    REMOTE_ANSWERS
 };
 
 struct remote_answer {
@@ -94,8 +99,8 @@ struct remote_answer {
     int port; /* HERE after LISTEN: the port that answers probes; 0 = none. ENDED, FILES: the exit code */
     char token[REMOTE_TOKEN_MAX]; /* random text that the port sends to each probe; "-" = none */
     char addresses
-        [REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between. ROOM: bytes */
-    size_t before;         /* bytes of an unfinished line of a login shell or worker, before the answer */
+        [REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between. ROOM: bytes. FINDING: JSON */
+    size_t before; /* bytes of an unfinished line of a login shell or worker, before the answer */
 };
 
 /* Append the answer to `out` as a line. Return false if memory is short. */
@@ -104,10 +109,12 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
-/* Move the bytes of `held` to `out` without the answers ROOM and FILES. Store in *taken the number of the last ROOM. After
- * FILES, store its exit code in *files, which the caller initializes with -1, and leave all later bytes in `held`, because
- * they are files. Bytes that may begin an answer stay in `held`, too. Return false if memory is short. */
-bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, int *files);
+/* Move the bytes of `held` to `out` without the answers ROOM, FINDING and FILES. Store in *taken the number of the last
+ * ROOM, and append the text of each FINDING to `findings`, with a newline. After FILES, store its exit code in *files,
+ * which the caller initializes with -1, and leave all later bytes in `held`, because they are files. Bytes that may begin
+ * an answer stay in `held`, too. Return false if memory is short. */
+bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, struct buf *findings,
+                  int *files);
 
 /* --- limits -------------------------------------------------------------------------------------------------- */
 

@@ -79,7 +79,7 @@ struct peer {
     struct link *link;     /* to the relay; NULL = not started */
     struct link *trunk;    /* with children: to the branch, which carries `link` */
     struct merge out, err; /* whole lines */
-    struct buf held;       /* stdout that may be a part of an answer ROOM or FILES */
+    struct buf held;       /* stdout that may be a part of an answer */
     struct buf head;       /* the remote shell's stderr before the job runs */
     struct remote_answer answer;
     bool is_shipping;        /* its shell is reading the program of --ship, and no messages yet */
@@ -593,15 +593,47 @@ static void take_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* ends the job's line, because a line of another host may follow */
 }
 
-/* Remove the answers ROOM and FILES from a host's output. Each ROOM lets the starter read more input. *files gets the exit
- * code in FILES, or -1. */
+/* Pass findings of a host on to all other hosts. */
+static void pass_findings(const struct peer *from, struct slice lines)
+{
+    struct starter *s = from->starter;
+    const char *at = lines.data, *end = at + lines.len, *newline;
+    for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
+        for (int i = 0; i < s->n; i++)
+            if (&s->peers[i] != from && s->peers[i].state == PEER_RUNNING && !s->peers[i].sends)
+                send_message(&s->peers[i], REMOTE_NEWS, slice_of(at, (size_t)(newline - at)));
+}
+
+/* Report to the other hosts that ddprun has ended on one of them. Without a round the job cannot begin, and in a round
+ * the store reports the loss. */
+static void pass_end(const struct peer *p, int exit_code)
+{
+    struct news news = { .ends = true };
+    struct buf line = { 0 };
+    struct finding f;
+    char words[32];
+    snprintf(words, sizeof(words), "exit code %d", exit_code);
+    finding_make(&f, FINDING_HOST_ENDED, p->host->name, "words", words, NULL);
+    snprintf(news.host, sizeof(news.host), "%.60s", p->host->name);
+    snprintf(news.code, sizeof(news.code), "%s", finding_code_name(f.code));
+    snprintf(news.sentence, sizeof(news.sentence), "%s", f.sentence);
+    snprintf(news.advice, sizeof(news.advice), "%s", f.advice);
+    if (p->starter->stops == 0 && encode_news(&news, &line) && buf_append(&line, "\n", 1))
+        pass_findings(p, buf_slice(&line));
+    buf_free(&line);
+}
+/* Remove the answers ROOM, FINDING and FILES from a host's output. Each ROOM lets the starter read more input. *files gets
+ * the exit code in FILES, or -1. */
 static bool take_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
 {
     struct starter *s = p->starter;
     uint64_t taken = 0;
     *files = -1;
-    const bool ok =
-        buf_append(&p->held, bytes.data, bytes.len) && remote_split(&p->held, s->token, out, &taken, files);
+    struct buf findings = { 0 };
+    const bool ok = buf_append(&p->held, bytes.data, bytes.len) &&
+                    remote_split(&p->held, s->token, out, &taken, &findings, files);
+    pass_findings(p, buf_slice(&findings));
+    buf_free(&findings);
     if (p != &s->peers[0])
         return ok;
     if (taken > s->input_taken && taken <= s->input_sent)
@@ -738,6 +770,8 @@ static void end_peer(struct peer *p)
     }
     if (ran && p->has_failed)
         end_all(s); /* the other nodes would wait for this one */
+    else if (ran && exit_code != 0)
+        pass_end(p, exit_code);
     finish_if_done(s);
 }
 

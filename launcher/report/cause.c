@@ -355,6 +355,7 @@ static const struct hint {
       "the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than the number of GPUs in CUDA_VISIBLE_DEVICES" },
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
     { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
+    { .piece = "devices are busy or unavailable", "another process holds the GPU, or its compute mode admits no further process: ddprun prints GPU_BUSY or GPU_MODE before the start, and 'nvidia-smi -q -d COMPUTE,PIDS' shows both" },
     { .piece = "No space left on device", "a disk or /dev/shm is full{room}: df -h, df -i and df -h /dev/shm show which" },
     { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: check it with quota -s" },
     { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },

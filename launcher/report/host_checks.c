@@ -171,9 +171,28 @@ static bool gpu_finding(const struct gpu_users *users, const char *gpu, const ch
     return true;
 }
 
+/* Describe a compute mode that does not admit the workers of a GPU. Return false if the mode admits them. */
+static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int workers, const char *host,
+                             struct finding *out)
+{
+    enum { PROHIBITED = 2, EXCLUSIVE_PROCESS = 3 };
+    char subject[FINDING_SUBJECT_MAX], count[32];
+    const bool is_number = gpu[strspn(gpu, "0123456789")] == '\0';
+    if (users->mode != PROHIBITED && (users->mode != EXCLUSIVE_PROCESS || workers + users->count < 2))
+        return false;
+    snprintf(subject, sizeof(subject), "%s%.40s of %.100s", is_number ? "GPU " : "", gpu, host);
+    snprintf(count, sizeof(count), "%d worker%s", workers, workers == 1 ? "" : "s");
+    finding_make(out, FINDING_GPU_MODE, subject, "mode",
+                 users->mode == PROHIBITED ? "Prohibited" : "Exclusive_Process", "admits",
+                 users->mode == PROHIBITED ? "no process" : "one process", "workers", count, "needs",
+                 workers == 1 ? "needs" : "need", NULL);
+    return true;
+}
+
 /* Data of the thread that reads the processes. The thread may outlive the plan. */
 struct gpu_look {
     int n;
+    int workers[GPUS_MAX]; /* how many workers have the GPU */
     char names[GPUS_MAX][GPU_NAME_MAX];
     struct gpu_users users[GPUS_MAX];
 };
@@ -190,11 +209,14 @@ static void gpu_look_run(void *user)
 /* Add a GPU unless the list contains it already, because several workers may share a GPU. */
 static void gpu_look_add(struct gpu_look *look, const char *gpu)
 {
-    for (int i = 0; i < look->n; i++)
-        if (strcmp(look->names[i], gpu) == 0)
-            return;
-    if (look->n < GPUS_MAX)
+    int i = 0;
+    while (i < look->n && strcmp(look->names[i], gpu) != 0)
+        i++;
+    if (i == GPUS_MAX)
+        return;
+    if (i == look->n)
         snprintf(look->names[look->n++], GPU_NAME_MAX, "%s", gpu);
+    look->workers[i]++;
 }
 
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
@@ -206,8 +228,13 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
             gpu_look_add(look, plan->workers[i].gpu);
     if (look == NULL || !timed_call_run(gpu_look_run, free, look, GPU_LOOK_MS))
         return 0;
-    for (int i = 0; i < look->n && n < GPU_FINDINGS_MAX; i++)
-        n += gpu_finding(&look->users[i], look->names[i], plan->facts->host, &out[n]);
+    for (int i = 0; i < look->n; i++) {
+        if (n < GPU_FINDINGS_MAX)
+            n += gpu_finding(&look->users[i], look->names[i], plan->facts->host, &out[n]);
+        if (n < GPU_FINDINGS_MAX)
+            n += gpu_mode_finding(&look->users[i], look->names[i], look->workers[i], plan->facts->host,
+                                  &out[n]);
+    }
     free(look);
     if (!plan->cli->quiet)
         log_findings(out, n);

@@ -112,6 +112,13 @@
       "GPU 2 of n1 is used by pid 4242 (user ann), 31 GiB",                                                 \
       "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run out of " \
       "GPU memory or wait for that process. Typical cause: a leftover of an earlier job.")                  \
+    X(GPU_MODE, WARNING,                                                                                    \
+      "${subject} is in compute mode ${mode}, which admits ${admits}; ${workers} ${needs} this GPU",        \
+      "run 'nvidia-smi -i GPU -c DEFAULT' as root, or give each worker a GPU of its own",                   \
+      "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need this GPU", \
+      "Before the start, NVML reported a compute mode that admits fewer processes than the workers of "     \
+      "that GPU: CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting of the " \
+      "batch system or of an administrator, or more workers than GPUs.")                                    \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
       "${subject} and ${other} report the same address ${address}: the address is local to each machine "   \
       "(docker0, for example), so the nodes cannot connect",                                                \
@@ -230,14 +237,15 @@
       "has not started yet or has failed, or the port differs.")                                                    \
     X(CONNECT_DROPPED, ERROR,                                                                               \
       "${at} does not answer: neither a connection nor a refusal within ${took}",                           \
-      "allow that TCP port in the firewall or security group; check the address; the machine may "          \
-      "be frozen",                                                                                          \
+      "allow that TCP port in the firewall or security group; check the address ('ip addr' on the store's " \
+      "host lists its addresses); the machine may be frozen",                                               \
       "10.0.0.1:29500 does not answer: neither a connection nor a refusal within 5.0 s",                    \
       "SYN packets get no reply. Typical causes: a firewall that drops, a wrong address, a machine "        \
       "that is frozen.")                                                                                    \
     X(HOST_SILENT, ERROR,                                                                                   \
       "no machine answers for ${address} on its network (the kernel gave up after ${took})",                \
-      "check the address, and that the machine and its network link are up",                                \
+      "check the address ('ip addr' on the store's host lists its addresses), and that the machine and its "\
+      "network link are up",                                                                                \
       "no machine answers for 10.0.0.1 on its network (the kernel gave up after 3.1 s)",                    \
       "connect failed with EHOSTUNREACH after about three seconds: no machine answered the kernel's ARP or "        \
       "neighbour requests. Typical causes: a machine that is off, or an address that no machine has.")              \
@@ -281,21 +289,23 @@
       "${at} accepts connections and closes them on the first message",                                     \
       "the port may belong to a store of another user (run as the same user; --insecure opens a store to "  \
       "all users and, without a secret, to all hosts), a proxy or load balancer without a store, "          \
-      "PyTorch's own store before 2.5, or another service; "                                                \
+      "PyTorch's own store before 2.5, or another service ('ss -ltnp sport = :${port}' there names it); "   \
       "in a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",            \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. Typical cause on one host: the "         \
       "store belongs to another user.")                                                                     \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
-      "choose another port, or pass the store's own address in place of a proxy's",                         \
+      "'ss -ltnp sport = :${port}' on the store's host names the process: stop it or choose another port; " \
+      "in place of a proxy's address pass the store's own",                                                 \
       "10.0.0.1:29500 is a web server or HTTP proxy, not a store; it sent \"HTTP/1.1 400 Bad "              \
       "Request\"",                                                                                          \
       "The first bytes of the reply are HTTP. Typical causes: the port of a web service, or a proxy on the "        \
       "way.")                                                                                                       \
     X(PORT_IS_TLS, ERROR,                                                                                   \
       "${at} speaks TLS; it is not a store",                                                                \
-      "choose another port; in a service mesh disable the sidecar for this job "                            \
+      "'ss -ltnp sport = :${port}' on the store's host names the process: stop it or choose another port; " \
+      "in a service mesh disable the sidecar for this job "                                                 \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
       "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
@@ -329,13 +339,14 @@
       "this node has not unsealed it. Typical causes: munged does not run on this node, or its key differs.")   \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
-      "choose another port",                                                                                \
+      "choose another port, which 'ss -ltn' on the store's host does not list",                             \
       "10.0.0.1:22 is an SSH server, not a store; it sent \"SSH-2.0-OpenSSH_9.2\"",                         \
       "The first bytes of the reply are an SSH banner. Typical causes: port 22 in --master_port or "                \
       "--rdzv_endpoint.")                                                                                           \
     X(PORT_IS_TORCH, ERROR,                                                                                 \
       "${at} is a PyTorch store (torchrun's or a script's), not a ddprun store",                            \
-      "start ddprun on that node in place of torchrun, or choose another port",                             \
+      "start ddprun on that node in place of torchrun, or choose another port; 'ss -ltnp sport = :${port}' "\
+      "there names the process",                                                                            \
       "10.0.0.1:29500 is a PyTorch store (torchrun's or a script's), not a ddprun store",                   \
       "The reply has the form of a PyTorch TCPStore, without ddprun's extensions. Typical causes: torchrun on "     \
       "one node and ddprun on another, or a script that opens its own store.")                                      \
@@ -534,6 +545,12 @@
       "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
       "A shell, sshd or ddprun there could not create a process, or sshd closed the connection before the "         \
       "login. Typical causes: many hosts started at once from one machine, or a limit for each user.")              \
+    X(HOST_ENDED, ERROR,                                                                                    \
+      "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
+      "check the lines of ${subject} above",                                                                \
+      "n1: ddprun has ended (exit code 125), so the job cannot begin",                                      \
+      "With --hosts, ddprun on one host ended before all nodes had joined. The others end, too, because "   \
+      "ddprun starts each host only once. Typical causes: an option that is wrong on that host, or a kill.")                                                                 \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
       "check ${subject} and the network to this host; the workers on that host stop by themselves",                  \

@@ -108,6 +108,8 @@ static void sample_finish(struct job *job)
     }
     if (sample->for_profile)
         count_profile(job);
+    if (job->hang.asks)
+        job_touch(job);
     sample->for_hang = sample->for_profile = false;
     sample->stacks.rows = NULL;
     message_add_stacks_lists(&lists, answer);
@@ -215,28 +217,29 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample, unless a request is open. An open request for all ranks also serves the monitor. */
+/* Request a sample for the monitor or the profile, unless a request is open. The monitor does not use an open request: its
+ * rows may be older than the suspicion, and an operator's request reads no flight records. The monitor's request follows
+ * when the open one has ended. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
     static const struct rank_set none;
     struct job_sample *sample = &job->sample;
-    const bool begins = sample->until_ms == 0;
+    const bool is_free = sample->until_ms == 0;
     const bool profiles = job->profile.due_ms != 0 && job->profile.due_ms <= job->hub->now_ms;
     if (profiles)
         job->profile.due_ms = job->hub->now_ms + PROFILE_EVERY_MS;
-    if (!job->hang.asks && !(profiles && begins))
+    if (!is_free || (!job->hang.asks && !profiles))
         return;
-    const bool for_hang = job->hang.asks;
+    sample->for_hang = job->hang.asks;
+    sample->for_profile = profiles;
     job->hang.asks = false;
-    if (begins && !sample_begin(job, &all, &none)) {
-        (void)sample_refuse(sample);
+    if (sample_begin(job, &all, &none)) {
+        ask_nodes(job);
         return;
     }
-    sample->for_hang = for_hang && sample->ranks[0] == '\0' && !sample->native;
-    sample->for_profile = sample->for_profile || (profiles && begins);
-    if (begins)
-        ask_nodes(job);
+    sample->for_hang = sample->for_profile = false;
+    (void)sample_refuse(sample);
 }
 
 void stacks_moved(struct job *job, conn_id from, conn_id to)

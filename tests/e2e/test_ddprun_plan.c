@@ -218,6 +218,7 @@ static bool make_busy_nvml(const char *dir, const char *body)
             "int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(i + 1L); return 0; }\n"
             "int nvmlDeviceGetHandleByUUID(const char *u, void **d) { return 1; }\n"
             "int nvmlDeviceGetPciInfo_v3(void *d, void *i) { return 1; }\n"
+            "int nvmlDeviceGetComputeMode(void *d, int *mode) { *mode = (long)d == 2 ? 3 : 0; return 0; }\n"
             "struct process { unsigned pid; unsigned long long bytes; unsigned a, b; };\n"
             "int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, struct process *p) {\n"
             "  %s\n  *n = (long)d == 2 ? 2 : 0;\n  p[0] = (struct process){ 1, 1ull << 28 };\n"
@@ -258,6 +259,7 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
     SAYS(r, "), 31 GiB, and 1 more; stop that process");
     const char *first = strstr(r.err, "[GPU_BUSY]");
     cr_expect(first != NULL && strstr(first + 1, "[GPU_BUSY]") == NULL, "%s", r.err);
+    SAYS(r, " is in compute mode Exclusive_Process, which admits one process; 1 worker needs this GPU");
     SILENT(r, "GPU 0 of ");
     r = run_on_busy_gpus("", "--quiet", "true");
     SILENT(r, "GPU_BUSY");

@@ -129,7 +129,7 @@ Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .in
 /* Run the helper for two ranks of `test_dir`, with the records that are at most `age_ms` old. */
 static struct run_result read_calls(const char *age_ms)
 {
-    const char *argv[] = { bin("ddprun"), "--flight_calls", test_dir, "0", "2", age_ms, NULL };
+    const char *argv[] = { bin("ddprun"), "--flight_calls", test_dir, "0", "2", age_ms, "", NULL };
     return run_command(argv, NULL);
 }
 

@@ -46,6 +46,8 @@ static const char script[] =
     "loader) echo '/proc/self/fd/3: error while loading shared libraries: libx.so' >&2; exit 127 ;;\n"
     "musl) echo 'sh: 1: exec: /proc/self/fd/3: not found' >&2; exit 127 ;;\n"
     "cut) head -c 1000 | sh -c \"$*\"; exit ;;\n"
+    "island) exec unshare -rn sh -c \"$*\" ;;\n"
+    "leaver) exec unshare -rn env PET_TIMEOUT=3s sh -c \"$*\" ;;\n"
     "noexec) exec unshare -mr sh -c \"mount -t tmpfs -o noexec none '$XDG_RUNTIME_DIR' && $*\" ;;\n"
     "bare) exec sh -c 'exec no-such-ddprun --relay' ;;\n"
     "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
@@ -362,6 +364,64 @@ HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
     EXPECT(r, 125);
     SAYS(r, "its file system has not answered within 10 s");
     cr_expect_eq(count(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
+}
+
+/* --- findings without the store ------------------------------------------------------------------------------ */
+
+/* Skip a test whose host has no network. */
+static void skip_without_networks(void)
+{
+    const char *const probe[] = { "unshare", "-rn", "true", NULL };
+    if (run_command(probe, NULL).exit_code != 0)
+        cr_skip_test("skipped, because network namespaces are not available");
+}
+
+#define APART "--master_addr=127.0.0.1", "true"
+
+/* The island does not reach the store and its own output is quiet. Node 0 names the reason while it waits. */
+HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
+{
+    skip_without_networks();
+    struct run_process *p = JOB_START("--hosts=a:1,island:1", shell, APART);
+    cr_assert(run_until_error(p, "reports: waiting for node 0's store", 100000));
+    cr_assert(run_until_error(p, "finding  NO_ROUTE\n", 100000));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    cr_expect_null(strstr(r.err, "HOST_ENDED"), "%s", r.err);
+}
+
+/* No user starts ddprun on that host again, so the others do not wait for the default timeout of 15 minutes. */
+HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
+{
+    skip_without_networks();
+    struct run_result r = JOB("--hosts=a:1,leaver:1,c:1", shell, APART);
+    EXPECT(r, 125);
+    SAYS(r, "this node cannot join the job: ");
+    SAYS(r, "gives up after");
+    SAYS(r, "[NO_ROUTE]");
+}
+
+/* The guardian of the island is killed and sends nothing, but the starter detects that ddprun has ended. */
+HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
+{
+    skip_without_networks();
+    skip_without_children();
+    struct run_process *p = JOB_START("--hosts=a:1,island:1", shell, APART);
+    cr_assert(run_until_error(p, "reports: waiting for node 0's store", 100000));
+    const pid_t starter = procstat_child(run_pid(p), 0);
+    pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
+    while (agent > 0 &&
+           (child = procstat_child(agent, 0)) > 0) { /* a shell or two, the relay, the guardian */
+        guardian = agent;
+        agent = child;
+    }
+    cr_assert_gt(guardian, 0);
+    kill(guardian, SIGKILL);
+    struct run_result r = run_wait(p);
+    cr_expect_neq(r.exit_code, 0);
+    SAYS(r, "island: ddprun has ended (exit code ");
+    SAYS(r, "[HOST_ENDED]");
 }
 
 static void skip_without_namespaces(void)

@@ -13,6 +13,8 @@ enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
 
 static struct sim sim;
 static int samples[NODES];     /* samples requested from each node */
+static int with_records;       /* those of node 0 that the search for hangs has requested */
+static bool holds;             /* the nodes do not answer requests for samples */
 static int findings[NODES];    /* pushes to each node */
 static char told[NODES][2048]; /* text of the last finding */
 static char stopped[2048];     /* the last `stop` of node 0 */
@@ -49,7 +51,8 @@ static void set_up(void)
     memset(told, 0, sizeof(told));
     stopped[0] = '\0';
     does = "sleeping in clock_nanosleep";
-    moves = has_calls = false;
+    moves = has_calls = holds = false;
+    with_records = 0;
     has_frames = true;
 }
 
@@ -113,7 +116,9 @@ static void take_push(conn_id conn, const cJSON *o)
         return;
     if (strcmp(push, "sample") == 0) {
         samples[n]++;
-        answer_sample(conn, cJSON_GetNumberValue(cJSON_GetObjectItem(o, "id")));
+        with_records += n == 0 && cJSON_HasObjectItem(o, "still_ms");
+        if (!holds)
+            answer_sample(conn, cJSON_GetNumberValue(cJSON_GetObjectItem(o, "id")));
     } else if (strcmp(push, "findings") == 0) {
         findings[n]++;
         snprintf(told[n], sizeof(told[n]), "%s", text != NULL ? text : "");
@@ -194,6 +199,24 @@ Test(hang_sim, a_hang_is_reported_on_all_nodes_once_and_by_why)
     live(600 * S, false);
     cr_expect_eq(findings[0], 1);
     cr_expect_eq(samples[0], 3);
+}
+
+/* The request of an operator reads no flight records, and may be older than the suspicion. */
+Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
+{
+    run_job("");
+    live(28 * S, false);
+    cr_assert_eq(samples[0], 0);
+    holds = true;
+    sim_say(&sim, OPERATOR, "{\"op\":\"stacks\",\"job\":\"demo\"}");
+    live(3 * S, false);
+    cr_assert_eq(samples[0], 1, "%d", samples[0]);
+    cr_assert_eq(with_records, 0);
+    holds = false;
+    live(30 * S, false);
+    expect_told(0, "[RANK_SLEEPS]");
+    cr_expect_eq(with_records, 3);
+    cr_expect_eq(samples[0], 4);
 }
 
 Test(hang_sim, a_job_that_goes_on_again_has_no_finding)

@@ -278,3 +278,44 @@ Test(net_messages, the_first_error_is_why)
     cr_expect_str_eq(first_of("{\"findings\":[]}"), "");
     cr_expect_str_eq(first_of("{\"findings\":7}"), "");
 }
+
+Test(net_messages, findings_between_hosts_carry_no_control_characters)
+{
+    const struct news sent = { .host = "n1",
+                               .code = "NO_ROUTE",
+                               .sentence = "n1 has no route to \"x\"\n\033[2J",
+                               .advice = "check it",
+                               .ends = true };
+    struct news got;
+    struct buf line = { 0 };
+    cr_assert(encode_news(&sent, &line));
+    cr_expect_null(memchr(line.data, '\n', line.len));
+    cr_assert(decode_news(buf_slice(&line), &got));
+    cr_expect_str_eq(got.host, "n1");
+    cr_expect_str_eq(got.code, "NO_ROUTE");
+    cr_expect_str_eq(got.sentence, "n1 has no route to \"x\"??[2J");
+    cr_expect_str_eq(got.advice, "check it");
+    cr_expect(got.ends);
+    buf_free(&line);
+}
+
+Test(net_messages, an_invalid_finding_of_another_host_is_dropped)
+{
+    struct news got;
+    cr_expect_not(decode_news(slice_str("{\"host\":1}"), &got));
+    cr_expect_not(decode_news(slice_str("{\"host\":\"n1\",\"code\":\"X\",\"sentence\":[]"), &got));
+    cr_expect_not(decode_news(slice_str(""), &got));
+}
+
+/* Texts of the greatest length must still fit into one message of the socket. */
+Test(net_messages, the_longest_finding_fits)
+{
+    struct news sent = { .ends = true };
+    struct buf line = { 0 };
+    memset(sent.host, '"', sizeof(sent.host) - 1);
+    memset(sent.code, '"', sizeof(sent.code) - 1);
+    memset(sent.sentence, '"', sizeof(sent.sentence) - 1);
+    memset(sent.advice, '"', sizeof(sent.advice) - 1);
+    cr_expect(encode_news(&sent, &line));
+    buf_free(&line);
+}

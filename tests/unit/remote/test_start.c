@@ -64,19 +64,39 @@ Test(remote_messages, answers_are_found_among_the_lines_of_a_login_shell)
 }
 
 /* Feed a text byte by byte, as a slow connection would. */
-static void expect_without_room(const char *text, const char *expected, uint64_t expected_taken)
+static void expect_inside(const char *text, const char *expected, uint64_t expected_taken,
+                          const char *expected_findings)
 {
-    struct buf held = { 0 }, out = { 0 };
+    struct buf held = { 0 }, out = { 0 }, findings = { 0 };
     uint64_t taken = 0;
     int files = -1;
     for (size_t i = 0; i < strlen(text); i++)
-        cr_assert(buf_append(&held, text + i, 1) && remote_split(&held, "ab12", &out, &taken, &files));
-    cr_assert(buf_append(&out, held.data, held.len) && buf_append(&out, "", 1));
+        cr_assert(buf_append(&held, text + i, 1) &&
+                  remote_split(&held, "ab12", &out, &taken, &findings, &files));
+    cr_assert(buf_append(&out, held.data, held.len) && buf_append(&out, "", 1) &&
+              buf_append(&findings, "", 1));
     cr_expect_str_eq((const char *)out.data, expected);
+    cr_expect_str_eq((const char *)findings.data, expected_findings);
+    buf_free(&findings);
     cr_expect_eq(taken, expected_taken);
     cr_expect_eq(files, -1);
     buf_free(&held);
     buf_free(&out);
+}
+
+static void expect_without_room(const char *text, const char *expected, uint64_t expected_taken)
+{
+    expect_inside(text, expected, expected_taken, "");
+}
+
+Test(remote_messages, findings_for_other_hosts_are_removed_from_the_output)
+{
+    expect_inside("one" REMOTE_ANSWER "finding 0.1.0 0 ab12 {\"host\":\"n 1\"}\ntwo" REMOTE_ANSWER
+                  "room 0.1.0 0 ab12 7\n",
+                  "onetwo", 7, "{\"host\":\"n 1\"}\n");
+    /* a worker does not have the token */
+    expect_inside(REMOTE_ANSWER "finding 0.1.0 0 ab13 {}\n", REMOTE_ANSWER "finding 0.1.0 0 ab13 {}\n", 0,
+                  "");
 }
 
 Test(remote_messages, answers_about_input_are_removed_from_the_output)
@@ -98,15 +118,15 @@ Test(remote_messages, files_follow_their_answer_after_an_unfinished_line)
     char *line = malloc(LONG);
     memset(line, 'x', LONG);
     for (size_t cut = 0; cut <= strlen(answer); cut++) {
-        struct buf held = { 0 }, out = { 0 };
+        struct buf held = { 0 }, out = { 0 }, findings = { 0 };
         uint64_t taken = 0;
         int files = -1;
         cr_assert(buf_append(&held, line, LONG) && buf_append(&held, answer, cut));
-        cr_assert(remote_split(&held, "ab12", &out, &taken, &files));
+        cr_assert(remote_split(&held, "ab12", &out, &taken, &findings, &files));
         cr_expect_eq(out.len, LONG);
         cr_expect_eq(files, cut < strlen(answer) ? -1 : 7);
         cr_assert(buf_append(&held, answer + cut, strlen(answer) - cut) && buf_append(&held, "file", 4));
-        cr_assert(remote_split(&held, "ab12", &out, &taken, &files));
+        cr_assert(remote_split(&held, "ab12", &out, &taken, &findings, &files));
         cr_expect_eq(files, 7);
         cr_expect_eq(out.len, LONG, "cut %zu", cut);
         cr_expect(slice_equal(buf_slice(&held), slice_str("file")));

@@ -78,6 +78,32 @@ Test(host_findings, a_gpu_with_another_process)
     cr_assert(!gpu_finding(&(struct gpu_users){ 0 }, "0", "n1", &f));
 }
 
+static void expect_mode(int mode, int workers, int others, const char *words)
+{
+    const struct gpu_users users = { .mode = mode, .count = others };
+    struct finding f;
+    cr_assert_eq(gpu_mode_finding(&users, "2", workers, "n1", &f), words != NULL);
+    if (words == NULL)
+        return;
+    cr_expect_eq(f.code, FINDING_GPU_MODE);
+    cr_expect_str_eq(f.sentence, words);
+}
+
+Test(host_findings, a_gpu_whose_compute_mode_does_not_admit_its_workers)
+{
+    expect_mode(0, 4, 2, NULL);
+    expect_mode(3, 1, 0, NULL);
+    expect_mode(3, 2, 0,
+                "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need "
+                "this GPU");
+    expect_mode(3, 1, 1,
+                "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 1 worker needs "
+                "this GPU");
+    expect_mode(
+        2, 1, 0,
+        "GPU 2 of n1 is in compute mode Prohibited, which admits no process; 1 worker needs this GPU");
+}
+
 /* --- loss ----------------------------------------------------------------------------------------------------- */
 
 /* The finding of a node that has lost its store through its own fault. */

@@ -1,0 +1,156 @@
+/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store.
+ *
+ * A node that does not reach the store cannot send its finding there, and with --hosts its output is quiet. The relay,
+ * which has started this process, carries the finding to the starter and from there to all other nodes. A node that
+ * waits for the first round prints such a finding, names it in its timeout, and ends if the other node has ended. */
+#include "base/log.h"
+#include "base/exit_codes.h"
+#include "node/effects.h"
+#include "node/node.h"
+#include "tables/text.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static const char code_mark[] = "\n  finding  ";
+
+/* Return true if NEWS_FD is the socket of a relay. */
+static bool is_socket_of_relay(void)
+{
+    int domain = 0, type = 0;
+    socklen_t size = sizeof(type);
+    return getsockopt(NEWS_FD, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET &&
+           getsockopt(NEWS_FD, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
+/* --- from other hosts --------------------------------------------------------------------------------------- */
+
+/* Print a finding like one of the store. `words` is the sentence with the name of the host. */
+static void print_news(struct node *n, const struct news *news, const char *words)
+{
+    struct buf text = { 0 };
+    cJSON *push = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(push, "findings");
+    cJSON *row = cJSON_CreateObject();
+    const enum finding_code code = finding_by_name(news->code);
+    const bool ok = json_add_text(row, "code", news->code) && json_add_text(row, "subject", news->host) &&
+                    json_add_text(row, "grade", code != FINDING_NONE ? finding_grade_name(code) : "error") &&
+                    json_add_text(row, "sentence", words) && json_add_text(row, "advice", news->advice) &&
+                    buf_printf(&text, "%s", words) &&
+                    (news->advice[0] == '\0' || buf_printf(&text, "\n  try      %s", news->advice)) &&
+                    buf_printf(&text, "%s%s", code_mark, news->code) && buf_append(&text, "", 1);
+    json_append(list, row);
+    if (ok && (!n->plan->cli->quiet || n->plan->cli->json))
+        announce_findings(&n->out.announce, (const char *)text.data, push);
+    cJSON_Delete(push);
+    buf_free(&text);
+}
+
+/* End this node, because another node has ended before the job began. */
+static void end_by_news(struct node *n, const struct news *news)
+{
+    const char *semicolon = news->advice[0] != '\0' ? "; " : "";
+    const bool is_about = strncmp(news->sentence, news->host, strlen(news->host)) == 0;
+    log_error("this node cannot join the job: %s%s%s%s%s [%s]", is_about ? "" : news->host,
+              is_about ? "" : " reports: ", news->sentence, semicolon, news->advice, news->code);
+    node_finish(n, EXIT_CODE_DDPRUN);
+}
+
+/* Keep the finding as the reason why the node is missing, and print it. A finding with an empty code removes the last
+ * finding of this host. */
+static void take_news(struct node *n, const struct news *news)
+{
+    const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
+    char words[FINDING_TEXT_MAX];
+    if (news->code[0] == '\0') {
+        if (strcmp(n->meet.news.host, news->host) == 0)
+            n->meet.news.host[0] = '\0';
+    } else if (news->ends && waits && agent_stop_signal(n->agent) == 0) {
+        end_by_news(n, news);
+    } else if (!news->ends) {
+        n->meet.news = *news;
+        snprintf(words, sizeof(words), "%.60s reports: %.560s", news->host, news->sentence);
+        print_news(n, news, words);
+    }
+}
+
+static void on_news(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    char line[NEWS_MAX + 1];
+    struct news news;
+    ssize_t size = 0;
+    (void)status, (void)events;
+    while (!n->ended && (size = recv(NEWS_FD, line, sizeof(line), MSG_DONTWAIT)) > 0)
+        if (decode_news(slice_of(line, (size_t)size), &news))
+            take_news(n, &news);
+    if (!n->ended && size == 0) /* the relay has ended */
+        uv_poll_stop(poll);
+}
+
+bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size)
+{
+    const struct news *news = &n->meet.news;
+    const bool has = news->host[0] != '\0' && (host == NULL || strcmp(host, news->host) == 0);
+    out[0] = '\0';
+    if (has)
+        snprintf(out, size, "%.60s reports: %.300s  [%.40s]", news->host, news->sentence, news->code);
+    return has;
+}
+
+/* --- to other hosts ----------------------------------------------------------------------------------------- */
+
+static void send_news(struct node *n, struct news *news)
+{
+    struct buf line = { 0 };
+    snprintf(news->host, sizeof(news->host), "%.63s", n->plan->facts->host);
+    if (n->meet.has_news_socket && encode_news(news, &line))
+        (void)!send(NEWS_FD, line.data, line.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    buf_free(&line);
+}
+
+void node_send_end(struct node *n, const char *code, const char *words)
+{
+    struct news news = { .ends = true };
+    failure_split(words, news.sentence, news.advice);
+    snprintf(news.code, sizeof(news.code), "%s", code != NULL ? code : finding_code_name(FINDING_HOST_ENDED));
+    send_news(n, &news);
+}
+
+void node_send_wait(struct node *n, const char *words)
+{
+    const char *code = strstr(words, code_mark);
+    struct news news = { .ends = false };
+    if (code == NULL)
+        return;
+    code += strlen(code_mark);
+    failure_split(words, news.sentence, news.advice);
+    char *limit = strstr(news.sentence, "; giving up in ");
+    if (limit != NULL) /* the limit of this node is no fact about the path */
+        *limit = '\0';
+    snprintf(news.code, sizeof(news.code), "%.*s", (int)strcspn(code, "\n"), code);
+    n->meet.has_sent_news = true;
+    send_news(n, &news);
+}
+
+void node_send_no_wait(struct node *n)
+{
+    struct news news = { .ends = false };
+    if (n->meet.has_sent_news)
+        send_news(n, &news);
+    n->meet.has_sent_news = false;
+}
+
+void node_open_news(struct node *n)
+{
+    n->meet.has_news_socket = n->plan->cli->one_console && is_socket_of_relay() &&
+                              fcntl(NEWS_FD, F_SETFD, FD_CLOEXEC) == 0 &&
+                              uv_poll_init(&n->loop, &n->meet.news_poll, NEWS_FD) == 0;
+    if (!n->meet.has_news_socket)
+        return;
+    n->meet.news_poll.data = n;
+    uv_poll_start(&n->meet.news_poll, UV_READABLE, on_news);
+}

@@ -168,9 +168,9 @@ void events_members(struct job *job, const struct rdzv_round *world)
         return;
     bool ok = buf_append(&rows, "[", 1);
     for (uint32_t i = 0; ok && i < world->nnodes; i++) {
-        const struct rdzv_seat *seat = &world->seats[i];
-        ok = buf_printf(&rows, "%s[%llu,%u,%u,%u]", i > 0 ? "," : "", (unsigned long long)seat->node,
-                        seat->node_rank, seat->first_rank, seat->nproc);
+        const struct rdzv_row *row = &world->rows[i];
+        ok = buf_printf(&rows, "%s[%llu,%u,%u,%u]", i > 0 ? "," : "", (unsigned long long)row->node,
+                        row->node_rank, row->first_rank, row->nproc);
     }
     ok = ok && buf_append(&rows, "]", 2) && rows.len <= MEMBERS_BYTES;
     if (ok && (job->events.members = cJSON_malloc(rows.len)) != NULL)
@@ -218,14 +218,14 @@ void events_record(void *user, const struct rdzv_record *record)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-static const struct barrier_seat *seat_of(const struct list *node)
+static const struct barrier_waiter *waiter_of(const struct list *node)
 {
-    return LIST_ENTRY(node, struct barrier_seat, node);
+    return LIST_ENTRY(node, struct barrier_waiter, node);
 }
 
-static uint64_t came_ms(const struct barrier_seat *seat)
+static uint64_t came_ms(const struct barrier_waiter *waiter)
 {
-    return TABLE_ENTRY(seat, struct session, seat)->waits_since_ms;
+    return TABLE_ENTRY(waiter, struct session, barrier_waiter)->waits_since_ms;
 }
 
 /* Return an event of a barrier. The round is the attempt + 1. A job without agents has no rounds. */
@@ -238,8 +238,8 @@ static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct 
     if (text_put(&name, barrier_name(barrier), NAME_BYTES) && buf_append(&name, "", 1))
         cJSON_AddStringToObject(o, "barrier", (const char *)name.data);
     buf_free(&name);
-    if (!list_is_empty(&barrier->seats))
-        cJSON_AddNumberToObject(o, "opened_by", seat_of(barrier->seats.next)->rank);
+    if (!list_is_empty(&barrier->waiters))
+        cJSON_AddNumberToObject(o, "opened_by", waiter_of(barrier->waiters.next)->rank);
     cJSON_AddNumberToObject(o, "needs", barrier->members);
     return o;
 }
@@ -256,10 +256,10 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
 {
     cJSON *arrived = cJSON_AddArrayToObject(o, "arrived");
     uint32_t n = 0;
-    LIST_EACH(node, &barrier->seats)
+    LIST_EACH(node, &barrier->waiters)
     {
-        const struct barrier_seat *seat = seat_of(node);
-        const int row[2] = { (int)seat->rank, (int)(came_ms(seat) - barrier->began_ms) };
+        const struct barrier_waiter *waiter = waiter_of(node);
+        const int row[2] = { (int)waiter->rank, (int)(came_ms(waiter) - barrier->began_ms) };
         if (n++ < ARRIVALS)
             json_append(arrived, cJSON_CreateIntArray(row, 2));
     }
@@ -292,7 +292,7 @@ void events_ended(void *user, const struct barrier *barrier, enum barrier_outcom
     cJSON_AddStringToObject(o, "outcome", outcomes[outcome]);
     add_arrivals(o, barrier);
     if (outcome == BARRIER_RELEASED) {
-        const struct barrier_seat *last = seat_of(barrier->seats.prev);
+        const struct barrier_waiter *last = waiter_of(barrier->waiters.prev);
         cJSON_AddNumberToObject(o, "last", last->rank);
     } else {
         add_missing(o, barrier);

@@ -310,7 +310,7 @@ static void add_torch_key(const struct session *s, cJSON *row)
 {
     struct slice name;
     struct torch_key key;
-    if (s->seat.barrier == NULL && facts_awaited(s, 0, &name) && torch_key_read(name, &key))
+    if (s->barrier_waiter.barrier == NULL && facts_awaited(s, 0, &name) && torch_key_read(name, &key))
         cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
 }
 

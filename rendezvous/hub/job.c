@@ -105,10 +105,10 @@ void job_set_source(struct job *job, struct job_source *source)
 /* The callbacks of a job's barriers. */
 
 /* Send the outcome of a barrier to a session, without allocating memory. */
-static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
+static void answer_barrier(void *user, struct barrier_waiter *waiter, enum barrier_outcome outcome,
                            struct slice json)
 {
-    struct session *s = TABLE_ENTRY(seat, struct session, seat);
+    struct session *s = TABLE_ENTRY(waiter, struct session, barrier_waiter);
     uint8_t head[1 + 8] = { (uint8_t)outcome };
     struct hub *hub = ((struct job *)user)->hub;
     write_le(head + 1, json.len, 8);

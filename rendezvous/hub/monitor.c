@@ -305,7 +305,7 @@ static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool 
 static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
-    const bool in_barrier = s->seat.barrier != NULL;
+    const bool in_barrier = s->barrier_waiter.barrier != NULL;
     struct snapshot_wait *wait =
         facts_waits_by(s) != NULL && facts_awaited(s, 0, &name) ? wait_named(l, name, in_barrier) : NULL;
     if (wait == NULL)
@@ -315,7 +315,7 @@ static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
     if (now_ms - s->waits_since_ms > wait->for_ms)
         wait->for_ms = now_ms - s->waits_since_ms;
     if (in_barrier)
-        wait->members = s->seat.barrier->members;
+        wait->members = s->barrier_waiter.barrier->members;
 }
 
 /* Add all waits of the job to the snapshot. Sessions that wait for the same key share a row, so WAITS_MAX rows are

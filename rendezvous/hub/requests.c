@@ -224,7 +224,7 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
     session_begin_wait(hub, s, req->op);
     if (s->torch != NULL)
         s->torch->waits = false;
-    if (barriers_arrive(&s->job->barriers, &s->seat, &call))
+    if (barriers_arrive(&s->job->barriers, &s->barrier_waiter, &call))
         return true;
     session_leave_wait(s);
     return refuse_barrier(

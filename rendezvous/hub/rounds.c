@@ -31,14 +31,14 @@ static char *print_nodes(const struct rdzv_round *world)
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
     cJSON *array = cJSON_CreateArray();
     for (uint32_t i = 0; i < n; i++) {
-        const struct rdzv_seat *seat = &world->seats[i];
+        const struct rdzv_row *row = &world->rows[i];
         json_append(array,
                     message_encode_node(&(struct message_node){
-                        .node_rank = seat->node_rank,
-                        .host = seat->host,
-                        .nproc = seat->nproc,
-                        .addr = seat->addr,
-                        .store_port = seat->store_port != 0 ? (int64_t)seat->store_port : MESSAGE_NONE }));
+                        .node_rank = row->node_rank,
+                        .host = row->host,
+                        .nproc = row->nproc,
+                        .addr = row->addr,
+                        .store_port = row->store_port != 0 ? (int64_t)row->store_port : MESSAGE_NONE }));
     }
     char *text = cJSON_PrintUnformatted(array);
     cJSON_Delete(array);
@@ -174,9 +174,9 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
-        const struct rdzv_seat *seat = &world->seats[i];
-        if (seat->nproc != world->seats[0].nproc ||
-            (world->round == 1 && diagnose_is_translated(seat->own, seat->addr)))
+        const struct rdzv_row *row = &world->rows[i];
+        if (row->nproc != world->rows[0].nproc ||
+            (world->round == 1 && diagnose_is_translated(row->own, row->addr)))
             return false;
     }
     return true;

@@ -68,7 +68,7 @@ void session_leave_wait(struct session *s)
     if (s->torch != NULL && s->torch->waits)
         s->torch->left_ms = s->job->hub->now_ms;
     store_leave(s->job->store, &s->waiter);
-    barriers_leave(&s->job->barriers, &s->seat);
+    barriers_leave(&s->job->barriers, &s->barrier_waiter);
 }
 
 /* --- the rank of a session ------------------------------------------------------------------------------ */
@@ -123,7 +123,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     list_init(&s->stranger);
     list_init(&s->by_rank);
     list_init(&s->in_job);
-    list_init(&s->seat.node);
+    list_init(&s->barrier_waiter.node);
     s->era = hub->era;
     table_put(&hub->sessions, &s->node);
     return true;
@@ -394,9 +394,9 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);
     const struct torch_meet *meet = keys == 0 && n == 0 ? polled(s) : NULL;
-    const bool in_barrier = s->seat.barrier != NULL && n == 0;
+    const bool in_barrier = s->barrier_waiter.barrier != NULL && n == 0;
     if (in_barrier)
-        *name = barrier_name(s->seat.barrier);
+        *name = barrier_name(s->barrier_waiter.barrier);
     else if (n < keys)
         *name = store_awaited(&s->waiter, n);
     else if (meet != NULL)
@@ -413,7 +413,7 @@ const char *facts_waits_by(const struct session *s)
 
 static struct rank_wait wait_of(const struct session *s)
 {
-    struct rank_wait wait = { .in_barrier = s->seat.barrier != NULL };
+    struct rank_wait wait = { .in_barrier = s->barrier_waiter.barrier != NULL };
     const uint32_t keys = store_awaited_count(&s->waiter);
     if (facts_waits_by(s) == NULL || !facts_awaited(s, 0, &wait.name))
         return (struct rank_wait){ 0 };

@@ -92,11 +92,11 @@ struct session {
     uint64_t heard_ms;  /* when the last byte arrived */
     struct list midway; /* in a list of hub->midway while a request is unfinished, or see is_held */
     uint64_t midway_since_ms;
-    struct list by_rank;          /* of a worker: in member.sessions */
-    struct barrier_seat seat;     /* the session's place in a named barrier */
-    struct session_node *as_node; /* owned; NULL = the session has never joined a rendezvous */
-    struct auth *auth;            /* owned; NULL = the session has never sent AUTH */
-    struct list stranger;         /* in the line of its stranger_state (gate.c) since stranger_since_ms */
+    struct list by_rank;                  /* of a worker: in member.sessions */
+    struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
+    struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
+    struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */
+    struct list stranger; /* in the line of its stranger_state (gate.c) since stranger_since_ms */
     uint64_t stranger_since_ms;
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
     char *tls_job;   /* owned; the job that the client has proven by TLS, "" = no job; NULL = no TLS */
@@ -270,7 +270,7 @@ void torch_observe(struct job *job);
  * memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
-/* Report a rank whose end makes a barrier fail (lost_rank.c). The barrier still has its seats. */
+/* Report a rank whose end makes a barrier fail (lost_rank.c). The barrier still has its waiters. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
 /* Check at the end of a round whether the failed rank had lost another rank or had given up a wait, and report the
  * result. */

@@ -226,7 +226,7 @@ enum { ROOM_MIN = 8 };
 /* Return the bytes that the three arrays of `room` entries charge to the quota. */
 static uint64_t room_bytes(uint32_t room)
 {
-    return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
+    return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_row));
 }
 
 /* Return the bytes that a job without nodes charges to the quota. */
@@ -274,7 +274,7 @@ void rdzv_free(struct rdzv *r)
     quota_give(r->quota, room_bytes(r->run.room) + own_bytes());
     free(r->run.member);
     free(r->run.order);
-    free(r->run.seats);
+    free(r->run.rows);
     free(r->gone);
     table_free(&r->by_id);
     free(r);
@@ -313,7 +313,7 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* Enlarge the arrays `member`, `order` and `seats` for `nodes` nodes. If only some arrays have grown, `room` keeps
+/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. If only some arrays have grown, `room` keeps
  * its old value. The quota is charged before allocating, so that one job cannot use the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
@@ -325,7 +325,7 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
         return false;
     if (!grow_array(&r->run.member, sizeof(*r->run.member), room) ||
         !grow_array(&r->run.order, sizeof(*r->run.order), room) ||
-        !grow_array(&r->run.seats, sizeof(*r->run.seats), room)) {
+        !grow_array(&r->run.rows, sizeof(*r->run.rows), room)) {
         quota_give(r->quota, more);
         return false;
     }
@@ -414,7 +414,7 @@ void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
     node->by_id.hash = table_hash(slice_of(&node->id, sizeof(node->id)));
     table_put(&r->by_id, &node->by_id);
     if (rdzv_is_member(r, node))
-        r->run.seats[node->node_rank].node = id;
+        r->run.rows[node->node_rank].node = id;
 }
 
 /* --- move ----------------------------------------------------------------------------------------------- */
@@ -470,13 +470,13 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* Remove a member from the round. Its seat keeps the ranks, because rdzv_node_of_rank searches the seats by rank. */
+/* Remove a member from the round. Its row keeps the ranks, because rdzv_node_of_rank searches the rows by rank. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);
     r->run.n_members--;
     r->run.member[node->node_rank] = NULL;
-    r->run.seats[node->node_rank].node = 0;
+    r->run.rows[node->node_rank].node = 0;
 }
 
 /* Free the node rank of a static node, whether the node requested the rank or received a free rank. */

@@ -81,9 +81,9 @@ struct rdzv_run {
     uint32_t n_open;    /* number of members that are neither STOPPED nor gone */
     uint32_t n_done;    /* number of members that became DONE, including members that have left since */
     uint64_t began_ms;
-    struct node **member;    /* indexed by node rank, NULL = the member has left; owned; `room` entries */
-    struct node **order;     /* array for sorting in nodes.c, `room` entries */
-    struct rdzv_seat *seats; /* indexed by node rank, `room` entries */
+    struct node **member;  /* indexed by node rank, NULL = the member has left; owned; `room` entries */
+    struct node **order;   /* array for sorting in nodes.c, `room` entries */
+    struct rdzv_row *rows; /* indexed by node rank, `room` entries */
     uint32_t room;
 };
 
@@ -191,7 +191,7 @@ void rdzv_node_is_finished(struct rdzv *r, struct node *node);
 /* Record a node that leaves, for the diagnosis. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words);
-/* Change the id of a node, and of its seat. */
+/* Change the id of a node, and of its row. */
 void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id);
 /* Change the state of a RESTING node to WAITING. A new node is RESTING, too. */
 void rdzv_node_waits(struct rdzv *r, struct node *node);

@@ -741,7 +741,7 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
     return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
 }
 
-/* Find the last seat whose first rank is at most `rank`. If the node of this seat has left, return 0. */
+/* Find the last row whose first rank is at most `rank`. If the node of this row has left, return 0. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
 {
     bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
@@ -750,12 +750,12 @@ uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
         return 0;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (r->run.seats[middle].first_rank <= rank)
+        if (r->run.rows[middle].first_rank <= rank)
             low = middle;
         else
             high = middle;
     }
-    return r->run.seats[low].node;
+    return r->run.rows[low].node;
 }
 
 bool rdzv_is_over(const struct rdzv *r)

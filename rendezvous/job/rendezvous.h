@@ -138,7 +138,7 @@ struct rdzv_cause {
 };
 
 /* A member of a round, as listed in `round`. */
-struct rdzv_seat {
+struct rdzv_row {
     uint64_t node;
     uint32_t node_rank, first_rank, nproc;
     uint32_t store_port; /* as in struct rdzv_join */
@@ -151,8 +151,8 @@ struct rdzv_round {
     uint32_t attempt;  /* round - 1; also the number of the key space of this round */
     uint32_t restarts; /* number of restarts that count for --max_restarts */
     uint32_t nnodes, world_size;
-    const struct rdzv_seat *seats; /* array of n_seats, in the order of node ranks */
-    uint32_t n_seats; /* number of seats: nnodes in rdzv_env.begin, fewer in `round` of a large job */
+    const struct rdzv_row *rows; /* array of n_rows, in the order of node ranks */
+    uint32_t n_rows; /* number of rows: nnodes in rdzv_env.begin, fewer in `round` of a large job */
 };
 
 /* The state of a job for its waiting nodes. Lists have at most RDZV_SHORT_LIST_MAX entries; the counts are

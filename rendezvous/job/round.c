@@ -141,14 +141,14 @@ static void assign_ranks(struct rdzv *r, uint32_t n)
         node->node_rank = (int32_t)i;
         node->first_rank = r->run.world_size;
         r->run.world_size += node->nproc;
-        r->run.seats[i] = (struct rdzv_seat){ .node = node->id,
-                                              .node_rank = i,
-                                              .first_rank = node->first_rank,
-                                              .nproc = node->nproc,
-                                              .store_port = node->store_port,
-                                              .host = node->host,
-                                              .addr = node->addr,
-                                              .own = node->own };
+        r->run.rows[i] = (struct rdzv_row){ .node = node->id,
+                                            .node_rank = i,
+                                            .first_rank = node->first_rank,
+                                            .nproc = node->nproc,
+                                            .store_port = node->store_port,
+                                            .host = node->host,
+                                            .addr = node->addr,
+                                            .own = node->own };
     }
     r->run.round++;
     for (uint32_t i = 0; i < n; i++)
@@ -210,7 +210,7 @@ static void count_roles(const struct rdzv *r)
 static void send_round(struct rdzv *r, struct rdzv_round *world)
 {
     count_roles(r);
-    world->n_seats = r->run.nnodes <= RDZV_LIST_MAX ? r->run.nnodes : RDZV_SHORT_LIST_MAX;
+    world->n_rows = r->run.nnodes <= RDZV_LIST_MAX ? r->run.nnodes : RDZV_SHORT_LIST_MAX;
     for (uint32_t i = 0; i < r->run.nnodes; i++) {
         struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
                                   .world = world,
@@ -241,8 +241,8 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
                                 .restarts = r->restarts.failed,
                                 .nnodes = n,
                                 .world_size = r->run.world_size,
-                                .seats = r->run.seats,
-                                .n_seats = n };
+                                .rows = r->run.rows,
+                                .n_rows = n };
     if (!r->env.begin(r->env.user, &world)) {
         rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
         return rdzv_end_job(r, RDZV_WHY_REFUSED, NO_RESTART_NOT_READY);
@@ -462,7 +462,7 @@ static void send_restart(struct rdzv *r, uint64_t backoff_ms)
             continue;
         node->state = RDZV_NODE_RESTING;
         r->run.member[i] = NULL;
-        r->run.seats[i].node = 0;
+        r->run.rows[i].node = 0;
         r->n_resting++;
         r->env.tell(r->env.user, node->id, &tell);
     }

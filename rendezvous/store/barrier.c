@@ -66,7 +66,7 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* Free a barrier that is in no list and in no table, and that has no seats. No other function frees barriers. */
+/* Free a barrier that is in no list and in no table, and that has no waiters. No other function frees barriers. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_forget_roll(quota, barrier);
@@ -109,7 +109,7 @@ static struct barrier *barrier_new(struct quota *quota, const struct barrier_cal
                                          .hash = table_hash(call->name) };
     barrier->world_size = call->world_size;
     list_init(&barrier->open);
-    list_init(&barrier->seats);
+    list_init(&barrier->waiters);
     return barrier;
 }
 
@@ -128,20 +128,20 @@ static void barrier_strike_out(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* Free the seat. Call this function before answering, because the owner may then enter another barrier. */
-static void barrier_stand_up(struct barrier_seat *seat)
+/* Remove the waiter from its barrier. Call this function before answering, because the owner may then enter another barrier. */
+static void barrier_remove_waiter(struct barrier_waiter *waiter)
 {
-    list_remove(&seat->node);
-    seat->barrier = NULL;
+    list_remove(&waiter->node);
+    waiter->barrier = NULL;
 }
 
-/* Put the rank of `call` on the seat, and mark the rank as arrived. */
-static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
-                             const struct barrier_call *call)
+/* Add the waiter for the rank of `call`, and mark the rank as arrived. */
+static void barrier_add_waiter(struct barrier *barrier, struct barrier_waiter *waiter,
+                               const struct barrier_call *call)
 {
-    seat->barrier = barrier;
-    seat->rank = call->rank;
-    list_insert(&barrier->seats, &seat->node);
+    waiter->barrier = barrier;
+    waiter->rank = call->rank;
+    list_insert(&barrier->waiters, &waiter->node);
     barrier_tick_off(barrier, call->rank);
 }
 
@@ -188,7 +188,7 @@ enum { BARRIER_END_MAX = 800 };
 
 struct event {
     enum barrier_event type;
-    struct barrier_seat *seat;       /* ARRIVES, LEAVES */
+    struct barrier_waiter *waiter;   /* ARRIVES, LEAVES */
     const struct barrier_call *call; /* ARRIVES */
     uint32_t rank;                   /* MEMBER_ENDS */
     const char *who;                 /* CANCEL */
@@ -206,7 +206,7 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* Free the seat of a rank that stops waiting. If no rank waits any more, free the barrier. */
+/* Remove the waiter of a rank that stops waiting. If no rank waits any more, free the barrier. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
@@ -263,10 +263,10 @@ static void close_barrier(struct barriers *b, struct barrier *barrier)
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
     close_barrier(b, barrier);
-    while (!list_is_empty(&barrier->seats)) {
-        struct barrier_seat *seat = LIST_ENTRY(barrier->seats.next, struct barrier_seat, node);
-        barrier_stand_up(seat);
-        b->env.answer(b->env.user, seat, outcome, buf_slice(&barrier->report));
+    while (!list_is_empty(&barrier->waiters)) {
+        struct barrier_waiter *waiter = LIST_ENTRY(barrier->waiters.next, struct barrier_waiter, node);
+        barrier_remove_waiter(waiter);
+        b->env.answer(b->env.user, waiter, outcome, buf_slice(&barrier->report));
     }
 }
 
@@ -304,11 +304,12 @@ static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
     return BARRIER_PASSED;
 }
 
-static void answer_misuse(struct barriers *b, struct barrier_seat *seat, struct slice name, const char *why)
+static void answer_misuse(struct barriers *b, struct barrier_waiter *waiter, struct slice name,
+                          const char *why)
 {
     struct buf report = { 0 };
     b->env.report(b->env.user, NULL, name, BARRIER_MISUSE, why, &report);
-    b->env.answer(b->env.user, seat, BARRIER_MISUSE, buf_slice(&report));
+    b->env.answer(b->env.user, waiter, BARRIER_MISUSE, buf_slice(&report));
     buf_free(&report);
 }
 
@@ -351,7 +352,7 @@ static enum barrier_state arrive_first(struct barriers *b, struct barrier *barri
 {
     barrier_set_members(barrier, event->call);
     open_barrier(b, barrier, event->call);
-    barrier_sit_down(barrier, event->seat, event->call);
+    barrier_add_waiter(barrier, event->waiter, event->call);
     if (b->env.opened != NULL)
         b->env.opened(b->env.user, barrier);
     for (uint32_t rank = 0; rank < barrier->world_size; rank++)
@@ -369,17 +370,17 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
     else if (barrier_has(barrier, call->rank))
         why = "is misused: this rank already waits on another connection";
     if (why != NULL) {
-        answer_misuse(b, event->seat, call->name, why);
+        answer_misuse(b, event->waiter, call->name, why);
         return BARRIER_OPEN;
     }
-    barrier_sit_down(barrier, event->seat, call);
+    barrier_add_waiter(barrier, event->waiter, call);
     return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     answer_misuse(
-        b, event->seat, event->call->name,
+        b, event->waiter, event->call->name,
         "is misused: the name was used before, and the barrier was passed; use each name only once");
     return barrier->state;
 }
@@ -390,20 +391,20 @@ static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrie
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
         answer_misuse(
-            b, event->seat, event->call->name,
+            b, event->waiter, event->call->name,
             "is misused: the name was used before, and the barrier failed; use each name only once");
     } else {
         barrier_tick_off(barrier, event->call->rank);
-        b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
+        b->env.answer(b->env.user, event->waiter, barrier->outcome, buf_slice(&barrier->report));
     }
     return barrier->state;
 }
 
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    barrier_strike_out(barrier, event->seat->rank);
-    barrier_stand_up(event->seat);
-    if (!list_is_empty(&barrier->seats))
+    barrier_strike_out(barrier, event->waiter->rank);
+    barrier_remove_waiter(event->waiter);
+    if (!list_is_empty(&barrier->waiters))
         return BARRIER_OPEN;
     close_barrier(b, barrier);
     return BARRIER_NEW;
@@ -460,25 +461,25 @@ static const char *find_misuse(const struct barrier_call *call)
 }
 
 /* Process the arrival of a rank. The first arrival creates the barrier. */
-bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call)
+bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call)
 {
     const char *why = find_misuse(call);
     if (why != NULL) {
-        answer_misuse(b, seat, call->name, why);
+        answer_misuse(b, waiter, call->name, why);
         return true;
     }
     struct barrier *barrier = find_barrier(b, call->name);
     if (barrier == NULL && (barrier = make_barrier(b, call)) == NULL)
         return false;
     step(b, barrier,
-         &(struct event){ .type = BARRIER_ARRIVES, .seat = seat, .call = call, .now_ms = call->now_ms });
+         &(struct event){ .type = BARRIER_ARRIVES, .waiter = waiter, .call = call, .now_ms = call->now_ms });
     return true;
 }
 
-void barriers_leave(struct barriers *b, struct barrier_seat *seat)
+void barriers_leave(struct barriers *b, struct barrier_waiter *waiter)
 {
-    if (seat->barrier != NULL)
-        step(b, seat->barrier, &(struct event){ .type = BARRIER_LEAVES, .seat = seat });
+    if (waiter->barrier != NULL)
+        step(b, waiter->barrier, &(struct event){ .type = BARRIER_LEAVES, .waiter = waiter });
 }
 
 /* Fail each open barrier of which the rank is a member. `next` is read before the step, because the step may remove
@@ -531,8 +532,8 @@ void barriers_clear(struct barriers *b)
     for (struct table_node *next; node != NULL; node = next) {
         next = table_next(&b->by_name, node);
         struct barrier *barrier = TABLE_ENTRY(node, struct barrier, node);
-        while (!list_is_empty(&barrier->seats))
-            barrier_stand_up(LIST_ENTRY(barrier->seats.next, struct barrier_seat, node));
+        while (!list_is_empty(&barrier->waiters))
+            barrier_remove_waiter(LIST_ENTRY(barrier->waiters.next, struct barrier_waiter, node));
         list_remove(&barrier->open);
         drop(b, barrier);
     }

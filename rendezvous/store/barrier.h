@@ -9,8 +9,8 @@
  * RELEASED or FAILED, a name cannot be used again. A member that arrives after FAILED gets the same outcome and
  * report as the other members. A new attempt frees all names.
  *
- * The connection of a rank owns a seat, `struct barrier_seat`, for at most one barrier at a time. While the rank
- * waits, its seat is in the list of the barrier. Every rank gets its answer through `answer`, possibly before
+ * The connection of a rank owns a waiter, `struct barrier_waiter`, for at most one barrier at a time. While the rank
+ * waits, its waiter is in the list of the barrier. Every rank gets its answer through `answer`, possibly before
  * barriers_arrive returns. */
 #ifndef RENDEZVOUS_STORE_BARRIER_H
 #define RENDEZVOUS_STORE_BARRIER_H
@@ -41,7 +41,7 @@ enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, 
 struct barrier {
     struct table_node node; /* by name */
     struct list open;       /* link in barriers.open, sorted by deadline */
-    struct list seats;      /* list of the seats of waiting ranks */
+    struct list waiters;    /* one for each waiting rank */
     enum barrier_state state;
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
     uint32_t world_size;          /* number of bits in each bitmap */
@@ -54,7 +54,7 @@ struct barrier {
 };
 
 /* A member of the connection's struct. Set all bytes to zero before the first use. */
-struct barrier_seat {
+struct barrier_waiter {
     struct list node;
     struct barrier *barrier; /* NULL = the rank waits at no barrier */
     uint32_t rank;           /* the rank that waits, if `barrier` is not NULL */
@@ -62,9 +62,10 @@ struct barrier_seat {
 
 struct barrier_env {
     void *user;
-    /* Answer the rank that waited on `seat`. The seat is free already. `json` is borrowed for the call, and empty for
+    /* Answer the rank of a waiter, which is removed already. `json` is borrowed for the call, and empty for
      * RELEASED. */
-    void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
+    void (*answer)(void *user, struct barrier_waiter *waiter, enum barrier_outcome outcome,
+                   struct slice json);
     /* Append the JSON report of a failure to `out`, or nothing if memory is short. `because` continues the sentence
      * "barrier NAME ...". For BARRIER_MISUSE, `barrier` is NULL, and only the calling rank gets the report. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
@@ -73,11 +74,11 @@ struct barrier_env {
     void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
     bool (*has_ended)(void *user, uint32_t rank);
     void (*log)(void *user, const char *line);
-    /* Called before a barrier fails because the member `rank` has ended. The waiting ranks still have their seats.
+    /* Called before a barrier fails because the member `rank` has ended. The waiting ranks still have their waiters.
      * NULL = not called. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
     /* Called after a barrier was opened, and before a barrier ends, for the event log. The waiting ranks still have
-     * their seats, in the order of arrival. `why` continues the sentence "barrier NAME ..." and is empty for
+     * their waiters, in the order of arrival. `why` continues the sentence "barrier NAME ..." and is empty for
      * RELEASED. NULL = not called. */
     void (*opened)(void *user, const struct barrier *barrier);
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
@@ -124,12 +125,12 @@ struct barriers {
 /* Initialize without barriers. Return false if memory is short. */
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env);
 void barriers_free(struct barriers *b);
-/* Free all barriers and seats without an answer, because a new attempt begins. */
+/* Free all barriers and remove all waiters without an answer, because a new attempt begins. */
 void barriers_clear(struct barriers *b);
 
 /* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
-bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call);
-void barriers_leave(struct barriers *b, struct barrier_seat *seat);
+bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
+void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);
 /* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);
 /* Cancel an open barrier. `who` is a name for the report. Return false if no barrier with this name is open. */

@@ -107,11 +107,11 @@ static bool begin(void *user, const struct rdzv_round *world)
     struct cluster *c = user;
     uint32_t next_rank = 0;
     for (uint32_t i = 0; i < world->nnodes; i++) {
-        const struct cluster_node *node = &c->node[index_of(c, world->seats[i].node)];
-        cr_assert_eq(world->seats[i].node_rank, i);
-        cr_assert_eq(world->seats[i].first_rank, next_rank, "ranks are not dense");
+        const struct cluster_node *node = &c->node[index_of(c, world->rows[i].node)];
+        cr_assert_eq(world->rows[i].node_rank, i);
+        cr_assert_eq(world->rows[i].first_rank, next_rank, "ranks are not dense");
         cr_assert_not(node->running, "a worker of an older round runs on a node of the new one");
-        next_rank += world->seats[i].nproc;
+        next_rank += world->rows[i].nproc;
     }
     cr_assert_eq(next_rank, world->world_size);
     c->rounds = world->round;

@@ -99,8 +99,8 @@ static void told_round(struct agent *a, const struct rdzv_tell *t)
     must(t->node_rank < s.nnodes && !(s.ranks >> t->node_rank & 1), "node rank %" PRIu32, t->node_rank);
     must(a->wanted < 0 || (uint32_t)a->wanted == t->node_rank, "not the node rank it was given");
     must(t->world->restarts <= s.join.max_restarts, "more restarts than allowed");
-    must(t->world->seats[t->node_rank].node == a->id, "the list has another node in its seat");
-    must(t->world->seats[t->node_rank].first_rank == t->first_rank, "the list has another first rank");
+    must(t->world->rows[t->node_rank].node == a->id, "the list has another node in its row");
+    must(t->world->rows[t->node_rank].first_rank == t->first_rank, "the list has another first rank");
     a->survives = a->round != 0 && a->round + 1 == s.round;
     if (a->survives && s.join.elastic)
         must((int)t->node_rank <= a->rank, "rank %d moves up to %" PRIu32, a->rank, t->node_rank);
@@ -175,8 +175,8 @@ static bool begin(void *user, const struct rdzv_round *world)
          "too few nodes or too many");
     uint32_t ranks = 0;
     for (uint32_t i = 0; i < world->nnodes; i++) {
-        must(world->seats[i].node_rank == i && world->seats[i].first_rank == ranks, "ranks are not dense");
-        ranks += world->seats[i].nproc;
+        must(world->rows[i].node_rank == i && world->rows[i].first_rank == ranks, "ranks are not dense");
+        ranks += world->rows[i].nproc;
     }
     must(ranks == world->world_size, "the world has another size");
     s.begun = true;

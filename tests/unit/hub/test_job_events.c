@@ -95,9 +95,9 @@ Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
     join(N0, 0, 1, true);
     events(N0);
     struct job *job = job_find(sim.hub, "demo");
-    struct rdzv_seat *seats = calloc(NODES, sizeof(*seats));
-    cr_assert(job != NULL && seats != NULL);
-    const struct rdzv_round world = { .nnodes = NODES, .world_size = NODES, .seats = seats };
+    struct rdzv_row *rows = calloc(NODES, sizeof(*rows));
+    cr_assert(job != NULL && rows != NULL);
+    const struct rdzv_round world = { .nnodes = NODES, .world_size = NODES, .rows = rows };
     const struct rdzv_record record = {
         .kind = RDZV_RECORD_ROUND, .nnodes = NODES, .world_size = NODES, .host = "", .words = "large"
     };
@@ -106,7 +106,7 @@ Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
     cr_expect_eq(events(N0), 1);
     expect_event("\"words\":\"large\"");
     cr_expect_null(strstr(heard, "\"members\""));
-    free(seats);
+    free(rows);
 }
 
 /* The event log gets the finding that agents get. */

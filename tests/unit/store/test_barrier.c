@@ -10,19 +10,19 @@ enum { WORLD = 8 };
 
 static struct quota quota;
 static struct barriers barriers;
-static struct barrier_seat seat[WORLD];
+static struct barrier_waiter waiter[WORLD];
 static bool ended[WORLD];
-static int answers[WORLD];                  /* number of answers of each seat */
-static enum barrier_outcome outcome[WORLD]; /* last answer of each seat */
+static int answers[WORLD];                  /* number of answers of each waiter */
+static enum barrier_outcome outcome[WORLD]; /* last answer of each waiter */
 static uint64_t now_ms;
 
-static void answer(void *user, struct barrier_seat *s, enum barrier_outcome result, struct slice json)
+static void answer(void *user, struct barrier_waiter *s, enum barrier_outcome result, struct slice json)
 {
     (void)user;
-    cr_assert_null(s->barrier, "a seat is answered before it is free");
+    cr_assert_null(s->barrier, "a waiter is answered before it is removed");
     cr_assert_eq(result == BARRIER_RELEASED, json.len == 0);
-    answers[s - seat]++;
-    outcome[s - seat] = result;
+    answers[s - waiter]++;
+    outcome[s - waiter] = result;
 }
 
 static void report(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome how,
@@ -58,7 +58,7 @@ static void set_up(void)
     quota = (struct quota){ .max = 1 << 20 };
     cr_assert(barriers_init(&barriers, &quota, &env));
     for (int i = 0; i < WORLD; i++)
-        list_init(&seat[i].node);
+        list_init(&waiter[i].node);
 }
 
 static void tear_down(void)
@@ -77,7 +77,7 @@ static bool arrive(uint32_t rank, const char *name, int64_t timeout_ms, uint32_t
         if (members >> i & 1)
             cr_assert(put_u32(&list, i));
     struct barrier_call call = { slice_str(name), timeout_ms, buf_slice(&list), rank, WORLD, now_ms };
-    bool ok = barriers_arrive(&barriers, &seat[rank], &call);
+    bool ok = barriers_arrive(&barriers, &waiter[rank], &call);
     buf_free(&list);
     return ok;
 }
@@ -107,7 +107,7 @@ static void cause(enum barrier_event event)
     if (event == BARRIER_ARRIVES)
         arrive(1, "x", 100, 3);
     else if (event == BARRIER_LEAVES)
-        barriers_leave(&barriers, &seat[0]);
+        barriers_leave(&barriers, &waiter[0]);
     else if (event == BARRIER_MEMBER_ENDS)
         barriers_member_ended(&barriers, 1, now_ms);
     else if (event == BARRIER_CANCEL)
@@ -128,7 +128,7 @@ static void expect_cell(enum barrier_state state, enum barrier_event event, cons
         cr_assert_eq(got, heard[rank], "state %d event %d rank %d: %c", state, event, rank, got);
     }
     barriers_free(&barriers);
-    memset(seat, 0, sizeof(seat));
+    memset(waiter, 0, sizeof(waiter));
 }
 
 Test(barrier_machine, every_event_has_an_answer_in_every_state)
@@ -188,7 +188,7 @@ Test(barrier, members_are_a_set_in_any_order)
     cr_assert(put_u32(&list, 1) && put_u32(&list, 0) && put_u32(&list, 1));
     arrive(0, "x", 100, 3);
     struct barrier_call call = { slice_str("x"), 100, buf_slice(&list), 1, WORLD, 0 };
-    cr_assert(barriers_arrive(&barriers, &seat[1], &call));
+    cr_assert(barriers_arrive(&barriers, &waiter[1], &call));
     expect(1, 1, BARRIER_RELEASED);
     buf_free(&list);
 }
@@ -197,7 +197,7 @@ Test(barrier, one_rank_on_two_connections_counts_once)
 {
     arrive(0, "x", 100, 3);
     struct barrier_call call = { slice_str("x"), 100, slice_of("\0\0\0\0\1\0\0", 8), 0, WORLD, 0 };
-    cr_assert(barriers_arrive(&barriers, &seat[5], &call));
+    cr_assert(barriers_arrive(&barriers, &waiter[5], &call));
     expect(5, 1, BARRIER_MISUSE);
     expect(0, 0, 0);
 }
@@ -229,7 +229,7 @@ static struct {
     uint32_t members, seated;
     bool over;
 } model[NAMES];
-static int sits_in[WORLD]; /* number of the barrier in which each rank has a seat, or -1 */
+static int sits_in[WORLD]; /* number of the barrier in which each rank has a waiter, or -1 */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -281,7 +281,7 @@ static void step_leave(uint32_t rank)
     if (n >= 0)
         model[n].seated &= ~(1u << rank);
     sits_in[rank] = -1;
-    barriers_leave(&barriers, &seat[rank]);
+    barriers_leave(&barriers, &waiter[rank]);
 }
 
 static void step_time(void)
@@ -348,11 +348,11 @@ static void hear_opened(void *user, const struct barrier *b)
              b->name);
 }
 
-/* Handle the end of a barrier. Its seats are still taken. */
+/* Handle the end of a barrier. Its waiters are still there. */
 static void hear_ended(void *user, const struct barrier *b, enum barrier_outcome how, const char *why)
 {
     (void)user;
-    cr_expect_not(list_is_empty(&b->seats));
+    cr_expect_not(list_is_empty(&b->waiters));
     snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "ended %.*s %d%s, ", (int)b->node.key_len,
              b->name, (int)how, why != NULL && why[0] != '\0' ? " because" : "");
 }

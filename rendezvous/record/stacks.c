@@ -494,12 +494,13 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return what all threads of a row do, or "" if they differ. A row of equal frames has the states at its threads. */
+/* Return what all threads of a row do, or "" if they differ. A row of equal frames has the states at its threads; its frames
+ * say more than a state that several threads share. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");
     const cJSON *thread;
-    if (does[0] != '\0')
+    if (does[0] != '\0' || (shown->threads > 1 && cJSON_GetArraySize(member(shown->row, "frames")) > 0))
         return does;
     does = text_of(shown->first, "does");
     cJSON_ArrayForEach(thread, member(shown->row, "threads"))

@@ -134,7 +134,7 @@ static void list_addresses(char *out, size_t size)
 static void send_news(struct relay *r, enum remote_news news, int port, const char *addresses)
 {
     struct remote_answer a = { .news = news, .port = port, .version = DDP_VERSION };
-    snprintf(a.token, sizeof(a.token), "%s", r->token);
+    snprintf(a.token, sizeof(a.token), "%s", r->job_token[0] != '\0' ? r->job_token : r->token);
     snprintf(a.addresses, sizeof(a.addresses), "%s", addresses);
     send_answer(r, &a);
 }

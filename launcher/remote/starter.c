@@ -574,16 +574,26 @@ static void take_head(struct peer *p, struct slice bytes)
     }
 }
 
+/* Find the relay's last answer among whole lines. A shell that outlives its job may print more lines behind it, so an answer
+ * with the token counts in each line. Return the start of its line, or the number of bytes without an answer. */
+static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
+{
+    const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
+    if (lines.len == 0 || memchr(begin, REMOTE_ANSWER[0], lines.len) == NULL)
+        return lines.len;
+    for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
+        if (remote_parse_answer(slice_of(at, (size_t)(newline - at)), answer) &&
+            (newline + 1 == end || strcmp(answer->token, s->token) == 0))
+            return (size_t)(at - begin);
+    return lines.len;
+}
+
 /* Remove the relay's last answer from the job's output. The answer may follow an unfinished line of the job. */
 static void take_last_answer(struct peer *p, struct buf *lines)
 {
     struct remote_answer answer;
-    size_t at = lines->len;
-    while (at > 1 && ((const char *)lines->data)[at - 2] != '\n')
-        at--;
-    at -= at > 0;
-    if (lines->len == 0 ||
-        !remote_parse_answer(slice_of((const uint8_t *)lines->data + at, lines->len - at - 1), &answer))
+    const size_t at = find_last_answer(p->starter, buf_slice(lines), &answer);
+    if (at == lines->len)
         return;
     if (answer.news == REMOTE_ENDED || answer.news == REMOTE_FAILED)
         p->said_code = answer.port;

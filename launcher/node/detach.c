@@ -451,11 +451,11 @@ static int connect_by_id(const char *id)
 static int find_supervisor(const char *command, const char *id)
 {
     struct job_search search = { .rdzv_id = id, .fd = -1 };
-    if (strchr(id, '/') != NULL || id[0] == '\0') {
+    if (id[0] == '\0') {
         log_error("%s: %.64s is not the id of a job; 'ddprun list' shows the ids", command, id);
         return -1;
     }
-    const int fd = connect_by_id(id);
+    const int fd = strchr(id, '/') == NULL ? connect_by_id(id) : -1;
     if (fd >= 0)
         return fd;
     visit_jobs(compare_rdzv_id, &search);
@@ -532,8 +532,8 @@ int detach_stop(const char *id)
     if (ok)
         log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job", id, id);
     else
-        log_error("stop: the supervisor of job %s does not answer: the job may have just ended; if 'ddprun "
-                  "list' still shows the job, run 'kill -9 %d', which ends the supervisor and the job",
+        log_error("stop: the supervisor of job %s (pid %d) does not answer: the job may have just ended; if "
+                  "'ddprun list' still shows the job, kill the supervisor, which ends the job",
                   id, (int)supervisor.pid);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }

@@ -306,6 +306,8 @@ static bool operator_unseal(struct operator* o, enum auth_result result, struct 
     struct secret_call *call = secret_unseal_begin(credential.data, credential.len);
     while (!secret_call_is_over(call))
         usleep(1000);
+    secret_free(o->secret);
+    o->secret = NULL;
     return secret_unseal_end(call, &o->secret, err) == DDP_OK;
 }
 
@@ -437,7 +439,8 @@ static int print_text(struct buf *text, bool complete)
 
 /* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends no
  * other request to such a store. If a store answers that it has no secret or no credential, warn and connect again
- * without a secret, as a reader. After any other failure the store may be an attacker's. */
+ * without a secret, as a reader, unless --encrypt forbids a connection in plain text. After any other failure the store may
+ * be an attacker's. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -448,7 +451,7 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     if (operator.asks) {
         const ddp_status status =
             client_open(o->addr.host, o->addr.port, &options, &operator_auth, store, err);
-        if (status == DDP_OK || operator.unproven == NULL)
+        if (status == DDP_OK || operator.unproven == NULL || o->encrypt)
             return status;
         log_warn("store %s:%d: %s, so its answers cannot be verified; pass the job's --secret_file",
                  o->addr.host, o->addr.port, operator.unproven);

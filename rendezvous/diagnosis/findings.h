@@ -987,7 +987,7 @@
       "names its line",                                                                                     \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
-      "The main thread of every rank was idle in the same system call in two samples, and this rank is in " \
+      "The main thread of every rank without stacks slept in the same system call in two samples, and this rank is in " \
       "another one than the others. Without stacks it is not certain that the others wait for it. Typical " \
       "causes: a rank that sleeps, or reads a file, pipe or socket that has no data.")                      \
     X(STACKS_UNREADABLE, NOTE,                                                                              \

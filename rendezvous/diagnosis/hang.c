@@ -899,15 +899,18 @@ struct states {
     uint32_t n;
 };
 
-/* Check whether the main thread of a rank without frames was idle in the same state in both samples. */
+/* Check whether the main thread of a rank without frames was idle in the same state in both samples. The rank must use
+ * the store, because a job of independent programs has no rank that others wait for. A thread in the state "running" may
+ * lack CPU time only because the machine is overloaded. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct rank_look *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
     const struct spot *a = r->spot[0], *b = r->spot[1];
-    return !f->node_lost && !f->has_steps && a->thread != NULL && b->thread != NULL && b->does[0] != '\0' &&
+    const bool is_known = f->connected && !f->node_lost && !f->has_steps;
+    return is_known && a->thread != NULL && b->thread != NULL && strncmp(b->does, "sleeping", 8) == 0 &&
            spot_number(a->thread, "pid") == spot_number(b->thread, "pid") && strcmp(a->does, b->does) == 0 &&
-           r->cpu_percent < IDLE_PERCENT;
+           strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
 }
 
 /* Add a rank to the group of its state. Return false if there is no room for another group. */
@@ -954,6 +957,15 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
+/* Check whether ranks with frames wait in collectives, and none of them in the state of the group. */
+static bool differs_from_waits(const struct hang *h, const struct group *group)
+{
+    for (uint32_t i = 0; i < h->n_groups; i++)
+        if (strcmp(h->groups[i].spot->does, group->spot->does) == 0)
+            return false;
+    return h->n_groups > 0;
+}
+
 /* Format "2 ranks are sleeping in futex, 1 rank waits in all_reduce (train.py:88)": all ranks outside of `odd`. */
 static const char *other_states(words out, const struct hang *h, const struct states *states,
                                 const struct group *odd)
@@ -990,9 +1002,11 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     struct states states = { 0 };
     words who, others, time;
     char does[STACK_NAME_MAX + SPOT_PLACE_MAX];
-    if (h->n[WAY_CULPRIT] > 0 || !group_states(h, &states) || states.n + (h->n_groups > 0) < 2)
+    if (h->n[WAY_CULPRIT] > 0 || !group_states(h, &states) || states.n == 0)
         return false;
     const struct group *odd = odd_state(&states);
+    if (states.n == 1 && !differs_from_waits(h, odd))
+        return false;
     cJSON *ranks = cJSON_CreateArray();
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
         if (!h->s->ranks[i].exited && h->ranks[i].spot[1]->frames == NULL &&

@@ -16,7 +16,7 @@ static uint64_t limit_of(const struct hang_watch *w)
 static void wait_for_limit(struct hang_watch *w)
 {
     w->samples = w->in_vain = 0;
-    w->verdict = 0;
+    w->verdict = w->hint = 0;
     w->is_told = false;
     w->due_ms = w->is_off ? 0 : w->moved_ms + limit_of(w);
 }
@@ -76,12 +76,12 @@ void hang_watch_skip(struct hang_watch *w, uint64_t now_ms)
 
 bool hang_watch_compares(const struct hang_watch *w)
 {
-    return w->samples >= 2;
+    return w->samples >= 2 || w->hint != 0;
 }
 
 /* Count a sample. No sample is counted after a report. A verdict that changes in the third sample gets one more sample,
  * because flight records, which are requested with a sample, can be compared from the third sample on. */
-bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
+bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)
         return false;
@@ -90,9 +90,11 @@ bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
     w->verdict = verdict;
     if (w->samples == 1 || (verdict != 0 && (w->samples < SAMPLES || (!is_same && w->samples < SAMPLES_MAX))))
         return false;
-    if (!is_same) {
+    if (!is_same || !is_certain) {
+        const bool is_news = is_same && verdict != w->hint;
+        w->hint = is_same ? verdict : w->hint;
         hang_watch_skip(w, now_ms);
-        return false;
+        return is_news;
     }
     w->is_told = true;
     w->due_ms = 0;

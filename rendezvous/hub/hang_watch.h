@@ -34,6 +34,7 @@ struct hang_watch {
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
     bool is_told;        /* the verdict was reported, and there was no progress since */
+    uint64_t hint;       /* digest of the hint that was reported since the last sign; 0 = none */
 };
 
 /* Start the watch of a new round, and keep the limit. */
@@ -50,14 +51,15 @@ uint64_t hang_watch_deadline(const struct hang_watch *w);
 /* Return true if a sample is due now, and set the time of the next sample. */
 bool hang_watch_due(struct hang_watch *w, uint64_t now_ms);
 
-/* Return true if the current suspicion has at least two samples. */
+/* Return true if the current suspicion has at least two samples, or the last suspicion ended with a hint. */
 bool hang_watch_compares(const struct hang_watch *w);
 
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
 /* Record a sample. `verdict` is the digest of the verdict on this sample and the previous sample. 0 means no
- * verdict, as for the first sample. Return true once, when the caller must report the verdict. */
-bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms);
+ * verdict, as for the first sample. An uncertain verdict is a hint: it is reported, but a later suspicion may still find
+ * a certain verdict. Return true once for each verdict or hint, when the caller must report it. */
+bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);
 
 #endif

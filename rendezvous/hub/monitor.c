@@ -857,7 +857,7 @@ static void compare_samples(struct job *job)
     if (rank < 0 && !is_hint && now->news.n > 0) /* so that `why` can show the finding later */
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);
-    if (hang_watch_sampled(&hang->watch, digest, job->hub->now_ms))
+    if (hang_watch_sampled(&hang->watch, digest, !is_hint, job->hub->now_ms))
         report_hang(job, &l.snapshot, now, &verdict, rank);
     look_free(&l);
     free(now);
@@ -877,7 +877,7 @@ static void begin_sample(struct job *job)
     hang->rows_ms[1] = job->hub->now_ms;
     hang->fresh = hang->fresh_calls = NULL;
     if (hang->watch.samples == 0)
-        (void)hang_watch_sampled(&hang->watch, 0, job->hub->now_ms);
+        (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);
     else
         compare_samples(job);
 }

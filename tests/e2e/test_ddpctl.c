@@ -180,6 +180,16 @@ Test(ddpctl, says_when_a_store_is_not_ddpruns)
     fake_store_stop(genuine);
 }
 
+/* A store without a secret, or an attacker in its place, must not get a request in plain text. */
+Test(ddpctl, encrypt_needs_a_store_with_a_secret)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", addr, "--encrypt", "status", NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_neq(r.exit_code, 0);
+    cr_expect_str_empty(r.out);
+    cr_expect_null(strstr(r.err, "cannot be verified"));
+}
+
 Test(ddpctl, help_and_version_stand_on_stdout)
 {
     expect_answer("--help", NULL, "cancel NAME");

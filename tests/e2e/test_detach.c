@@ -256,7 +256,7 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     r = DDPRUN("stop", id);
     kill(supervisor, SIGCONT);
     EXPECT(r, 125);
-    snprintf(advice, sizeof(advice), "'kill -9 %d'", (int)supervisor);
+    snprintf(advice, sizeof(advice), "(pid %d)", (int)supervisor);
     SAYS(r, advice);
     r = run_wait(viewer); /* the supervisor has received the request */
     EXPECT(r, 130);

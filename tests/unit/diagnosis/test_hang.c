@@ -641,9 +641,11 @@ Test(hang, states_without_stacks_that_may_be_progress_are_a_note)
                                                                                                 "]";
     const char *other = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 9) "," STATE(
         2, GLOO, 9) "," STATE(3, GLOO, 9) "," NO_PY_SPY "]";
+    const char *runs = "[" STATE(0, GLOO, 9) "," STATE(1, "running", 9) "," STATE(2, GLOO, 9) "," STATE(
+        3, GLOO, 9) "," NO_PY_SPY "]";
     const char *later = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 6000) "," STATE(
         2, GLOO, 9) "," STATE(3, GLOO, 9) "," NO_PY_SPY "]";
-    const char *pairs[][2] = { { equal, equal }, { equal, other }, { other, later } };
+    const char *pairs[][2] = { { equal, equal }, { equal, other }, { other, later }, { runs, runs } };
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         struct diagnosis d = judge_rows(pairs[i][0], pairs[i][1], true);
         expect_at(&d, 0, "STACKS_UNREADABLE", "4 ranks", "py-spy is not installed");
@@ -671,6 +673,9 @@ Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
         stacks_add_thread(&c.samples[i], &main);
         stacks_add_note(&c.samples[i], &main, "no Python stacks: ptrace is forbidden");
     }
+    c.ranks[1].connected = false; /* an independent program */
+    expect_none(&c);
+    c.ranks[1].connected = true;
     const struct diagnosis d = verdict(&c);
     expect_at(
         &d, 0, "RANK_STATE_DIFFERS", "rank 1 (n1, pid 71)",
@@ -698,7 +703,7 @@ static struct diagnosis judge_rows(const char *first, const char *second, bool h
     cJSON *rows[2] = { cJSON_Parse(first), cJSON_Parse(second) };
     cr_assert(rows[0] != NULL && rows[1] != NULL);
     for (uint32_t i = 0; i < 4; i++)
-        ranks[i] = (struct rank_facts)RANK(i, .call = "");
+        ranks[i] = (struct rank_facts)RANK(i, .call = "", .connected = true);
     struct snapshot s = { RUNNING, .ranks = ranks, .n_ranks = 4 };
     s.nodes = nodes;
     s.hang = (struct snapshot_hang){

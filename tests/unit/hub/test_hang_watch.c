@@ -27,7 +27,7 @@ static uint64_t report_at(uint64_t verdict, uint64_t until)
 {
     int samples = 0;
     for (uint64_t at = w.moved_ms; at <= until; at += 100)
-        if (hang_watch_due(&w, at) && hang_watch_sampled(&w, samples++ == 0 ? 0 : verdict, at))
+        if (hang_watch_due(&w, at) && hang_watch_sampled(&w, samples++ == 0 ? 0 : verdict, true, at))
             return at;
     return 0;
 }
@@ -59,12 +59,31 @@ Test(hang_watch, a_verdict_that_changes_is_none_and_is_tried_again_later)
 {
     move(T, T + 60 * S, S);
     const uint64_t first = T + 90 * S;
-    cr_expect(hang_watch_due(&w, first) && !hang_watch_sampled(&w, 0, first));
-    cr_expect(hang_watch_due(&w, first + HANG_APART_MS) && !hang_watch_sampled(&w, 1, first + HANG_APART_MS));
+    cr_expect(hang_watch_due(&w, first) && !hang_watch_sampled(&w, 0, true, first));
+    cr_expect(hang_watch_due(&w, first + HANG_APART_MS) &&
+              !hang_watch_sampled(&w, 1, true, first + HANG_APART_MS));
     for (int i = 2; i <= 3; i++)
         cr_expect(hang_watch_due(&w, first + i * HANG_APART_MS) &&
-                  !hang_watch_sampled(&w, (uint64_t)i, first + i * HANG_APART_MS));
+                  !hang_watch_sampled(&w, (uint64_t)i, true, first + i * HANG_APART_MS));
     cr_expect_eq(hang_watch_deadline(&w), first + 3 * HANG_APART_MS + HANG_LEAST_MS);
+}
+
+/* A hint is reported once. Later samples may still find a certain verdict. */
+Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
+{
+    move(T, T + 60 * S, S);
+    int hints = 0;
+    for (int i = 0; i < 6; i++) {
+        const uint64_t at = hang_watch_deadline(&w);
+        cr_expect(hang_watch_due(&w, at));
+        hints += hang_watch_sampled(&w, i % 3 == 0 ? 0 : 7, false, at);
+        cr_expect(i < 2 || hang_watch_compares(&w));
+    }
+    cr_expect_eq(hints, 1);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t at = hang_watch_deadline(&w);
+        cr_expect(hang_watch_due(&w, at) && hang_watch_sampled(&w, i == 0 ? 0 : 8, true, at) == (i == 2));
+    }
 }
 
 /* Flight records decide from the third sample on. */
@@ -74,7 +93,8 @@ Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample)
     const uint64_t first = T + 90 * S;
     for (int i = 0; i <= 3; i++)
         cr_expect(hang_watch_due(&w, first + i * HANG_APART_MS) &&
-                  hang_watch_sampled(&w, i < 2 ? (uint64_t)i : 2, first + i * HANG_APART_MS) == (i == 3));
+                  hang_watch_sampled(&w, i < 2 ? (uint64_t)i : 2, true, first + i * HANG_APART_MS) ==
+                      (i == 3));
 }
 
 Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_minutes)
@@ -83,9 +103,9 @@ Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_mi
     uint64_t at = T + 60 * S, pause = HANG_LEAST_MS;
     for (int i = 0; i < 8; i++) {
         at = hang_watch_deadline(&w);
-        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, at));
+        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, true, at));
         at += HANG_APART_MS;
-        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, at));
+        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, true, at));
         cr_expect_eq(hang_watch_deadline(&w), at + (pause < HANG_AGAIN_MAX_MS ? pause : HANG_AGAIN_MAX_MS));
         pause *= 2;
     }
@@ -145,7 +165,7 @@ Test(hang_watch, without_a_round_nothing_is_due)
     cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX);
     hang_watch_moved(&w, 0, T + 70 * S);
     cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX);
-    cr_expect(!hang_watch_sampled(&w, VERDICT, T + 70 * S));
+    cr_expect(!hang_watch_sampled(&w, VERDICT, true, T + 70 * S));
 }
 
 /* The day has a line of output each second, an evaluation of 20 to 50 s each 5 minutes, a checkpoint of 40 s each
@@ -163,6 +183,7 @@ Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
         int samples = 0;
         for (uint64_t end = at + pause; at < end; at += 100)
             if (hang_watch_due(&w, at))
-                cr_assert(!hang_watch_sampled(&w, samples++ == 0 ? 0 : VERDICT, at), "minute %d", minute);
+                cr_assert(!hang_watch_sampled(&w, samples++ == 0 ? 0 : VERDICT, true, at), "minute %d",
+                          minute);
     }
 }

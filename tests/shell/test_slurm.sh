@@ -142,6 +142,7 @@ check "and the job ends well" ended 0
 
 # With --encrypt, MUNGE delivers the secret before the TLS handshake.
 rm -f go
+: >out # `lives` must not read the lines of the job above
 timeout 60 srun --nodes=2 --ntasks-per-node=1 "$ddprun" --encrypt --verbose sh -c \
     'echo ready at $MASTER_ADDR:$MASTER_PORT; until [ -e '"$tmp"'/go ]; do sleep 0.05; done' >out 2>err &
 srun=$!
@@ -202,10 +203,10 @@ rm "$munge"
 ln -s "${SLURM_CONF%/*}/munge.socket" "$munge"
 mkdir broken
 echo "no library" >broken/libmunge.so.2
-run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 0 ] || export LD_LIBRARY_PATH='"$tmp"'/broken; exec "$0" --timeout=3s true' "$ddprun"
+run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 0 ] || export LD_LIBRARY_PATH='"$tmp"'/broken; exec "$0" --timeout=15s true' "$ddprun"
 check "a node without libmunge does not join" [ "$rc" -ne 0 ]
 check "with the reason" said err "MUNGE: $tmp/broken/libmunge.so.2"
-run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] || set -- --insecure; exec "$0" --timeout=3s "$@" true' "$ddprun"
+run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] || set -- --insecure; exec "$0" --timeout=15s "$@" true' "$ddprun"
 check "a node does not join the open store of another" [ "$rc" -ne 0 ]
 check "with the reason, too" said err "the store has no secret, so this node does not join" 1
 if unshare --user --map-user=1000 true 2>/dev/null; then # a chroot has none
@@ -237,6 +238,7 @@ check "each of the four names the cause" said err "rank 1 on n0 failed first: ex
 # --- scancel ----------------------------------------------------------------------------------------------------------
 # began NAME SRUN_OPTION COMMAND... -- a job of two nodes that runs: both have said "ready". Its number in job, srun's pid in srun.
 began() {
+    : >out # the lines of the job before
     timeout 60 srun --nodes=2 "$2" --job-name="$1" "${@:3}" >out 2>err &
     srun=$!
     until [ "$(grep -c ready out)" -ge 2 ]; do

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TestSuite(train_resume, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
@@ -63,6 +64,10 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
                 "has step-00000005 of an earlier run");
     train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
     cr_expect_neq(access(test_path("none"), F_OK), 0, "--eval has made a directory");
+    cr_assert_eq(mkdir(test_path("old"), 0700), 0);
+    fclose(fopen(test_path("old/train.ckpt"), "w"));
+    train_fails(1, "--data @/data --checkpoint @/old --resume", 2,
+                "/old/train.ckpt: written by an early version");
 }
 
 Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)

@@ -17,9 +17,11 @@
 #include <cblas.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A test uses no padding, because padding would count some samples twice. So the ranks may have different numbers
  * of samples. */
@@ -400,6 +402,18 @@ static void set_threads(uint64_t wanted)
         openblas_set_num_threads(1);
 }
 
+/* Fail if `dir` has a checkpoint of an early version, because --resume would start from the beginning. */
+static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
+{
+    char path[PATH_MAX];
+    ddp_status status = files_join(path, dir, "train.ckpt", err);
+    if (status != DDP_OK || access(path, F_OK) != 0)
+        return status;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "%s: written by an early version, which this train cannot read; use another directory",
+                    path);
+}
+
 /* Open the checkpoints. Fail if the directory has checkpoints but --resume is missing. Otherwise one directory
  * would have checkpoints of two runs, and old checkpoints would be removed. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
@@ -413,7 +427,9 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
                    : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", o->checkpoint);
     if (files_make_dir(o->checkpoint, err) != DDP_OK)
         return ddp_wrap(err, "--checkpoint");
-    if (o->resume || !checkpoint_exists(o->checkpoint, newest))
+    if (!checkpoint_exists(o->checkpoint, newest))
+        return refuse_early_version(o->checkpoint, err);
+    if (o->resume)
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,

@@ -113,6 +113,18 @@ Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
     cr_expect_float_eq(summary().loss, whole.loss, 1e-4 * whole.loss);
 }
 
+Test(train_gpu, two_workers_go_on_in_bf16)
+{
+    training_skip_same_threads();
+    make_data("pictures", "60", "--test_samples=20");
+    pretend_gpu();
+    train(2, MLP "--device cuda --precision bf16 --limit_steps 3");
+    struct summary whole = summary();
+    train(2, MLP "--device cuda --precision bf16 --limit_steps 2 --checkpoint @/saved");
+    train(2, MLP "--device cuda --precision bf16 --limit_steps 1 --checkpoint @/saved --resume");
+    cr_expect_str_eq(summary().hash, whole.hash);
+}
+
 /* Each worker sees one device, as with --virtual_local_rank. Here all workers see the same fake device. */
 Test(train_gpu, a_device_of_each_workers_own_is_taken)
 {

@@ -81,8 +81,14 @@ step_with() {
 # bare Debian 13 can be made.
 demo_on_trixie() {
     # shellcheck disable=SC2016  # the inner shell expands
-    exec nice -n 19 bash -c 'scripts/fresh-root.sh -s trixie true >build/trixie-root.log 2>&1 || exit 77
+    exec setsid nice -n 19 bash -c 'scripts/fresh-root.sh -s trixie true >build/trixie-root.log 2>&1 || exit 77
         exec scripts/fresh-root.sh -s trixie scripts/demo.sh >build/trixie.log 2>&1'
+}
+# The demo is a session of several processes, and fresh-root.sh unmounts what it has mounted.
+stop_trixie() {
+    [ -n "$trixie" ] || return 0
+    kill -TERM -- "-$trixie" 2>/dev/null || kill "$trixie" 2>/dev/null
+    wait "$trixie"
 }
 show_trixie() {
     cat build/trixie.log
@@ -166,7 +172,7 @@ stop_ahead() {
     ahead=
 }
 if [ "$quick" = no ]; then
-    trap 'stop_ahead; [ -z "$trixie" ] || kill "$trixie" 2>/dev/null' EXIT
+    trap 'stop_ahead; stop_trixie' EXIT
     [ -n "$(missing test)" ] || build_ahead sanitizer-builds
 fi
 # Ten times as many operations against a genuine PyTorch store as in `make test`.

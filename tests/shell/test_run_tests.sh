@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What scripts/run-tests.sh counts as a failure: suites of a few lines, in a separate tree around a copy of the script.
-# shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the suites expand
 . "$(dirname "$0")/tap.sh"
 
 mkdir -p "$tmp/tree/scripts"
@@ -25,7 +25,7 @@ END
 
 # In an empty environment, because the tally of the run around this test must not count ours.
 run_suite() {
-    env -i PATH="$PATH" TEST_TIMEOUT="${limit:-60}" bash "$tmp/tree/scripts/run-tests.sh" "$tmp/$1.sh"
+    env -i PATH="$PATH" TEST_TIMEOUT="${limit:-60}" DDP_AGAIN="${again:-}" bash "$tmp/tree/scripts/run-tests.sh" "$tmp/$1.sh"
 }
 
 suite good </dev/null
@@ -50,4 +50,12 @@ check "a leak of Criterion's own is not a failure" run_suite criterion_leaks
 check "but hides no other exit status" fails run_suite criterion_leaks_and_exits
 check "a note about a thread that ends is not a failure" run_suite ends_a_thread
 limit=1 check "and no timeout" fails run_suite criterion_leaks_and_hangs
+
+# With DDP_AGAIN=1 a suite that fails runs again; but what a sanitizer reports once is a fault.
+once='[ ! -e "$0.ran" ] || exit 0; touch "$0.ran"'
+suite exits_once <<<"$once; exit 3"
+suite leaks_once < <(echo "$once" && leak 'test_x tests/unit/test_x.c:7' && echo 'exit 1')
+again=1 check "a suite that fails once passes when it runs again" run_suite exits_once
+again=1 check "one that fails twice has failed" fails run_suite exits
+again=1 check "and so has one with a report of a sanitizer" fails run_suite leaks_once
 finish

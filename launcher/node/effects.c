@@ -288,10 +288,9 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* Print why the program cannot be started, with its path on this node, because the program may exist on other
  * nodes. */
-void node_say_not_started(const struct node *n, int error)
+bool node_say_not_started(const struct node *n, int error, struct buf *words)
 {
     static struct program_look look; /* static, because its paths are too large for the stack */
-    struct buf words = { 0 };
     const char *failed = n->run.spawner.failed;
     const bool is_script = failed != NULL && failed == n->plan->script;
     const struct start_failure failure = { .error = error,
@@ -300,14 +299,15 @@ void node_say_not_started(const struct node *n, int error)
                                            .look = &look };
     memset(&look, 0, sizeof(look));
     (void)program_see_failed(failed, n->plan->script, &look);
-    bool ok = start_cause(&failure, &words);
-    const size_t len = words.len;
-    ok = ok && buf_printf(&words, "; ") && start_remedy(&failure, &words);
-    if (words.len == len + 2) /* words has no remedy */
-        words.len = len;
+    bool ok = start_cause(&failure, words);
+    const size_t len = words->len;
+    ok = ok && buf_printf(words, "; ") && start_remedy(&failure, words);
+    if (words->len == len + 2) /* words has no remedy */
+        words->len = len;
+    ok = ok && buf_append(words, "", 1);
     if (ok)
-        log_error("%.*s", (int)words.len, (const char *)words.data);
-    buf_free(&words);
+        log_error("%s", (const char *)words->data);
+    return ok;
 }
 
 /* Return a report with the facts known now, for a description of the first failure. */

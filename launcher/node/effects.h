@@ -34,7 +34,8 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err);
  * a new port, so that processes of the last attempt cannot connect to the store. */
 void node_offer_port(struct node *n);
 
-/* Print why the program of this node cannot be started (`error` of spawner_find()), and the remedy. */
-void node_say_not_started(const struct node *n, int error);
+/* Print why the program of this node cannot be started (`error` of spawner_find()), and the remedy. Append the
+ * text to `words`. Return false if memory is short. */
+bool node_say_not_started(const struct node *n, int error, struct buf *words);
 
 #endif

@@ -488,7 +488,10 @@ static int missing_code(const struct node *n)
 
 static void give_up_missing(struct node *n)
 {
-    node_say_not_started(n, n->meet.missing);
+    struct buf words = { 0 };
+    if (node_say_not_started(n, n->meet.missing, &words))
+        node_send_end(n, NULL, (const char *)words.data);
+    buf_free(&words);
     node_finish(n, missing_code(n));
 }
 

@@ -59,7 +59,7 @@ struct relay {
     char token[REMOTE_TOKEN_MAX];
     pid_t child;   /* pid of the host's ddprun, then of the sender of its log files; 0 = not running */
     char *collect; /* log directory of the job, with --collect_logs; else NULL */
-    char job_token[REMOTE_TOKEN_MAX]; /* for the answers FILES and ROOM */
+    char job_token[REMOTE_TOKEN_MAX]; /* of all answers after JOB */
     bool had_job;                     /* the host's ddprun was started */
     bool sends;                       /* the child is the sender */
     bool told_to_end;                 /* the starter has sent END */
@@ -524,12 +524,13 @@ static void take_JOB(struct relay *r, struct slice body)
     if (r->listener >= 0)
         close(r->listener);
     r->listener = -1;
+    if (r->job_token[0] == '\0')
+        snprintf(r->job_token, sizeof(r->job_token), "%s", token != NULL ? token : "-");
     if (r->child != 0 || argv == NULL || secret == NULL || !cJSON_IsNumber(silent)) {
         not_ready(r, "the job", "its description arrived twice or incomplete");
     } else if (prepare_host(r, o)) {
         r->silent_ms = (uint64_t)silent->valuedouble;
         r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
-        snprintf(r->job_token, sizeof(r->job_token), "%s", token != NULL ? token : "-");
         spawn_job(r, argv, secret, cJSON_IsTrue(cJSON_GetObjectItem(o, "input")));
     }
     free(argv);

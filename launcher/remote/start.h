@@ -81,7 +81,7 @@ int remote_take(struct slice in, enum remote_message *kind, struct slice *body, 
 /* Kinds of answers: HERE at the relay's start and after LISTEN, REACHED after PROBE, ENDED before the relay exits. FILES
  * replaces ENDED if log files follow, and FAILED if the job could not start there. ROOM and FINDING may be anywhere in
  * the job's output: ROOM reports how much input the job has taken, FINDING has a finding for the other hosts. The token of
- * FILES, ROOM and FINDING is that of the message JOB, so a worker cannot print these answers. */
+ * answers after JOB is that of the message JOB, so a worker cannot print these answers. */
 enum remote_news {
     REMOTE_HERE,
     REMOTE_REACHED,
@@ -97,7 +97,7 @@ struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
     int port; /* HERE after LISTEN: the port that answers probes; 0 = none. ENDED, FILES: the exit code */
-    char token[REMOTE_TOKEN_MAX]; /* random text that the port sends to each probe; "-" = none */
+    char token[REMOTE_TOKEN_MAX]; /* before JOB: random text that the port sends to each probe; "-" = none */
     char addresses
         [REMOTE_LINE_MAX]; /* HERE: the host's own; REACHED: those that answered; blanks between. ROOM: bytes. FINDING: JSON */
     size_t before; /* bytes of an unfinished line of a login shell or worker, before the answer */
@@ -182,7 +182,7 @@ struct start_meeting {
     const char *address; /* of the store: a numeric address, or the name from --master_addr */
     int port;
     const char *secret; /* 64 hexadecimal digits */
-    const char *token;  /* for the answers FILES and ROOM */
+    const char *token;  /* of all answers after JOB */
 };
 
 /* Return how long the starter may be silent before a relay or a branch ends the job: the node timeout, at least three

@@ -115,17 +115,20 @@ struct starter {
     uv_fs_t file;
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
-    int exit_code;    /* the starter's exit code; -1 = no host has failed */
-    bool is_of_host;  /* `exit_code` is that of a host */
-    uint64_t tell_ms; /* when the next message lists the hosts that have not started */
-    uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
-    uint64_t end_ms;  /* when the last host ended; 0 = not yet */
-    int stops;        /* how often the user has asked to stop the job */
+    int exit_code; /* the starter's exit code; -1 = no host has failed */
+    const struct peer
+        *decides; /* host whose exit code counts: the first host, or the host that has ended the start */
+    bool has_passed_end; /* the hosts know that ddprun has ended on one of them */
+    bool is_of_host;     /* `exit_code` is that of a host */
+    uint64_t tell_ms;    /* when the next message lists the hosts that have not started */
+    uint64_t kill_ms;    /* when the remaining remote shells are killed; 0 = not set */
+    uint64_t end_ms;     /* when the last host ended; 0 = not yet */
+    int stops;           /* how often the user has asked to stop the job */
     bool closing;
     bool collects;  /* the relays send the log files at the end */
     bool collected; /* the user knows what has arrived */
     struct collection collection;
-    char token[REMOTE_TOKEN_MAX];     /* of the answers FILES and ROOM */
+    char token[REMOTE_TOKEN_MAX];     /* of all answers after JOB */
     uint64_t input_sent, input_taken; /* bytes of the user's stdin */
     bool input_waits;                 /* for room on the first host */
     bool input_rests;                 /* until the job is in the foreground of its terminal again */
@@ -390,12 +393,15 @@ static void read_input(struct starter *s)
 }
 
 /* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and other programs
- * may share stdin. A terminal is opened again, because a read may find that another process was faster. */
+ * may share stdin. A terminal is opened again, because a read may find that another process was faster, and a blocked
+ * read would stop the loop. A terminal of another user, as after su, cannot be opened: the job then has no input. */
 static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
     const int tty =
         s->input_type == UV_TTY ? open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+    if (s->input_type == UV_TTY && tty < 0)
+        return false;
     s->source = tty >= 0 ? tty : STDIN_FILENO;
     s->input_fd = epoll_create1(EPOLL_CLOEXEC);
     s->input.data = s;
@@ -575,7 +581,7 @@ static void take_head(struct peer *p, struct slice bytes)
 }
 
 /* Find the relay's last answer among whole lines. A shell that outlives its job may print more lines behind it, so an answer
- * with the token counts in each line. Return the start of its line, or the number of bytes without an answer. */
+ * counts in each line. Only the relay has its token. Return the start of its line, or the number of bytes without an answer. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -583,7 +589,7 @@ static size_t find_last_answer(const struct starter *s, struct slice lines, stru
         return lines.len;
     for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
         if (remote_parse_answer(slice_of(at, (size_t)(newline - at)), answer) &&
-            (newline + 1 == end || strcmp(answer->token, s->token) == 0))
+            strcmp(answer->token, s->token) == 0)
             return (size_t)(at - begin);
     return lines.len;
 }
@@ -603,15 +609,32 @@ static void take_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* ends the job's line, because a line of another host may follow */
 }
 
-/* Pass findings of a host on to all other hosts. */
-static void pass_findings(const struct peer *from, struct slice lines)
+/* Pass a finding of a host on. The first end of ddprun goes to all other hosts, because it ends them. Any other finding
+ * goes only to the first host, which prints it: with 1,000 hosts, a blocked port is 1,000 findings. */
+static void pass_finding(const struct peer *from, struct slice line)
+{
+    struct starter *s = from->starter;
+    struct news news;
+    if (!decode_news(line, &news) || (news.ends && s->has_passed_end))
+        return;
+    s->has_passed_end = s->has_passed_end || news.ends;
+    for (int i = 0; i < (news.ends ? s->n : 1); i++)
+        if (&s->peers[i] != from && s->peers[i].state == PEER_RUNNING && !s->peers[i].sends)
+            send_message(&s->peers[i], REMOTE_NEWS, line);
+}
+
+/* Take the findings of a host. A node sends the end of its ddprun only before its first round, so the first such node
+ * decides the exit code, and all other nodes end as a consequence. */
+static void take_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
     const char *at = lines.data, *end = at + lines.len, *newline;
-    for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
-        for (int i = 0; i < s->n; i++)
-            if (&s->peers[i] != from && s->peers[i].state == PEER_RUNNING && !s->peers[i].sends)
-                send_message(&s->peers[i], REMOTE_NEWS, slice_of(at, (size_t)(newline - at)));
+    for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1) {
+        const bool had_end = s->has_passed_end;
+        pass_finding(from, slice_of(at, (size_t)(newline - at)));
+        if (s->has_passed_end && !had_end)
+            s->decides = from;
+    }
 }
 
 /* Report to the other hosts that ddprun has ended on one of them. Without a round the job cannot begin, and in a round
@@ -628,10 +651,11 @@ static void pass_end(const struct peer *p, int exit_code)
     snprintf(news.code, sizeof(news.code), "%s", finding_code_name(f.code));
     snprintf(news.sentence, sizeof(news.sentence), "%s", f.sentence);
     snprintf(news.advice, sizeof(news.advice), "%s", f.advice);
-    if (p->starter->stops == 0 && encode_news(&news, &line) && buf_append(&line, "\n", 1))
-        pass_findings(p, buf_slice(&line));
+    if (p->starter->stops == 0 && encode_news(&news, &line))
+        pass_finding(p, buf_slice(&line));
     buf_free(&line);
 }
+
 /* Remove the answers ROOM, FINDING and FILES from a host's output. Each ROOM lets the starter read more input. *files gets
  * the exit code in FILES, or -1. */
 static bool take_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
@@ -642,7 +666,7 @@ static bool take_answers(struct peer *p, struct slice bytes, struct buf *out, in
     struct buf findings = { 0 };
     const bool ok = buf_append(&p->held, bytes.data, bytes.len) &&
                     remote_split(&p->held, s->token, out, &taken, &findings, files);
-    pass_findings(p, buf_slice(&findings));
+    take_findings(p, buf_slice(&findings));
     buf_free(&findings);
     if (p != &s->peers[0])
         return ok;
@@ -773,7 +797,7 @@ static void end_peer(struct peer *p)
         finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
         fail(s, &f);
     } else if (ran && exit_code != 0 &&
-               (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == &s->peers[0]))) {
+               (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == s->decides))) {
         /* Node 0 counts, because it reports the end of the job. Another node may have ended because it was killed. */
         s->exit_code = exit_code;
         s->is_of_host = true;
@@ -966,11 +990,11 @@ static void on_signals(uv_poll_t *poll, int status, int events)
 }
 
 /* Return true if the job has ended on the host and all its log files have arrived, but its remote shell has not ended
- * within LAST_MS. Such a shell may still write. */
+ * within LAST_MS. Such a shell may still write. While reading is paused, unread bytes may hold the shell. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
     const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->said_code >= 0;
-    if (p->over_ms == 0 && is_over)
+    if (is_over && (p->over_ms == 0 || p->starter->paused))
         p->over_ms = now;
     return p->over_ms != 0 && now >= p->over_ms + LAST_MS && p->state != PEER_ENDED && !has_exited(p);
 }
@@ -1160,6 +1184,7 @@ int starter_run(void *arg, int lifeline)
         s.peers[i].files = s.collects ? &s.collection.of[i] : NULL;
     }
     free(above);
+    s.decides = &s.peers[0];
     start_more(&s);
     finish_if_done(&s);
     uv_run(&s.loop, UV_RUN_DEFAULT);

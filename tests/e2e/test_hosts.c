@@ -47,7 +47,12 @@ static const char script[] =
     "musl) echo 'sh: 1: exec: /proc/self/fd/3: not found' >&2; exit 127 ;;\n"
     "cut) head -c 1000 | sh -c \"$*\"; exit ;;\n"
     "island) exec unshare -rn sh -c \"$*\" ;;\n"
-    "leaver) exec unshare -rn env PET_TIMEOUT=3s sh -c \"$*\" ;;\n"
+    "leaver*) exec unshare -rn env PET_TIMEOUT=3s sh -c \"$*\" ;;\n"
+    "lacks) exec unshare -rmn sh -c \"mount -t tmpfs none '${0%/*}/only' && $*\" ;;\n"
+    "records) printf '\\036ddprun here " DDP_VERSION
+    " 0 - 10.0.0.1\\n'; exec 3<&0; f=${0%/*}/got; cat <&3 >\"$f\" &\n"
+    "until grep -qas '\"ends\":true' \"$f\"; do sleep 0.1; done; sleep 3; kill $!; exit 3 ;;\n"
+    "late) sh -c \"$*\"; exec seq 1500000 >&2 ;;\n"
     "noexec) exec unshare -mr sh -c \"mount -t tmpfs -o noexec none '$XDG_RUNTIME_DIR' && $*\" ;;\n"
     "bare) exec sh -c 'exec no-such-ddprun --relay' ;;\n"
     "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
@@ -281,6 +286,25 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
 }
 
 /* A worker searches its environment and the command lines of its ancestors for 64 hexadecimal digits. */
+/* After su, the terminal belongs to another user. Without its capabilities, root is such a user, too. */
+HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
+{
+    static const char program[] =
+        "import os, pty, subprocess, sys\n"
+        "m, s = pty.openpty()\n"
+        "os.fchmod(s, 0)\n"
+        "sys.exit(subprocess.run(['setpriv', '--bounding-set=-all'][:2 * (os.getuid() == 0)] + sys.argv[1:], "
+        "stdin=s).returncode)\n";
+    const char *const probe[] = { "setpriv", "--bounding-set=-all", "python3", "-c", "import pty", NULL };
+    if (geteuid() == 0 && run_command(probe, NULL).exit_code != 0)
+        cr_skip_test("skipped, because setpriv or python3 is not available");
+    const char *const argv[] = { "python3", "-c", program, bin("ddprun"),    "--hosts=a",
+                                 shell,     "sh", "-c",    "cat; echo over", NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 0);
+    PRINTS(r, "[a:0] over\n");
+}
+
 HOSTS_TEST(no_worker_finds_the_secret)
 {
     struct run_result r =
@@ -366,6 +390,14 @@ HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
     cr_expect_eq(count(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
 }
 
+static void skip_without_namespaces(void)
+{
+    const char *const probe[] = { "unshare", "-mr", "true", NULL };
+    struct run_result r = run_command(probe, NULL);
+    if (r.exit_code != 0)
+        cr_skip_test("skipped, because user namespaces are not available");
+}
+
 /* --- findings without the store ------------------------------------------------------------------------------ */
 
 /* Skip a test whose host has no network. */
@@ -424,12 +456,40 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     SAYS(r, "[HOST_ENDED]");
 }
 
-static void skip_without_namespaces(void)
+/* Both leavers end, and node 0 ends because of the first. A host in place of a node writes what it receives. */
+HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
 {
-    const char *const probe[] = { "unshare", "-mr", "true", NULL };
-    struct run_result r = run_command(probe, NULL);
-    if (r.exit_code != 0)
-        cr_skip_test("skipped, because user namespaces are not available");
+    char path[300], text[65536];
+    skip_without_networks();
+    struct run_result r = JOB("--hosts=a:1,records:1,leaver:1,leaver2:1", shell, APART);
+    EXPECT(r, 125);
+    SAYS(r, "this node cannot join the job: ");
+    snprintf(path, sizeof(path), "%s/got", dir);
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file);
+    size_t n = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    for (size_t i = 0; i < n; i++) /* lengths of messages */
+        text[i] = text[i] == '\0' ? ' ' : text[i];
+    text[n] = '\0';
+    cr_expect_eq(count(text, "\"ends\":true"), 1, "%s", text);
+    cr_expect_eq(count(text, "\"ends\":false"), 0, "%s", text);
+}
+
+/* Node 0 and c end because of the host without the program, so its exit code counts. */
+HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
+{
+    char path[300];
+    skip_without_networks();
+    skip_without_namespaces();
+    snprintf(path, sizeof(path), "%s/only", dir);
+    cr_assert_eq(mkdir(path, 0755), 0);
+    write_file("only/prog", "#!/bin/sh\n", 0755, path);
+    struct run_result r = JOB("--hosts=a:1,lacks:1,c:1", shell, "--master_addr=127.0.0.1", path);
+    EXPECT(r, 127);
+    SAYS(r, "this node cannot join the job: ");
+    SAYS(r, "[HOST_ENDED]");
+    SILENT(r, "exit code 127");
 }
 
 /* Run a job on a host with a full disk under the working directory. */
@@ -1031,6 +1091,27 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
     struct run_result r = JOB("--hosts=a,chatty", shell, "sh", "-c", "exit 3");
     EXPECT(r, 3);
     SILENT(r, "HOST_LOST");
+}
+
+/* The job has ended, and its shell waits for a reader of stderr longer than the 30 s of a shell that never ends. */
+HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
+{
+    struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");
+    cr_assert(run_until_output(p, "[late:1] up\n", PATIENCE_MS), "%s", run_output(p));
+    sleep(36);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 0);
+    SAYS(r, "\n1500000\n");
+}
+
+/* The line looks like the end of the job on this host. Only the relay knows the token of such an answer. */
+HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
+{
+    struct run_result r = JOB("--hosts=a", shell, "--no_prefix", "sh", "-c",
+                              "printf '\\036ddprun ended " DDP_VERSION " 7 - \\n'; sleep 1; echo more");
+    EXPECT(r, 0);
+    PRINTS(r, "ddprun ended");
+    PRINTS(r, "more");
 }
 
 /* The remote shell of a host does not end after the last log file, and writes more. */

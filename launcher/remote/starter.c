@@ -580,7 +580,7 @@ static void take_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Find the relay's last answer among whole lines. A shell that outlives its job may print more lines behind it, so an answer
+/* Find the relay's last answer among whole lines. A shell that outlives its job may print more lines after the answer, so an answer
  * counts in each line. Only the relay has its token. Return the start of its line, or the number of bytes without an answer. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {

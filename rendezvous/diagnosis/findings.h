@@ -114,7 +114,7 @@
       "GPU memory or wait for that process. Typical cause: a leftover of an earlier job.")                  \
     X(GPU_MODE, WARNING,                                                                                    \
       "${subject} is in compute mode ${mode}, which admits ${admits}; ${workers} ${needs} this GPU",        \
-      "run 'nvidia-smi -i GPU -c DEFAULT' as root, or give each worker a GPU of its own",                   \
+      "run 'nvidia-smi -i GPU -c DEFAULT' as root, or give each worker a separate GPU",                   \
       "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need this GPU", \
       "Before the start, NVML reported a compute mode that admits fewer processes than the workers of "     \
       "that GPU: CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting of the " \

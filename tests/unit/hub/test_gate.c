@@ -264,7 +264,7 @@ Test(gate, few_strangers_wait_and_the_oldest_goes)
     cr_assert(sim.conn[AGENT].open);
 }
 
-/* Connect agent `i` from a host of its own, as a new connection. */
+/* Connect agent `i` from a separate host, as a new connection. */
 static void arrive(int i)
 {
     char peer[32];
@@ -278,7 +278,7 @@ static void arrive(int i)
     hub_set_foreign(sim.hub, conn);
 }
 
-/* 300 nodes connect before the store hears the first of them. The store drops the oldest, whose agents connect again, as
+/* 300 nodes connect before the store reads from the first of them. The store drops the oldest, whose agents connect again, as
  * launcher/node/node.c does. */
 Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
 {

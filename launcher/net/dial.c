@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/race.h"
 #include "base/syscalls.h"
+#include "base/text.h"
 #include "net/dial_plan.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -116,6 +117,8 @@ struct join_dial {
     int handles;
     bool closing;
     char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
+    char refusal
+        [AUTH_GIFT_BYTES]; /* code, newline, sentence of a store that only rejects its nodes; "" = none */
 };
 
 static void pump(struct join_dial *j);
@@ -337,6 +340,16 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
+/* Keep the reason of a store that only rejects its nodes. pump() then ends the dial. The text is not authenticated, so it
+ * is only printed, and this node sends nothing about the job. */
+static void take_refusal(struct runner *r, struct slice text)
+{
+    struct join_dial *j = r->dial;
+    snprintf(j->refusal, sizeof(j->refusal), "%.*s", (int)text.len, (const char *)text.data);
+    text_disarm(j->refusal, strlen(j->refusal), '\n');
+    end_runner(j, r->index);
+}
+
 /* Check whether the answer with the credential is complete. No byte may follow it. */
 static void check_credential(struct runner *r)
 {
@@ -349,6 +362,8 @@ static void check_credential(struct runner *r)
         runner_fail(r, false, dial_answer_kind(slice_of(r->in, r->n)));
     } else if (result == AUTH_NOT_ENCRYPTED) {
         runner_fail(r, false, HELLO_PLAIN);
+    } else if (result == AUTH_NO_SECRET && credential.len > 0) {
+        take_refusal(r, credential);
     } else if (result != AUTH_OK) {
         fail_without_secret(r, auth_result_text(result));
     } else {
@@ -546,6 +561,15 @@ static void join_dial_report(struct join_dial *j)
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
+    const size_t code_len = strcspn(j->refusal, "\n");
+    if (j->refusal[0] != '\0') {
+        const bool has_text = j->refusal[code_len] != '\0';
+        j->refusal[code_len] = '\0';
+        for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
+            end_runner(j, i);
+        j->options.failed(j->options.user, j->refusal, j->refusal + code_len + has_text);
+        return;
+    }
     const bool asked = j->options.code != NULL;
     const bool ok = asked || (dial_report(&j->plan, &report, clock_ms()) && buf_append(&report, "", 1));
     const char *words = asked ? j->note : (const char *)report.data;
@@ -592,6 +616,10 @@ static void pump(struct join_dial *j)
     if (j->closing || j->plan.phase == DIAL_ARRIVED || j->plan.phase == DIAL_OVER)
         return;
     const bool unseals = check_unsealing(j);
+    if (j->refusal[0] != '\0') {
+        join_dial_give_up(j);
+        return;
+    }
     do {
         step = dial_next(&j->plan, clock_ms());
         carry_out(j, &step);

@@ -19,7 +19,8 @@
  *                                      <----   version result credential
  *
  * With --encrypt, the client asks before the TLS handshake on the same connection, with 4 in place of 3. These are the
- * only bytes from another host that an encrypting store reads without TLS. */
+ * only bytes from another host that an encrypting store reads without TLS. A store that only rejects its nodes, and has
+ * no secret, answers with the reason in place of the credential: its code, a newline and a sentence. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 

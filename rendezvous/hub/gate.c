@@ -279,13 +279,30 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Answer a client that expects a store with TLS, and ends the connection. */
+/* Append why the host of this store cannot serve the job, because a node that encrypts sends no join without TLS. */
+static bool append_refusal(const struct hub *hub, struct buf *answer)
+{
+    const struct hub_refusal *refusal = hub->limits.refusal;
+    refusal->on_refused(refusal->user);
+    const bool ok = buf_printf(answer, "%.40s\n%.60s reports: %s; %s", refusal->code, hub->limits.host,
+                               refusal->sentence, refusal->advice);
+    answer->len = answer->len < AUTH_GIFT_BYTES ? answer->len : AUTH_GIFT_BYTES;
+    return ok;
+}
+
+/* Answer a client that expects a store with TLS, and end the connection. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
-    uint8_t answer[AUTH_ASK_BYTES];
+    uint8_t result[AUTH_ASK_BYTES];
+    struct buf answer = { 0 };
     s->is_ddprun = true;
-    auth_refuse_tls(hub->limits.secret, answer);
-    return put_blob(&hub->out, slice_of(answer, sizeof(answer))) && refuse(hub, AUTH_NOT_ENCRYPTED, message);
+    auth_refuse_tls(hub->limits.secret, result);
+    const bool ok =
+        buf_append(&answer, result, sizeof(result)) &&
+        (hub->limits.secret != NULL || hub->limits.refusal == NULL || append_refusal(hub, &answer)) &&
+        put_blob(&hub->out, buf_slice(&answer));
+    buf_free(&answer);
+    return ok && refuse(hub, AUTH_NOT_ENCRYPTED, message);
 }
 
 /* Handle AUTH. The second message (the proof) gets no answer: if the store serves the next request, the proof was

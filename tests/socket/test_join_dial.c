@@ -8,6 +8,7 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -289,6 +290,7 @@ Test(join_dial, may_be_closed_at_any_time)
  * connects to this host. */
 
 static struct secret *key;
+static const struct hub_refusal *refuses;
 
 /* Serve with TLS, as `options` says, and with a credential for the secret. */
 static void begin_munge(bool encrypts, bool has_secret, bool has_credential)
@@ -304,7 +306,8 @@ static void begin_munge(bool encrypts, bool has_secret, bool has_credential)
     cr_assert_eq(peer_seal(key, credential, &err), DDP_OK, "%s", err.msg);
     options.limits.secret = has_secret ? key : NULL;
     options.limits.credential = has_credential ? credential : NULL;
-    options.limits.guarded = true;
+    options.limits.guarded = refuses == NULL;
+    options.limits.refusal = refuses;
     serve_with(&options);
     munge_job = "job";
 }
@@ -404,6 +407,26 @@ Test(join_dial_munge, a_store_without_a_secret_is_named, .fini = end_munge, .tim
 {
     begin_munge(false, false, false);
     expect_no_key("SECRET_UNKNOWN", "the store has no secret for this job");
+}
+
+static void count_refused(void *user)
+{
+    atomic_fetch_add((atomic_int *)user, 1);
+}
+
+/* munged of node 0 fails, so its store has no secret and no TLS, only the reason. The dial ends at once and sends no join. */
+Test(join_dial_munge, a_store_that_only_rejects_ends_the_dial_with_its_reason, .fini = end_munge,
+     .timeout = 120)
+{
+    static atomic_int refused;
+    static const struct hub_refusal refusal = { "NO_SECRET", "the store\033[2J has no secret", "start munged",
+                                                count_refused, &refused };
+    refuses = &refusal;
+    begin_munge(false, false, false);
+    dial_to("0.0.0.0", served_port(), false, 90000);
+    cr_expect_str_eq(code, "NO_SECRET");
+    cr_expect_not_null(strstr(report, " reports: the store?[2J has no secret; start munged"), "%s", report);
+    cr_expect_eq(atomic_load(&refused), 1);
 }
 
 Test(join_dial_munge, a_plain_store_is_named, .fini = end_munge, .timeout = 120)

@@ -395,6 +395,33 @@ Test(gate, a_store_without_tls_refuses_the_request_before_tls)
     expect_closed(FIRST, "the store does not encrypt");
 }
 
+static void count_refused(void *user)
+{
+    ++*(int *)user;
+}
+
+/* The answer contains the reason, and at most as many bytes as a credential. */
+Test(gate, a_store_that_only_rejects_answers_the_request_before_tls_with_the_reason, .init = NULL)
+{
+    static char advice[1000];
+    int refused = 0;
+    memset(advice, 'x', sizeof(advice) - 1);
+    const struct hub_refusal refusal = { "NO_SECRET", "no secret", advice, count_refused, &refused };
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    struct slice got;
+    limits.host = "n0";
+    limits.refusal = &refusal;
+    sim_free(&sim);
+    sim_init(&sim, &limits);
+    stranger(FIRST);
+    sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0104");
+    cr_assert_eq(auth_take(next_blob(FIRST, 0), &got), AUTH_NO_SECRET);
+    cr_expect_eq(got.len, AUTH_GIFT_BYTES - AUTH_ASK_BYTES);
+    cr_expect_eq(memcmp(got.data, "NO_SECRET\nn0 reports: no secret; xxx", 35), 0);
+    cr_expect_eq(refused, 1);
+    expect_closed(FIRST, "the store does not encrypt");
+}
+
 Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
 {
     struct slice got;

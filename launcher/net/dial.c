@@ -38,7 +38,7 @@ static void lookup_on_answer(uv_poll_t *poll, int status, int events)
     struct name_found found;
     (void)status, (void)events;
     uv_poll_stop(poll);
-    if (name_lookup_take(l->lookup, &found))
+    if (name_lookup_result(l->lookup, &found))
         l->done(l->user, &found);
 }
 
@@ -355,7 +355,7 @@ static void check_credential(struct runner *r)
 {
     struct slice credential;
     enum auth_result result;
-    const int got = auth_take_tls(slice_of(r->in, r->n), &result, &credential);
+    const int got = auth_read_answer_tls(slice_of(r->in, r->n), &result, &credential);
     if (got == 0)
         return;
     if (got < 0) {
@@ -399,10 +399,11 @@ static void read_answer(struct runner *r)
 static bool append_hello(struct runner *r, struct buf *out)
 {
     struct buf bytes = { 0 };
-    bool ok = put_u8(&bytes, (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C]) && put_u32(&bytes, WIRE_MAGIC) &&
-              put_u8(&bytes, (uint8_t)op_table[OP_PING].code[DIALECT_C]) && put_u32(&bytes, r->dial->nonce) &&
-              put_u8(&bytes, (uint8_t)op_table[OP_CONTROL].code[DIALECT_C]) &&
-              put_blob(&bytes, slice_str(hello));
+    bool ok =
+        append_u8(&bytes, (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C]) && append_u32(&bytes, WIRE_MAGIC) &&
+        append_u8(&bytes, (uint8_t)op_table[OP_PING].code[DIALECT_C]) && append_u32(&bytes, r->dial->nonce) &&
+        append_u8(&bytes, (uint8_t)op_table[OP_CONTROL].code[DIALECT_C]) &&
+        append_blob(&bytes, slice_str(hello));
     ok = ok &&
          (r->tls != NULL ? tls_send(r->tls, buf_slice(&bytes), out) : buf_append(out, bytes.data, bytes.len));
     buf_free(&bytes);
@@ -551,7 +552,7 @@ static void on_timer(uv_timer_t *timer)
 static void join_dial_report(struct join_dial *j)
 {
     struct buf words = { 0 };
-    if (dial_say(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
+    if (dial_append_status(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
         j->options.say(j->options.user, (const char *)words.data);
     buf_free(&words);
 }
@@ -603,7 +604,7 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
  * this clock stands still during one turn of the loop. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
-    const uint64_t say_ms = dial_say_at(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
+    const uint64_t say_ms = dial_status_due(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
     const uint64_t now_ms = clock_ms();
     uv_update_time(j->options.loop);
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);

@@ -459,7 +459,7 @@ static bool append_value(void *user, struct slice name, struct buf *out)
     if (is_name(name, "address"))
         return met->address[0] != '\0' ? buf_printf(out, "%s", met->address) : append_addresses(out, d);
     if (is_name(name, "took"))
-        return text_put_ms(out, met->took_ms);
+        return text_append_ms(out, met->took_ms);
     if (is_name(name, "bytes"))
         return buf_printf(out, "%s", met->bytes);
     if (is_name(name, "hosts"))
@@ -504,9 +504,9 @@ static bool append_short(struct buf *out, const struct dial *d, uint64_t now_ms)
     const uint64_t spent_ms = now_ms - d->begun_ms;
     return buf_printf(out, "waiting for %s at ", d->options.who) &&
            append_endpoint(out, d->options.host, d->options.port) && buf_printf(out, " for ") &&
-           text_put_ms(out, spent_ms) && buf_printf(out, ": ") && append_sentence(out, d) &&
+           text_append_ms(out, spent_ms) && buf_printf(out, ": ") && append_sentence(out, d) &&
            append_local_only(out, d) && buf_printf(out, "; giving up in ") &&
-           text_put_ms(out, d->options.budget_ms > spent_ms ? d->options.budget_ms - spent_ms : 0) &&
+           text_append_ms(out, d->options.budget_ms > spent_ms ? d->options.budget_ms - spent_ms : 0) &&
            buf_printf(out, " (%s)", d->options.knob);
 }
 
@@ -543,7 +543,7 @@ static bool short_is_due(const struct dial *d, uint64_t now_ms)
            (said->finding != d->finding && now_ms >= said->at_ms + CHANGE_MS);
 }
 
-bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
+bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
 {
     const bool full = full_is_due(d, now_ms);
     if (d->phase == DIAL_ARRIVED || d->phase == DIAL_OVER || (!full && !short_is_due(d, now_ms)))
@@ -556,7 +556,7 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
 }
 
 /* Return when the next message is due. The conditions are those of full_is_due() and short_is_due(). */
-uint64_t dial_say_at(const struct dial *d)
+uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_said *said = &d->said;
     uint64_t at_ms = said->anything ? said->at_ms + AGAIN_MS : d->begun_ms + FIRST_WORD_MS;
@@ -582,15 +582,15 @@ static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage 
     if (stage == STAGE_ROUTE && d->source[0] != '\0')
         ok = ok && buf_printf(out, ": from %s", d->source);
     if (stage != STAGE_ROUTE && seen->done > 0)
-        ok = ok && buf_printf(out, ", the last in ") && text_put_ms(out, seen->took_ms);
+        ok = ok && buf_printf(out, ", the last in ") && text_append_ms(out, seen->took_ms);
     return ok;
 }
 
 static bool append_past(struct buf *out, const struct dial_past *past)
 {
-    bool ok = buf_printf(out, "\n  history  ") && text_put_ms(out, past->from_ms);
+    bool ok = buf_printf(out, "\n  history  ") && text_append_ms(out, past->from_ms);
     if (past->times > 1)
-        ok = ok && buf_printf(out, " to ") && text_put_ms(out, past->to_ms);
+        ok = ok && buf_printf(out, " to ") && text_append_ms(out, past->to_ms);
     return ok && buf_printf(out, ": %s%s", dial_code(past->finding), past->times > 1 ? ", " : "") &&
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
@@ -612,7 +612,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&
               append_endpoint(out, d->options.host, d->options.port) &&
-              buf_printf(out, ", and gives up after ") && text_put_ms(out, now_ms - d->begun_ms) &&
+              buf_printf(out, ", and gives up after ") && text_append_ms(out, now_ms - d->begun_ms) &&
               buf_printf(out, " (%s): ", d->options.knob) && append_sentence(out, d) &&
               append_local_only(out, d);
     if (d->finding != FINDING_NONE)

@@ -196,10 +196,10 @@ int dial_answer_kind(struct slice bytes);
 const char *dial_code(enum finding_code finding);
 
 /* Append the messages that are due now and mark them as printed. Return false if no message is due. */
-bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
+bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms);
 
-/* Return when to call dial_say again if no event occurs. */
-uint64_t dial_say_at(const struct dial *d);
+/* Return when to call dial_append_status again if no event occurs. */
+uint64_t dial_status_due(const struct dial *d);
 
 /* Append the full report: finding, advice, stages with their times, and history. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);

@@ -465,7 +465,7 @@ static void store_host_give_up(struct store_host *h)
 static void store_host_report(struct store_host *h)
 {
     struct buf words = { 0 };
-    if (dial_say(&h->waiting, &words, clock_ms()) && buf_append(&words, "", 1))
+    if (dial_append_status(&h->waiting, &words, clock_ms()) && buf_append(&words, "", 1))
         h->options.say(h->options.user, (const char *)words.data);
     buf_free(&words);
 }

@@ -64,7 +64,7 @@ static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice b
     if (!has_room(q, 1 + LENGTH_BYTES + bytes.len + AUTH_TAG_BYTES))
         return false;
     buf_append(&q->bytes, &code, 1);
-    return auth != NULL ? auth_put_frame(auth, code, bytes, &q->bytes) : put_blob(&q->bytes, bytes);
+    return auth != NULL ? auth_append_frame(auth, code, bytes, &q->bytes) : append_blob(&q->bytes, bytes);
 }
 
 /* Append a request that consists of `json`, and free `json` in any case. */
@@ -237,7 +237,7 @@ void store_link_mention(struct store_link *link, cJSON *json)
     request(link, json);
 }
 
-void store_link_tell(struct store_link *link, cJSON *json)
+void store_link_send(struct store_link *link, cJSON *json)
 {
     if (link != NULL)
         link->urgent = true; /* send all queued messages */
@@ -361,7 +361,7 @@ static void on_unsealing(uv_timer_t *timer)
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
-    const enum auth_result result = auth_take(answer, &credential);
+    const enum auth_result result = auth_read_answer(answer, &credential);
     if (link->call != NULL) {
         link_lose(link, "the store sent a second credential");
     } else if (result == AUTH_OK) {
@@ -395,7 +395,7 @@ bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
         return false;
-    store_link_tell(link, message_encode_status(&(struct message_status){ .round = MESSAGE_NONE }));
+    store_link_send(link, message_encode_status(&(struct message_status){ .round = MESSAGE_NONE }));
     return true;
 }
 
@@ -505,7 +505,7 @@ static void on_heartbeat(uv_timer_t *timer)
         if (link->token[0] != '\0')
             beat.heard = (int64_t)(link->confirmed = link->heard);
         link->options.calls.beat(link->options.user, &beat);
-        store_link_tell(link, message_encode_heartbeat(&beat));
+        store_link_send(link, message_encode_heartbeat(&beat));
     }
     suspect_silence(link);
 }

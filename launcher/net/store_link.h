@@ -120,7 +120,7 @@ void store_link_join(struct store_link *link);
 
 /* Send a request made by messages.h. Add the number of the round, and take ownership of `json`. With a NULL link,
  * only free `json`. If the queue becomes too long, the link is lost. */
-void store_link_tell(struct store_link *link, struct cJSON *json);
+void store_link_send(struct store_link *link, struct cJSON *json);
 
 /* Send a request within a few milliseconds, together with other such requests. Without this delay, the starts of 256
  * workers would wake the store 256 times. */

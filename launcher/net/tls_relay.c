@@ -119,7 +119,7 @@ static void on_closed(uv_handle_t *handle)
     buf_free(&l->down.sending);
     tls_free(l->tls);
     free(l);
-    acceptor_put_back(&r->acceptor);
+    acceptor_client_closed(&r->acceptor);
     if (r->closing && list_is_empty(&r->links))
         close_timer(r);
     let_go(r);
@@ -428,7 +428,7 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
     (void)peer;
     if (l == NULL) {
         close(fd);
-        acceptor_put_back(a);
+        acceptor_client_closed(a);
         return;
     }
     l->relay = r;

@@ -554,7 +554,7 @@ static bool view_bytes(struct viewer *v, const char *bytes, size_t len)
     v->out.len = 0;
     while (v->escapes && at < end) {
         const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline != NULL ? newline : end;
-        if (!escape_put(&v->out, slice_of(at, (size_t)(stop - at))) ||
+        if (!escape_append(&v->out, slice_of(at, (size_t)(stop - at))) ||
             (newline != NULL && !buf_append(&v->out, "\n", 1)))
             return false;
         at = stop + (newline != NULL);

@@ -186,7 +186,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
 }
 
 /* Reap the workers that have ended, in the order of their ends, and return their number. */
-static int take_workers(struct node *n)
+static int reap_workers(struct node *n)
 {
     struct rusage usage;
     int status, taken = 0;
@@ -199,7 +199,7 @@ static int take_workers(struct node *n)
 
 /* Reap all other children that have ended: adopted orphans, and workers whose order is unknown. Return false if more
  * children may have ended. Set `alone` if no child is left. */
-static bool take_others(struct node *n)
+static bool reap_others(struct node *n)
 {
     struct rusage usage;
     int status, taken = 0;
@@ -212,15 +212,15 @@ static bool take_others(struct node *n)
 
 /* Reap children that have ended, at most REAPED_PER_TURN in each turn, because processes may fork and exit without
  * end. Workers are first. Other children are checked if no worker has ended, or if the last worker has ended and the
- * agent needs to know whether any child is left. The second call of take_workers removes pidfds of workers that
- * take_others has collected. */
+ * agent needs to know whether any child is left. The second call of reap_workers removes pidfds of workers that
+ * reap_others has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
-    if (take_workers(n) > 0 && node_has_workers(n))
+    if (reap_workers(n) > 0 && node_has_workers(n))
         return;
-    n->run.reap = !take_others(n);
-    take_workers(n);
+    n->run.reap = !reap_others(n);
+    reap_workers(n);
     if (n->run.alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
@@ -242,7 +242,7 @@ static int local_rank_of_group(const struct node *n, pid_t pid)
 }
 
 /* Print "rank 1 (pid 71): the timer "step" has expired; sending signal 9". */
-static void say_timer(struct node *n, const struct timer_row *row, int local_rank)
+static void print_timer(struct node *n, const struct timer_row *row, int local_rank)
 {
     char words[NOTE_MAX], whose[64] = "a process that does not belong to this job";
     if (local_rank >= 0)
@@ -260,7 +260,7 @@ static void on_expired(void *user, const struct timer_row *row)
     const int local_rank = local_rank_of_group(n, row->pid);
     if (local_rank < 0 && getpgid(row->pid) < 0) /* the process has ended without releasing the timer */
         return;
-    say_timer(n, row, local_rank);
+    print_timer(n, row, local_rank);
     if (local_rank < 0 || row->signal <= 0)
         return;
     evidence_timer(n->run.evidence, local_rank, row->scope);
@@ -288,7 +288,7 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* Print why the program cannot be started, with its path on this node, because the program may exist on other
  * nodes. */
-bool node_say_not_started(const struct node *n, int error, struct buf *words)
+bool node_print_not_started(const struct node *n, int error, struct buf *words)
 {
     static struct program_look look; /* static, because its paths are too large for the stack */
     const char *failed = n->run.spawner.failed;
@@ -334,15 +334,15 @@ static void add_lines(struct failure *f, const char *text, size_t n)
     }
 }
 
-static void tell_failed(struct node *n)
+static void send_failed(struct node *n)
 {
     struct failure room;
     const struct report r = report_now(n);
-    store_link_tell(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
+    store_link_send(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
 /* Send the cause with the worker's last lines. */
-static void tell_cause(struct node *n)
+static void send_cause(struct node *n)
 {
     struct failure f;
     struct buf lines = { 0 };
@@ -353,37 +353,37 @@ static void tell_cause(struct node *n)
     f.from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
         add_lines(&f, (const char *)lines.data, got);
-    store_link_tell(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
+    store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
     buf_free(&lines);
 }
 
 /* Send that a worker has ended, so that ranks in a barrier with this worker get the reason before a signal. After
  * exit code 0 the message is not urgent. */
-static void tell_exited(struct node *n, int local_rank)
+static void send_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     cJSON *json = encode_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal, w->told_to_stop);
     if (w->exit_code == 0 && w->signal == 0)
         store_link_mention(n->meet.link, json);
     else
-        store_link_tell(n->meet.link, json);
+        store_link_send(n->meet.link, json);
 }
 
 /* Send the exit codes of this node. -1 = rank 0 is not on this node. */
-static void tell_stopped(struct node *n)
+static void send_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
-    store_link_tell(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
+    store_link_send(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
 /* Send the signal that stopped the job, with its sender if the sender is known. */
-static void tell_leave(struct node *n)
+static void send_leave(struct node *n)
 {
     struct buf by = { 0 };
     if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
-        store_link_tell(n->meet.link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
+        store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
     else
-        store_link_tell(n->meet.link, encode_leave(agent_stop_signal(n->agent), ""));
+        store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), ""));
     buf_free(&by);
 }
 
@@ -431,7 +431,7 @@ static void note_failed(struct node *n)
 }
 
 /* Print why the job restarts. If no failed attempt was recorded, the job restarts without a failure. */
-static void say_restart(struct node *n)
+static void print_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;
     note_failed(n);
@@ -444,7 +444,7 @@ static void say_restart(struct node *n)
         announce_again(&n->out.announce, &n->run.cause);
 }
 
-static void say_dying(struct node *n, int local_rank)
+static void print_dying(struct node *n, int local_rank)
 {
     output_note(
         n->out.output,
@@ -454,7 +454,7 @@ static void say_dying(struct node *n, int local_rank)
 }
 
 /* Print which nodes this node waits for. Ask the store for these nodes first, unless the wait is over. */
-static void say_waiting(struct node *n)
+static void print_waiting_nodes(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
     if (!n->meet.waiting_asked)
@@ -609,35 +609,35 @@ static void carry_out(struct node *n, struct agent_effect effect)
         begin_to_finish(n, effect.exit_code);
         break;
     case EFFECT_TELL_FAILED:
-        tell_failed(n);
+        send_failed(n);
         break;
     case EFFECT_TELL_EXITED:
-        tell_exited(n, effect.local_rank);
+        send_exited(n, effect.local_rank);
         break;
     case EFFECT_TELL_CAUSE:
-        tell_cause(n);
+        send_cause(n);
         break;
     case EFFECT_TELL_STOPPED:
-        tell_stopped(n);
+        send_stopped(n);
         break;
     case EFFECT_TELL_DONE:
-        store_link_tell(n->meet.link, encode_done());
+        store_link_send(n->meet.link, encode_done());
         break;
     case EFFECT_LEAVE:
-        tell_leave(n);
+        send_leave(n);
         break;
     case EFFECT_JOIN:
         node_offer_port(n);
         store_link_join(n->meet.link);
         break;
     case EFFECT_SAY_DYING:
-        say_dying(n, effect.local_rank);
+        print_dying(n, effect.local_rank);
         break;
     case EFFECT_SAY_WAITING:
-        say_waiting(n);
+        print_waiting_nodes(n);
         break;
     case EFFECT_SAY_RESTART:
-        say_restart(n);
+        print_restart(n);
         break;
     }
 }

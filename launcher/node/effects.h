@@ -36,6 +36,6 @@ void node_offer_port(struct node *n);
 
 /* Print why the program of this node cannot be started (`error` of spawner_find()), and the remedy. Append the
  * text to `words`. Return false if memory is short. */
-bool node_say_not_started(const struct node *n, int error, struct buf *words);
+bool node_print_not_started(const struct node *n, int error, struct buf *words);
 
 #endif

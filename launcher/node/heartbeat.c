@@ -50,8 +50,8 @@ static void settle(struct beat_look *look, int percent)
     }
 }
 
-void beat_take(struct beat_known *k, int local_rank, int pid, const struct beat_look *seen,
-               uint64_t ticks_per_s, struct cJSON *workers)
+void beat_compare(struct beat_known *k, int local_rank, int pid, const struct beat_look *seen,
+                  uint64_t ticks_per_s, struct cJSON *workers)
 {
     struct beat_look look = *seen;
     if (k->pid != pid)
@@ -98,8 +98,8 @@ struct beat_step_look beat_read_step(const struct flight *page)
 }
 
 /* Send only a changed position, because the store measures how long a position has not changed. */
-void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
-                    struct cJSON *steps)
+void beat_compare_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
+                       struct cJSON *steps)
 {
     if (steps == NULL || look->records == 0)
         return;

@@ -35,8 +35,8 @@ struct beat_known {
 /* Compare a sample of worker `local_rank`, process `pid`, with the last state. If the state has changed, append a row
  * to the array `workers`: [local_rank, "S", cpu percent, "futex_wait_queue"]. A CPU share that changes by less than
  * BEAT_CPU_STEP is not a change. */
-void beat_take(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
-               uint64_t ticks_per_s, struct cJSON *workers);
+void beat_compare(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
+                  uint64_t ticks_per_s, struct cJSON *workers);
 
 /* A sample of a worker's position, from its page (record/flight.h). */
 struct beat_step_look {
@@ -55,7 +55,7 @@ struct beat_step {
 
 /* Append a row to the array `steps` (NULL = not wanted) if the worker is new, or its position has changed since the
  * last sample: [local_rank, step or -1, number of the call, "all_reduce" or ""]. */
-void beat_take_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
-                    struct cJSON *steps);
+void beat_compare_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
+                       struct cJSON *steps);
 
 #endif

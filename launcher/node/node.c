@@ -112,7 +112,7 @@ static void print_lines(const struct node *n, const char *words)
 }
 
 /* Print a message about waiting, and send it to the other hosts. */
-static void on_say(void *user, const char *words)
+static void on_print(void *user, const char *words)
 {
     struct node *n = user;
     node_send_wait(n, words);
@@ -178,7 +178,7 @@ static void report_path(struct node *n)
     finding_make(&f, FINDING_PATH_LOSES_LARGE, path, "large", large, "times", times, "small", small,
                  "address", n->plan->master_addr, NULL);
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
-    store_link_tell(n->meet.link, encode_notice(&f));
+    store_link_send(n->meet.link, encode_notice(&f));
 }
 
 /* Dial the numeric address of the store again, because the same fault may affect a name server. */
@@ -200,7 +200,7 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                                                .found = found,
                                                .failed = found == on_found_again ? on_not_found_again
                                                                                  : on_dial_failed,
-                                               .say = on_say,
+                                               .say = on_print,
                                                .user = n };
     end_dial(n);
     if (join_dial_start(&options, &n->meet.dial, &err) != DDP_OK)
@@ -456,7 +456,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .code = place->code,
                                                .found = on_found,
                                                .failed = on_dial_failed,
-                                               .say = on_say,
+                                               .say = on_print,
                                                .user = n };
     n->meet.should_host = place->code != NULL;
     n->meet.join_until_ms = clock_ms() + m->join_ms;
@@ -489,7 +489,7 @@ static int missing_code(const struct node *n)
 static void give_up_missing(struct node *n)
 {
     struct buf words = { 0 };
-    if (node_say_not_started(n, n->meet.missing, &words))
+    if (node_print_not_started(n, n->meet.missing, &words))
         node_send_end(n, NULL, (const char *)words.data);
     buf_free(&words);
     node_finish(n, missing_code(n));
@@ -525,7 +525,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
                                                 .plan = n->plan,
                                                 .found = on_place,
                                                 .failed = on_host_failed,
-                                                .say = on_say,
+                                                .say = on_print,
                                                 .user = n };
     return n->plan->meeting.elsewhere ? store_host_find(&options, &n->meet.host, err) : have_store(n, err);
 }

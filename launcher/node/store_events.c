@@ -81,9 +81,9 @@ static void on_beat(void *user, struct message_heartbeat *beat)
         if (n->run.pids[i] == 0 || n->run.resting)
             continue;
         const struct beat_look look = look_at(n->run.pids[i]);
-        beat_take(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
+        beat_compare(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
         const struct beat_step_look step = beat_read_step(rank_page(&n->run.pages, i));
-        beat_take_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
+        beat_compare_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
     add_progress(n, beat);
 }
@@ -110,7 +110,7 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
 
 /* Send the owner of a socket, from all processes of this machine. Send nothing if the process is not visible, or if
  * searches have used up their share of the time. */
-static void say_whose(struct node *n, int64_t conn, uint64_t inode)
+static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
     struct port_holder holder;
@@ -118,15 +118,15 @@ static void say_whose(struct node *n, int64_t conn, uint64_t inode)
         return;
     holder.pid = contain_shown_pid(n->run.contain, holder.pid);
     holder.age_s = 0;
-    store_link_tell(n->meet.link,
+    store_link_send(n->meet.link,
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
 /* Send the worker that owns a connection. The sent pid is the outer pid, because the agent may run in a PID
  * namespace. */
-static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
+static void send_socket_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
-    store_link_tell(n->meet.link,
+    store_link_send(n->meet.link,
                     encode_vouch(conn, found->rank, contain_shown_pid(n->run.contain, found->pid)));
 }
 
@@ -155,9 +155,9 @@ static void answer_all(struct node *n)
     walk(n);
     while (vouch_next(&n->meet.vouch, &question, &is_found, &found)) {
         if (is_found)
-            say_worker(n, question.conn, &found);
+            send_socket_worker(n, question.conn, &found);
         else if (question.any)
-            say_whose(n, question.conn, question.inode);
+            send_socket_owner(n, question.conn, question.inode);
     }
 }
 
@@ -192,12 +192,12 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     }
     const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
     if (answer == VOUCH_FOUND) {
-        say_worker(n, conn, &found);
+        send_socket_worker(n, conn, &found);
     } else if (answer == VOUCH_UNKNOWN) { /* unknown yet; the next scan of /proc finds it */
-        store_link_tell(n->meet.link, encode_vouch(conn, -1, 0));
+        store_link_send(n->meet.link, encode_vouch(conn, -1, 0));
         put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
     } else if (answer == VOUCH_FOREIGN && any) {
-        say_whose(n, conn, owner.inode);
+        send_socket_owner(n, conn, owner.inode);
     }
 }
 
@@ -205,7 +205,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
 
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
-    store_link_tell(n->meet.link, encode_sampled(request->id, stacks->rows,
+    store_link_send(n->meet.link, encode_sampled(request->id, stacks->rows,
                                                  cJSON_Duplicate(request->calls, true), stacks->is_cut));
     stacks->rows = NULL;
 }
@@ -224,7 +224,7 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
                                            .id = id,
                                            .done = on_sampled };
     if (!node_dump_stacks(n, &request))
-        store_link_tell(n->meet.link, encode_sampled(id, cJSON_CreateArray(), NULL, true));
+        store_link_send(n->meet.link, encode_sampled(id, cJSON_CreateArray(), NULL, true));
     rank_set_free(&set);
 }
 
@@ -350,7 +350,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
 
 /* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback address,
  * node 0 runs on the host of the launcher's store, so the address of node 0 is master_addr. */
-static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
+static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
     if (r->n_nodes == 0 || first->node_rank != 0 || first->store_port == 0)
@@ -382,7 +382,7 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
                                 .role_rank = r->role_rank,
                                 .role_size = r->role_size,
                                 .world_size = r->world_size };
-    take_rank0_store(n, r, &round);
+    apply_rank0_store(n, r, &round);
     return round;
 }
 
@@ -476,7 +476,7 @@ static void on_event(void *user, const cJSON *event)
     struct node *n = user;
     char *text = n->out.announce.events != NULL ? cJSON_PrintUnformatted(event) : NULL;
     if (text != NULL)
-        event_log_put_store(n->out.announce.events, slice_str(text));
+        event_log_append_store(n->out.announce.events, slice_str(text));
     cJSON_free(text);
 }
 
@@ -526,19 +526,19 @@ static void on_findings(void *user, const cJSON *push)
 }
 
 /* Send this node's warnings to the other nodes. */
-static void tell_notices(struct node *n)
+static void send_notices(struct node *n)
 {
     struct finding found[HOST_FINDINGS_MAX];
     const int count = host_look(n->plan->nproc, n->plan->facts->host, found);
     for (int i = 0; i < count; i++)
-        store_link_tell(n->meet.link, encode_notice(&found[i]));
+        store_link_send(n->meet.link, encode_notice(&found[i]));
 }
 
 /* Send the findings about GPUs, for ddpctl and the reports of hangs. */
 static void send_busy_gpus(struct node *n)
 {
     for (int i = 0; i < n->run.n_busy_gpus; i++)
-        store_link_tell(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
+        store_link_send(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
 }
 
 /* Handle the answer to a join. From now on no answer is expected, because the store has its own time limits. */
@@ -547,7 +547,7 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     struct node *n = user;
     node_expect_nothing(n);
     if (n->meet.round == NULL && n->plan->meeting.elsewhere)
-        tell_notices(n);
+        send_notices(n);
     if (n->meet.round == NULL)
         send_busy_gpus(n);
     if (n->out.announce.events != NULL)
@@ -598,7 +598,7 @@ static void describe_timeout(struct node *n)
 }
 
 /* Set the cause of the attempt's end. A verdict without a reason does not overwrite the cause of the stop. */
-static void take_cause(struct node *n, const struct failure *cause)
+static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];
     if (cause->words[0] != '\0')
@@ -617,14 +617,14 @@ static void take_cause(struct node *n, const struct failure *cause)
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
-    take_cause(n, cause);
+    set_cause(n, cause);
     if (node_cause_is_elsewhere(n)) {
-        announce_told_to_stop(&n->out.announce, cause);
+        announce_remote_stop(&n->out.announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
             cause->rank >= 0) /* the same line is printed on all nodes */
-            announce_told_to_stop(&n->out.announce, cause);
+            announce_remote_stop(&n->out.announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
     }
     node_pump(n);
@@ -635,7 +635,7 @@ static void on_stop(void *user, const struct failure *cause)
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
-    take_cause(n, &verdict->cause);
+    set_cause(n, &verdict->cause);
     n->run.step = verdict->step;
     n->run.best_step = verdict->best > n->run.best_step ? verdict->best : n->run.best_step;
     n->meet.next_attempt = verdict->attempt;

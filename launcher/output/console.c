@@ -60,7 +60,7 @@ static void folds_free(struct folds *f)
 static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
 {
     if (batch->len > 0)
-        sinks_put(sinks, sink, buf_slice(batch));
+        sinks_write(sinks, sink, buf_slice(batch));
     batch->len = 0;
     if (batch->cap > BATCH_KEPT)
         buf_free(batch);
@@ -68,9 +68,9 @@ static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
 
 /* Add a line to the fold of stdout or stderr, where it waits for equal lines of other ranks. If it is the only waiting
  * line, request a call of folds_time. If too many lines wait, the oldest are printed. */
-static void folds_put(struct folds *f, int which, const struct fold_line *line)
+static void folds_add(struct folds *f, int which, const struct fold_line *line)
 {
-    if (fold_put(f->of[which].fold, line))
+    if (fold_add(f->of[which].fold, line))
         f->waits(f->waits_user, FOLD_QUIET_US);
     queue_batch(f->sinks, f->of[which].sink, &f->batch);
 }
@@ -157,7 +157,7 @@ static struct line_time now(const struct console *c)
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
-              escape_put_plain(out, slice_str(text)) && buf_append(out, "\n", 1);
+              escape_append_plain(out, slice_str(text)) && buf_append(out, "\n", 1);
     if (!ok)
         out->len = 0;
     c->midline = c->midline && !ok;
@@ -173,7 +173,7 @@ void console_note(struct console *c, const char *text)
         event_note(&out, since_start(c), text);
     else
         note_line(c, text, &out);
-    sinks_put(c->sinks, json ? SINK_STDOUT : SINK_STDERR, buf_slice(&out));
+    sinks_write(c->sinks, json ? SINK_STDOUT : SINK_STDERR, buf_slice(&out));
     buf_free(&out);
 }
 
@@ -245,7 +245,7 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
     if (c->plan->cli->json)
         event_output(&c->batch, s->at, &c->plan->workers[s->local_rank], s->which, text, kind);
     else if (c->folds.of[0].fold != NULL)
-        folds_put(&c->folds, s->which == STD_ERR,
+        folds_add(&c->folds, s->which == STD_ERR,
                   &(struct fold_line){
                       .text = text, .kind = kind, .at = s->at, .rank = s->local_rank, .origin = s });
     else
@@ -298,7 +298,7 @@ bool console_stream_feed(struct console_stream *s, struct slice bytes)
     if (s->raw) {
         if (s->sink == SINK_STDERR && bytes.len > 0)
             s->console->midline = ((const char *)bytes.data)[bytes.len - 1] != '\n';
-        sinks_put(s->console->sinks, s->sink, bytes);
+        sinks_write(s->console->sinks, s->sink, bytes);
         return false;
     }
     stamp(s);
@@ -413,7 +413,7 @@ static void print_unfolded(struct hosts_console *c, int which, struct slice line
         line = m.text;
     }
     if (c->rows[which].escape)
-        escape_put(out, line);
+        escape_append(out, line);
     else
         buf_append(out, line.data, line.len);
 }
@@ -424,7 +424,7 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
     if (line_unmark(line, &m) && m.world_size <= FOLDED_RANKS_MAX && folds_open(&c->folds, m.world_size)) {
         c->ranks = c->ranks > 0 ? c->ranks : m.world_size;
         if (m.rank < c->ranks) {
-            folds_put(&c->folds, which,
+            folds_add(&c->folds, which,
                       &(struct fold_line){ .text = m.text,
                                            .prefix = m.prefix,
                                            .at = hosts_now(c),
@@ -446,12 +446,12 @@ static bool is_unchanged(const struct hosts_console *c, int which)
            (!cli->fold && (!c->rows[which].escape || (cli->prefix == PREFIX_OFF && c->is_one_host)));
 }
 
-void hosts_console_put(struct hosts_console *c, int sink, struct slice lines)
+void hosts_console_print(struct hosts_console *c, int sink, struct slice lines)
 {
     const int which = sink == SINK_STDERR;
     const char *at = lines.data, *end = at + lines.len, *newline;
     if (is_unchanged(c, which)) {
-        sinks_put(c->folds.sinks, sink, lines);
+        sinks_write(c->folds.sinks, sink, lines);
         return;
     }
     for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)

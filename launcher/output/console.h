@@ -117,7 +117,7 @@ ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, in
 void hosts_console_free(struct hosts_console *c);
 
 /* Print whole lines of a host, or fold them. A line of ddprun itself has no mark and is printed at once. */
-void hosts_console_put(struct hosts_console *c, int sink, struct slice lines);
+void hosts_console_print(struct hosts_console *c, int sink, struct slice lines);
 
 /* Print the waiting lines that are due now, or all waiting lines. */
 void hosts_console_time(struct hosts_console *c);

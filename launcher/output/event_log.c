@@ -166,7 +166,7 @@ static void open_file(struct event_log *log)
     if (log->file == NULL)
         warn(log, error);
     else if (log->early.len > 0)
-        line_file_put(log->file, buf_slice(&log->early));
+        line_file_append(log->file, buf_slice(&log->early));
     buf_free(&log->early);
 }
 
@@ -184,7 +184,7 @@ static void event_log_line(struct event_log *log, struct slice line)
     if (log->path == NULL && !waits_for_name(log))
         open_file(log);
     if (log->file != NULL) {
-        line_file_put(log->file, line);
+        line_file_append(log->file, line);
         const struct line_file_state state = line_file_state(log->file);
         if (state.error != 0)
             warn(log, state.error);
@@ -253,7 +253,7 @@ static bool names_job(struct slice object)
     return memmem(object.data, object.len, member, sizeof(member) - 1) != NULL;
 }
 
-void event_log_put(struct event_log *log, struct slice object)
+void event_log_append(struct event_log *log, struct slice object)
 {
     struct buf more = { 0 };
     const uint64_t now_ms = clock_ms();
@@ -270,7 +270,7 @@ void event_log_put(struct event_log *log, struct slice object)
     buf_free(&more);
 }
 
-void event_log_put_store(struct event_log *log, struct slice object)
+void event_log_append_store(struct event_log *log, struct slice object)
 {
     struct buf more = { 0 };
     const bool ok = add_time(&more);

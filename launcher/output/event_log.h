@@ -54,9 +54,9 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn)(void *user
                                 void *user);
 
 /* Write an event of this agent: a JSON object from user_messages.h. */
-void event_log_put(struct event_log *log, struct slice object);
+void event_log_append(struct event_log *log, struct slice object);
 /* Write an event that the store has sent. */
-void event_log_put_store(struct event_log *log, struct slice object);
+void event_log_append_store(struct event_log *log, struct slice object);
 
 /* Record that the store's clock shows `store_ms` now. `instance` identifies this start of the job in the store. */
 void event_log_clock(struct event_log *log, uint64_t store_ms, const char *instance);

@@ -400,7 +400,7 @@ static bool fold_append_line(struct buf *out, const struct line_row *row, struct
     static const char cut_mark[] = " [line continues]";
     size_t mark = kind == LINE_CUT ? sizeof(cut_mark) - 1 : 0;
     return buf_append(out, prefix.data, prefix.len) &&
-           (row->escape ? escape_put(out, text) : buf_append(out, text.data, text.len)) &&
+           (row->escape ? escape_append(out, text) : buf_append(out, text.data, text.len)) &&
            buf_append(out, cut_mark, mark) && buf_append(out, "\n", 1);
 }
 
@@ -584,7 +584,7 @@ static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line 
     return true;
 }
 
-bool fold_put(struct fold *f, const struct fold_line *line)
+bool fold_add(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;

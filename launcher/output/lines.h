@@ -193,7 +193,7 @@ void fold_free(struct fold *f);
 /* Add a line that one rank printed (`ranks` is NULL). The text is copied. When memory is short, all lines are
  * delivered at once. Return true if no line waited before; the caller must then call fold_flush after
  * FOLD_QUIET_US. */
-bool fold_put(struct fold *f, const struct fold_line *line);
+bool fold_add(struct fold *f, const struct fold_line *line);
 
 /* Deliver the lines that are due at `now_us`, a time since the start of ddprun. Return when fold_flush must be
  * called again, or FOLD_NOTHING if no line waits. */

@@ -393,7 +393,7 @@ void filtered_free(struct filtered *f)
 
 static void filtered_append(struct filtered *f)
 {
-    sinks_put(f->sinks, f->sink, buf_slice(&f->out));
+    sinks_write(f->sinks, f->sink, buf_slice(&f->out));
     f->out.len = 0;
 }
 
@@ -571,10 +571,10 @@ void sinks_end_files(struct sinks *s)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-void sinks_put(struct sinks *s, int sink, struct slice bytes)
+void sinks_write(struct sinks *s, int sink, struct slice bytes)
 {
     if (bytes.len > 0)
-        writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
+        writer_append(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
 /* Return true if the caller should wait. The limit to stop is much higher than the limit to resume; otherwise a

@@ -107,7 +107,7 @@ int sinks_find_file(const struct sinks *s, const char *path);
 void sinks_end_files(struct sinks *s);
 
 /* Queue bytes for a sink. The bytes are written in one piece. */
-void sinks_put(struct sinks *s, int sink, struct slice bytes);
+void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
 /* Return true if the caller should stop reading, because the queue of `sink` is too long. With `resume`, return
  * true until the queue is short again. With WRITER_DROP the result is always false. */

@@ -179,7 +179,7 @@ static void stream_free(struct stream *s)
 /* Queue the lines in `merged`. The buffer is empty after each read, so all streams can share it. */
 static void pass_merged(struct stream *s)
 {
-    sinks_put(s->group->sinks, s->file, buf_slice(&s->group->merged));
+    sinks_write(s->group->sinks, s->file, buf_slice(&s->group->merged));
     s->group->merged.len = 0;
 }
 
@@ -194,7 +194,7 @@ static void pass_bytes(struct stream *s, struct slice bytes)
         merge_feed(&s->merge, bytes, &s->group->merged);
         pass_merged(s);
     } else if (s->file != STREAM_NO_SINK) {
-        sinks_put(s->group->sinks, s->file, bytes);
+        sinks_write(s->group->sinks, s->file, bytes);
     }
     if (s->to_console && console_stream_feed(&s->console, bytes))
         s->group->bar(s->group->user, console_is_screen(&s->console));
@@ -674,9 +674,9 @@ void output_note(struct output *o, const char *fmt, ...)
     console_note(&o->console, text);
 }
 
-void output_put(struct output *o, const struct buf *lines)
+void output_write(struct output *o, const struct buf *lines)
 {
-    sinks_put(o->sinks, SINK_STDOUT, buf_slice(lines));
+    sinks_write(o->sinks, SINK_STDOUT, buf_slice(lines));
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */

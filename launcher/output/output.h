@@ -67,7 +67,7 @@ void output_started(struct output *o, int local_rank, pid_t pid);
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Print whole lines on stdout, which are events from user_messages.h. The bytes are copied. */
-void output_put(struct output *o, const struct buf *lines);
+void output_write(struct output *o, const struct buf *lines);
 
 /* Start to drain, after the last worker of an attempt has exited. Pipes are read to their end, for at most
  * `limit_ms` if a process outside the job keeps a pipe open. When all bytes are written, `idle` is called once. A

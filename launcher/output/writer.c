@@ -6,7 +6,7 @@
  * A hole is a place in the stream where bytes were lost. Three counters record the holes: before `going`, before
  * `waiting` and after `waiting`. Three are enough, because all new bytes are dropped while a hole is after
  * `waiting`. A line that reports the hole (its mark) is written when the target accepts bytes again. Marks are not
- * counted, so the written and the dropped bytes add up to the bytes of writer_put. */
+ * counted, so the written and the dropped bytes add up to the bytes of writer_append. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -428,7 +428,7 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 
 /* Queue bytes without waiting for the target, because the caller is the event loop. If no thread can be created
  * (ulimit -u), write the bytes here, because slow output is better than lost output. */
-void writer_put(struct writer *w, int slot, struct slice bytes)
+void writer_append(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
     struct slot *s = w->slots[slot];

@@ -61,7 +61,7 @@ int writer_add_target(struct writer *w, struct writer_target target);
 
 /* Queue bytes for a slot. When memory is short, drop the bytes. If no thread can be created, write the bytes at
  * once. */
-void writer_put(struct writer *w, int slot, struct slice bytes);
+void writer_append(struct writer *w, int slot, struct slice bytes);
 
 /* End a slot: its target is closed after its last byte. */
 void writer_end(struct writer *w, int slot);

@@ -114,7 +114,7 @@ static bool print_nodes(struct buf *out, const struct plan *plan)
     bool ok = m->elastic
                   ? buf_printf(out, "nodes: elastic, %d to %d; ", m->nnodes_min, m->nnodes_max)
                   : buf_printf(out, "nodes: static, this is node %d of %d; ", m->node_rank, m->nnodes_max);
-    return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to join (%s)\n", m->join_knob);
+    return ok && text_append_ms(out, m->join_ms) && buf_printf(out, " to join (%s)\n", m->join_knob);
 }
 
 /* Return the chosen Python, or NULL if PROGRAM is neither a script nor a module. */

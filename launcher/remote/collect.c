@@ -45,7 +45,7 @@ static bool write_bytes(int out, const uint8_t *data, size_t len)
 static bool send_bytes(const struct sender *s, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
-    const bool ok = remote_put(&out, kind, body) && write_bytes(s->out, out.data, out.len);
+    const bool ok = remote_encode(&out, kind, body) && write_bytes(s->out, out.data, out.len);
     buf_free(&out);
     return ok;
 }
@@ -210,7 +210,7 @@ static bool take_FILES_END(struct collected *c, struct slice body)
     return close_file(c) && (text[0] == '\0' || c->why[0] != '\0' || stop_at(c, "left out", text));
 }
 
-void collect_take(struct collected *c, struct slice bytes)
+void collect_store(struct collected *c, struct slice bytes)
 {
     static bool (*const take[REMOTE_MESSAGE_KINDS])(struct collected *, struct slice) = {
 #define X(id, ...) [REMOTE_##id] = take_##id,
@@ -228,7 +228,7 @@ void collect_take(struct collected *c, struct slice bytes)
         return;
     }
     disk_begin(DISK_MAIN, c->dir);
-    while (!c->ended && (got = remote_take(buf_slice(&c->in), &kind, &body, &size)) == 1) {
+    while (!c->ended && (got = remote_decode(buf_slice(&c->in), &kind, &body, &size)) == 1) {
         if (take[kind] == NULL)
             stop_at(c, "the connection", "not a message with files");
         if (take[kind] == NULL || !take[kind](c, body))

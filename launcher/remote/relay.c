@@ -139,7 +139,7 @@ static void send_news(struct relay *r, enum remote_news news, int port, const ch
     send_answer(r, &a);
 }
 
-static void say_here(struct relay *r, int port)
+static void send_here(struct relay *r, int port)
 {
     char addresses[REMOTE_LINE_MAX / 2];
     list_addresses(addresses, sizeof(addresses));
@@ -211,7 +211,7 @@ static void take_LISTEN(struct relay *r, struct slice body)
     }
     for (size_t i = 0; i < sizeof(random); i++)
         snprintf(r->token + 2 * i, 3, "%02x", random[i]);
-    say_here(r, port);
+    send_here(r, port);
 }
 
 static void answer_probe(const struct relay *r)
@@ -584,7 +584,7 @@ static void take_END(struct relay *r, struct slice body)
 }
 
 /* Report that the job has taken input, so that the starter sends more. The sender's bytes must not be interrupted. */
-static void tell_room(struct relay *r)
+static void send_room(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_ROOM, .version = DDP_VERSION };
     struct buf out = { 0 };
@@ -644,7 +644,7 @@ static void end_child(struct relay *r)
     }
 }
 
-static void take_messages(struct relay *r)
+static void process_messages(struct relay *r)
 {
     /* Messages with files have no row, because only the starter receives them. */
     static void (*const take[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
@@ -658,7 +658,7 @@ static void take_messages(struct relay *r)
     size_t size;
     int got = 1;
     while (r->exit_code < 0 && r->branch_ms == 0 &&
-           (got = remote_take(buf_slice(&r->in), &kind, &body, &size)) == 1) {
+           (got = remote_decode(buf_slice(&r->in), &kind, &body, &size)) == 1) {
         r->heard_ms = clock_ms();
         if (take[kind] != NULL)
             take[kind](r, body);
@@ -680,7 +680,7 @@ static bool read_messages(struct relay *r)
         return errno == EINTR || errno == EAGAIN;
     if (n == 0 || !buf_append(&r->in, bytes, (size_t)n))
         return false;
-    take_messages(r);
+    process_messages(r);
     return true;
 }
 
@@ -766,7 +766,7 @@ int relay_run(void)
         log_error("cannot watch signals: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;
     }
-    say_here(&r, 0);
+    send_here(&r, 0);
     while (r.exit_code < 0 && r.branch_ms == 0) {
         struct pollfd fds[POLLS] = {
             [POLL_STDIN] = { .fd = gone ? -1 : STDIN_FILENO, .events = POLLIN },
@@ -787,7 +787,7 @@ int relay_run(void)
         if (fds[POLL_NEWS].revents != 0)
             read_findings(&r);
         send_findings(&r, false);
-        tell_room(&r);
+        send_room(&r);
         if (r.exit_code < 0 && (gone || is_silent(&r) || (r.told_to_end && !r.sends)))
             end_child(&r);
     }

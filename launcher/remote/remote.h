@@ -51,7 +51,7 @@ struct collected {
 
 /* Store files from the bytes that a host sends. Set `why` after a fault. After each fault but a file that has shrunk, drop all
  * further bytes. */
-void collect_take(struct collected *c, struct slice bytes);
+void collect_store(struct collected *c, struct slice bytes);
 
 /* The log files of all hosts. */
 struct collection {

@@ -26,7 +26,7 @@ static const struct {
 #undef X
 };
 
-bool remote_put(struct buf *out, enum remote_message kind, struct slice body)
+bool remote_encode(struct buf *out, enum remote_message kind, struct slice body)
 {
     const size_t n = body.len;
     const uint8_t header[REMOTE_HEADER_BYTES] = { messages[kind].type, (uint8_t)(n >> 24), (uint8_t)(n >> 16),
@@ -35,7 +35,7 @@ bool remote_put(struct buf *out, enum remote_message kind, struct slice body)
            (n == 0 || buf_append(out, body.data, n));
 }
 
-int remote_take(struct slice in, enum remote_message *kind, struct slice *body, size_t *size)
+int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size)
 {
     const uint8_t *at = in.data;
     int row = 0;
@@ -160,7 +160,7 @@ static bool is_this_host(const struct start_facts *f, const struct host_spec *ho
 
 /* Append the script that finds ddprun on the host: in the virtual environment, at the path of this ddprun, or in
  * PATH. */
-static bool put_script(const struct start_facts *f, struct buf *out)
+static bool append_script(const struct start_facts *f, struct buf *out)
 {
     const char *venv = env_find(f->environ_block, "VIRTUAL_ENV");
     struct buf in_venv = { 0 };
@@ -182,7 +182,7 @@ bool start_ships(const struct start_facts *f, const struct host_spec *host)
 /* Append the script that reads the program of --ship. Its directory has mode 0700, in a directory of the user, else in
  * /tmp, and allows programs. The file is removed before it is executed through a descriptor, so that nothing is left
  * whatever happens to ssh, the shell or the host. A copy that is cut off removes itself, too. */
-static bool put_ship_script(const struct start_facts *f, struct buf *out)
+static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
         out,
@@ -335,7 +335,7 @@ ddp_status start_command(const struct start_facts *f, const struct host_spec *ho
     if (is_this_host(f, host))
         ok = add_word(argv, &n, f->program) && add_word(argv, &n, "--relay");
     else
-        ok = (start_ships(f, host) ? put_ship_script(f, &script) : put_script(f, &script)) &&
+        ok = (start_ships(f, host) ? append_ship_script(f, &script) : append_script(f, &script)) &&
              buf_append(&script, "", 1) && add_shell(argv, &n, f->cli->remote_shell, host->port) &&
              add_host_and_script(argv, &n, f, host, (const char *)script.data);
     buf_free(&script);

@@ -66,11 +66,11 @@ enum {
 };
 
 /* Append a message to `out`. Return false if memory is short or the body is too long. */
-bool remote_put(struct buf *out, enum remote_message kind, struct slice body);
+bool remote_encode(struct buf *out, enum remote_message kind, struct slice body);
 
 /* Parse the first message of `in`; `body` points into `in`. Return 1 and store in *size how many bytes the message
  * has, 0 if the message is incomplete, -1 if the bytes are not a message. */
-int remote_take(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
+int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
 
 /* --- answers: relay to starter ------------------------------------------------------------------------------- */
 

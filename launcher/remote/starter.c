@@ -140,7 +140,7 @@ struct starter {
 static void put(struct starter *s, int sink, const struct buf *bytes)
 {
     if (bytes->len > 0)
-        sinks_put(s->sinks, sink, buf_slice(bytes));
+        sinks_write(s->sinks, sink, buf_slice(bytes));
 }
 
 static void on_fold_time(uv_timer_t *timer)
@@ -157,10 +157,10 @@ static void on_fold_waits(void *user, uint64_t us)
 }
 
 /* Print whole lines of a host. */
-static void put_lines(struct starter *s, int sink, const struct buf *lines)
+static void print_host_lines(struct starter *s, int sink, const struct buf *lines)
 {
     if (lines->len > 0)
-        hosts_console_put(&s->console, sink, buf_slice(lines));
+        hosts_console_print(&s->console, sink, buf_slice(lines));
 }
 
 /* Print a finding in the format of a node's reports. The finding may contain words of a host that is not trusted. */
@@ -188,7 +188,7 @@ static bool has_exited(const struct peer *p)
 static void send_message(struct peer *p, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
-    if (p->link != NULL && p->state != PEER_ENDED && !p->is_shipping && remote_put(&out, kind, body))
+    if (p->link != NULL && p->state != PEER_ENDED && !p->is_shipping && remote_encode(&out, kind, body))
         link_send(p->link, buf_slice(&out));
     buf_free(&out);
 }
@@ -197,7 +197,7 @@ static void send_message(struct peer *p, enum remote_message kind, struct slice 
 static void send_to_branches(struct starter *s, enum remote_message kind, const char *text)
 {
     struct buf out = { 0 };
-    if (remote_put(&out, kind, slice_str(text)))
+    if (remote_encode(&out, kind, slice_str(text)))
         for (int i = 0; i < s->n; i++)
             if (s->peers[i].trunk != NULL)
                 link_send(s->peers[i].trunk, buf_slice(&out));
@@ -268,7 +268,7 @@ static void report_files(struct starter *s)
 }
 
 /* Report the progress of a long transfer. */
-static void tell_files(struct starter *s)
+static void print_files_progress(struct starter *s)
 {
     struct buf out = { 0 };
     int sending = 0;
@@ -293,7 +293,7 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     s->tell_ms = clock_ms() + TELL_MS;
     if (open && merge_feed(&p->out, slice_str("\n"), lines) && s->n == 1)
         lines->len--;
-    collect_take(p->files, buf_slice(&p->held));
+    collect_store(p->files, buf_slice(&p->held));
     p->held.len = 0;
 }
 
@@ -509,7 +509,7 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
     return false;
 }
 
-static void take_over(struct peer *p, struct finding *f);
+static void end_start(struct peer *p, struct finding *f);
 
 /* Make the relay of a host with children a branch, which starts a second relay for the host itself. */
 static void start_branch(struct peer *p)
@@ -522,7 +522,7 @@ static void start_branch(struct peer *p)
     p->link = link_start_on(p->trunk, SLOT_RELAY(i), p, NULL, 0);
     if (p->link == NULL) {
         finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", "out of memory here", NULL);
-        take_over(p, &f);
+        end_start(p, &f);
         return;
     }
     if (i == 0)
@@ -537,7 +537,7 @@ static int *starting_with(struct peer *p)
 }
 
 /* Process an answer from the relay. The first host sends HERE twice; the second HERE contains the port. */
-static void take_answer(struct peer *p, const struct remote_answer *answer)
+static void process_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
     const bool is_here = answer->news == REMOTE_HERE && p->state == PEER_STARTING;
@@ -566,7 +566,7 @@ static void take_answer(struct peer *p, const struct remote_answer *answer)
 
 /* Parse the stdout lines that arrive before the job runs. Lines that are not answers come from a login shell and
  * are dropped. */
-static void take_head(struct peer *p, struct slice bytes)
+static void parse_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
     const uint8_t *end;
@@ -575,7 +575,7 @@ static void take_head(struct peer *p, struct slice bytes)
     while ((end = memchr(p->out.rest.data, '\n', p->out.rest.len)) != NULL) {
         const size_t len = (size_t)(end - (const uint8_t *)p->out.rest.data);
         if (remote_parse_answer(slice_of(p->out.rest.data, len), &answer))
-            take_answer(p, &answer);
+            process_answer(p, &answer);
         buf_consume(&p->out.rest, len + 1);
     }
 }
@@ -595,7 +595,7 @@ static size_t find_last_answer(const struct starter *s, struct slice lines, stru
 }
 
 /* Remove the relay's last answer from the job's output. The answer may follow an unfinished line of the job. */
-static void take_last_answer(struct peer *p, struct buf *lines)
+static void remove_last_answer(struct peer *p, struct buf *lines)
 {
     struct remote_answer answer;
     const size_t at = find_last_answer(p->starter, buf_slice(lines), &answer);
@@ -658,7 +658,7 @@ static void pass_end(const struct peer *p, int exit_code)
 
 /* Remove the answers ROOM, FINDING and FILES from a host's output. Each ROOM lets the starter read more input. *files gets
  * the exit code in FILES, or -1. */
-static bool take_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
+static bool remove_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
 {
     struct starter *s = p->starter;
     uint64_t taken = 0;
@@ -681,12 +681,12 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
 {
     struct buf lines = { 0 }, clean = { 0 };
     if (p->sends && !is_err) {
-        collect_take(p->files, bytes);
+        collect_store(p->files, bytes);
         return;
     }
     if (p->state != PEER_RUNNING && p->state != PEER_ENDED) {
         if (!is_err)
-            take_head(p, bytes);
+            parse_head(p, bytes);
         else if (p->head.len < STDERR_KEPT)
             buf_append(&p->head, bytes.data, bytes.len);
         return;
@@ -694,16 +694,16 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
     bool ok = true;
     int files = -1;
     if (!is_err) {
-        ok = take_answers(p, bytes, &clean, &files);
+        ok = remove_answers(p, bytes, &clean, &files);
         bytes = buf_slice(&clean);
     }
     ok = merge_feed(is_err ? &p->err : &p->out, bytes, &lines) && ok;
     if (files >= 0 && p->starter->collects)
         begin_files(p, files, &lines);
     if (!is_err && !p->sends)
-        take_last_answer(p, &lines);
+        remove_last_answer(p, &lines);
     if (ok)
-        put_lines(p->starter, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
+        print_host_lines(p->starter, is_err ? SINK_STDERR : SINK_STDOUT, &lines);
     buf_free(&lines);
     buf_free(&clean);
     read_streams(p->starter);
@@ -780,13 +780,13 @@ static void end_peer(struct peer *p)
     p->state = PEER_ENDED;
     s->n_ended++;
     if (merge_finish(&p->err, &lines))
-        put_lines(s, SINK_STDERR, &lines);
+        print_host_lines(s, SINK_STDERR, &lines);
     lines.len = 0;
     if (ran && !p->sends && merge_feed(&p->out, buf_slice(&p->held), &lines))
-        put_lines(s, SINK_STDOUT, &lines);
+        print_host_lines(s, SINK_STDOUT, &lines);
     lines.len = 0;
     if (ran && merge_finish(&p->out, &lines))
-        put_lines(s, SINK_STDOUT, &lines);
+        print_host_lines(s, SINK_STDOUT, &lines);
     buf_free(&lines);
     if (!ran && s->exit_code < 0) {
         explain_start(p, link_exit_code(p->link), NULL, &f);
@@ -868,7 +868,7 @@ static void on_link_over(void *peer, struct link *link)
 }
 
 /* End the start because a host has no link. */
-static void take_over(struct peer *p, struct finding *f)
+static void end_start(struct peer *p, struct finding *f)
 {
     p->state = PEER_ENDED;
     p->starter->n_ended++;
@@ -901,7 +901,7 @@ static void spawn_shell(struct peer *p)
         p->link = link_start_on(s->peers[p->above].trunk, slot, p, argv, program.len);
     if (p->link == NULL) {
         explain_start(p, -1, uv_strerror(error), &f);
-        take_over(p, &f);
+        end_start(p, &f);
     }
     start_free(argv);
 }
@@ -945,7 +945,7 @@ static void send_signal(struct starter *s, const char *number)
 }
 
 /* Pass a signal to all hosts. The nodes decide what the signal does. */
-static void take_signal(struct starter *s, int number)
+static void forward_signal(struct starter *s, int number)
 {
     char text[8];
     const bool stop = signals_act(s->facts->cli->stop_signals, number) == SIGNAL_STOP;
@@ -969,7 +969,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     ssize_t got;
     (void)status, (void)events;
     while ((got = read(s->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
-        take_signal(s, heard.signal);
+        forward_signal(s, heard.signal);
     if (got == 0) { /* the guardian has died */
         uv_poll_stop(poll);
         s->exit_code = EXIT_CODE_DDPRUN;
@@ -986,7 +986,7 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     (void)status, (void)events;
     while (read(s->signals_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
         if (info.ssi_signo != SIGCONT)
-            take_signal(s, (int)info.ssi_signo);
+            forward_signal(s, (int)info.ssi_signo);
 }
 
 /* Return true if the job has ended on the host and all its log files have arrived, but its remote shell has not ended
@@ -1038,7 +1038,7 @@ static void check_deadlines(struct starter *s)
 }
 
 /* Print which hosts have not started yet, every TELL_MS. */
-static void tell_waiting(struct starter *s)
+static void print_waiting_hosts(struct starter *s)
 {
     struct buf names = { 0 }, out = { 0 };
     int waits = 0;
@@ -1063,8 +1063,8 @@ static void on_beat(uv_timer_t *timer)
         SIGCHLD); /* ThreadSanitizer loses a signal that interrupts it; libuv then looks for ended children again */
 #endif
     send_to_all(s, REMOTE_BEAT, "");
-    tell_waiting(s);
-    tell_files(s);
+    print_waiting_hosts(s);
+    print_files_progress(s);
     if (s->input_rests)
         read_input(s);
     check_deadlines(s);

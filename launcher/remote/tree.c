@@ -45,7 +45,7 @@ static bool append_slot(struct buf *out, enum remote_message kind, int slot, str
     struct buf whole = { 0 };
     const bool ok = buf_append(&whole, head, sizeof(head)) &&
                     (body.len == 0 || buf_append(&whole, body.data, body.len)) &&
-                    remote_put(out, kind, buf_slice(&whole));
+                    remote_encode(out, kind, buf_slice(&whole));
     buf_free(&whole);
     return ok;
 }
@@ -282,7 +282,7 @@ static void branch_handle_all(struct branch *b)
     struct slice body;
     size_t size, done = 0;
     int got;
-    while ((got = remote_take(slice_of(b->in->data + done, b->in->len - done), &kind, &body, &size)) == 1) {
+    while ((got = remote_decode(slice_of(b->in->data + done, b->in->len - done), &kind, &body, &size)) == 1) {
         branch_handle(b, kind, body);
         done += size;
     }
@@ -553,8 +553,8 @@ static void link_read(struct link *branch, struct slice bytes)
     if (branch->is_bad)
         return;
     int got = buf_append(&branch->in, bytes.data, bytes.len) ? 1 : -1;
-    while (got == 1 && (got = remote_take(slice_of(branch->in.data + done, branch->in.len - done), &kind,
-                                          &body, &size)) == 1) {
+    while (got == 1 && (got = remote_decode(slice_of(branch->in.data + done, branch->in.len - done), &kind,
+                                            &body, &size)) == 1) {
         const int slot = parse_slot(&body);
         struct link *l = slot >= 0 && slot < all->n ? all->slots[slot] : NULL;
         done += size;
@@ -736,7 +736,7 @@ void link_carry(struct link *l, uint64_t silent_ms)
     char text[16];
     snprintf(text, sizeof(text), "%llu", (unsigned long long)silent_ms);
     l->is_branch = true;
-    if (remote_put(&out, REMOTE_BRANCH, slice_str(text)))
+    if (remote_encode(&out, REMOTE_BRANCH, slice_str(text)))
         link_send(l, buf_slice(&out));
     buf_free(&out);
 }

@@ -49,7 +49,7 @@ static struct start_failure start_failure(const struct report *r, const struct a
 }
 
 /* Append how a worker ended. The headline, the reports of other nodes and the list of attempts use this text. */
-static bool put_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
+static bool append_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
 {
     if (w->verdict != WORKER_NOT_STARTED)
         return end_headline(w, r->evidence, out);
@@ -84,7 +84,7 @@ static void fill_failure(const struct report *r, int local_rank, struct failure 
     text_copy(f->no_retry, sizeof(f->no_retry), no_restart_word(agent_never_again(r->agent)));
     text_copy(f->host, sizeof(f->host), r->plan->facts->host);
     text_copy(f->log, sizeof(f->log), who->log_dir);
-    if (put_ending(r, w, &words) && buf_append(&words, "", 1))
+    if (append_ending(r, w, &words) && buf_append(&words, "", 1))
         text_copy(f->words, sizeof(f->words), (const char *)words.data);
     buf_free(&words);
 }
@@ -111,7 +111,7 @@ bool cause_is_left_waiting(const struct report *r, const struct failure *f)
            (cause_has_left(r, FINDING_RANK_EXITED_EARLY) || cause_has_left(r, FINDING_CONNECTION_BROKE));
 }
 
-bool cause_put_left(const struct report *r, struct buf *out)
+bool cause_append_left(const struct report *r, struct buf *out)
 {
     return buf_printf(out, "%s [%s]", r->left.sentence, finding_code_name(r->left.code));
 }
@@ -164,7 +164,7 @@ bool cause_headline(const struct report *r, struct buf *out)
     int stop = agent_stop_signal(r->agent);
     char name[SIGNAL_NAME_MAX], after[TIME_TEXT_MAX];
     if (cause_is_left_waiting(r, f))
-        return cause_put_left(r, out);
+        return cause_append_left(r, out);
     if (f != NULL)
         return failure_headline(r, f, out);
     if (r->store.how != NULL)
@@ -190,7 +190,7 @@ bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
     if (cause_has_left(r, FINDING_INIT_ABANDONED))
-        return cause_put_left(r, out);
+        return cause_append_left(r, out);
     return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
 }
 

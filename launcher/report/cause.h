@@ -133,7 +133,7 @@ bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 bool cause_has_left(const struct report *r, enum finding_code code);
 
 /* Append what the store has reported in `left`, with the finding code. */
-bool cause_put_left(const struct report *r, struct buf *out);
+bool cause_append_left(const struct report *r, struct buf *out);
 
 /* Return the finding code of the headline for failure `f`, for example "WORKER_FAILED", or NULL. */
 const char *cause_code_name(const struct report *r, const struct failure *f);

@@ -473,7 +473,7 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     }
     unsigned long long now = 0;
     facts->oom_unseen = e->n_watches == 0 && !system_kills(&now);
-    oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
+    oom_find_cause(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
 /* Record the limits that may explain an error of a worker. RLIMIT_NPROC does not apply to root. */
@@ -538,7 +538,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* oom_judge needs this number only without groups */
+    if (e->n_watches == 0) /* oom_find_cause needs this number only without groups */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }

@@ -28,7 +28,7 @@ int failure_code(const struct failure *c)
 }
 
 /* Describe how a process ended, without the reason. */
-static void ending_put_exit(char out[ENDING_MAX], const struct agent_worker *worker)
+static void ending_format_exit(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     char name[SIGNAL_NAME_MAX];
     if (worker->signal == 0) {
@@ -40,7 +40,7 @@ static void ending_put_exit(char out[ENDING_MAX], const struct agent_worker *wor
 }
 
 /* Describe an error of execve or fork. No ddprun program sets a locale, so strerror returns English. */
-static void ending_put_error(char out[ENDING_MAX], int error)
+static void ending_format_error(char out[ENDING_MAX], int error)
 {
     snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
 }
@@ -56,12 +56,12 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
         snprintf(out, ENDING_MAX, "still running");
         break;
     case WORKER_NOT_STARTED:
-        ending_put_error(out, worker->error);
+        ending_format_error(out, worker->error);
         break;
     case WORKER_OK:
     case WORKER_FAILED:
     case WORKER_CONSEQUENCE:
-        ending_put_exit(out, worker);
+        ending_format_exit(out, worker);
         break;
     case WORKER_VICTIM:
         snprintf(out, ENDING_MAX, "exit %d, ended because another rank was lost", worker->exit_code);
@@ -290,8 +290,8 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
  * group also counts its victims when the whole machine runs out of memory. The innermost group at its limit is the
  * cause, because its memory also fills the outer groups. If no group was at its limit, the machine was out of
  * memory, or a group outside ddprun's container. */
-void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
-               struct worker_evidence *e)
+void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
+                    struct worker_evidence *e)
 {
     unsigned long long kills = kills_in(watches, n);
     e->oom_likely = n == 0 && !e->oom_named && system_kills > 0;

@@ -116,8 +116,8 @@ struct oom_watch {
 
 /* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is by how
  * much the machine's counter has risen. Facts from kernel_log_line are kept. */
-void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
-               struct worker_evidence *e);
+void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
+                    struct worker_evidence *e);
 
 /* Parse a line of the kernel's log. If the line is about the end of process `pid`, set the facts that it contains. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);

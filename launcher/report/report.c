@@ -55,7 +55,7 @@ static void append_colour(struct rows *r, const char *code)
 /* Append text without control characters and colours, because it may contain names from other programs. */
 static void rows_append(struct rows *r, struct slice text)
 {
-    r->ok = r->ok && escape_put_plain(r->out, text);
+    r->ok = r->ok && escape_append_plain(r->out, text);
 }
 
 /* Begin a line of a row. Return false if the limit of lines is reached. */
@@ -140,7 +140,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
     if (!begin_line(r, label))
         return;
     append_row(r, "| ", 2);
-    r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* keeps the worker's own colours */
+    r->ok = r->ok && escape_append(r->out, slice_of(p, len)); /* keeps the worker's own colours */
     append_row(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }
 
@@ -429,7 +429,7 @@ static void append_stuck(struct rows *rows, const char *label, const struct stuc
 static void append_left(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };
-    rows->ok = rows->ok && cause_put_left(r, &text);
+    rows->ok = rows->ok && cause_append_left(r, &text);
     rows_printf(rows, "left", "%.*s", (int)text.len, (const char *)text.data);
     buf_free(&text);
 }

@@ -155,9 +155,9 @@ static uint64_t since_start(const struct announce *a)
 static void emit_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)
-        output_put(a->output, event);
+        output_write(a->output, event);
     if (made && a->events != NULL)
-        event_log_put(a->events, buf_slice(event));
+        event_log_append(a->events, buf_slice(event));
     buf_free(event);
 }
 
@@ -170,7 +170,7 @@ static bool wants_events(const struct announce *a)
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
-        event_log_put(a->events, buf_slice(event));
+        event_log_append(a->events, buf_slice(event));
     buf_free(event);
 }
 
@@ -310,9 +310,9 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
                               many ? "are" : "is");
     else if (w->last_call_ms >= 0)
         ok = ok && buf_printf(&out, "; these nodes are enough, and others may join for ") &&
-             text_put_ms(&out, (uint64_t)w->last_call_ms);
+             text_append_ms(&out, (uint64_t)w->last_call_ms);
     if (w->left_ms >= 0)
-        ok = ok && buf_printf(&out, "; giving up in ") && text_put_ms(&out, (uint64_t)w->left_ms) &&
+        ok = ok && buf_printf(&out, "; giving up in ") && text_append_ms(&out, (uint64_t)w->left_ms) &&
              buf_printf(&out, " (%s)", a->plan->meeting.join_knob);
     if (a->plan->meeting.local_only[0] != '\0')
         ok = ok && buf_printf(&out, "; %s", a->plan->meeting.local_only);
@@ -343,7 +343,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
     }
 }
 
-void announce_told_to_stop(const struct announce *a, const struct failure *c)
+void announce_remote_stop(const struct announce *a, const struct failure *c)
 {
     char code[sizeof(c->code) + 4] = "";
     if (a->plan->cli->quiet || a->plan->cli->one_console)
@@ -498,7 +498,7 @@ static bool append_steps(const cJSON *member, struct buf *out)
     const char *call = text_of(member, "call");
     bool ok = call[0] != '\0' ? buf_printf(out, ", has waited in %s for ", call)
                               : buf_printf(out, ", has not been in a collective for ");
-    ok = ok && text_put_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
+    ok = ok && text_append_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", after step %.0f", step->valuedouble));
 }
 
@@ -516,8 +516,8 @@ static bool append_store(const struct status_facts *f, int rank, struct buf *out
         return buf_printf(out, ", has closed its connection to the store");
     if (strcmp(state, "connected") != 0 || !cJSON_IsNumber(silent))
         return true;
-    return buf_printf(out, ", last reached the store ") && text_put_ms(out, (uint64_t)silent->valuedouble) &&
-           buf_printf(out, " ago");
+    return buf_printf(out, ", last reached the store ") &&
+           text_append_ms(out, (uint64_t)silent->valuedouble) && buf_printf(out, " ago");
 }
 
 /* Append the process state if only the user can end it. */
@@ -535,13 +535,13 @@ static bool append_worker(const struct status_facts *f, int i, struct buf *out)
     char how[ENDING_MAX];
     if (is_running(f, i))
         return buf_printf(out, "rank %d (pid %d) runs for ", rank, w->pid) &&
-               text_put_ms(out, f->now_ms - w->started_ms) && append_state(f->states[i], w->pid, out) &&
+               text_append_ms(out, f->now_ms - w->started_ms) && append_state(f->states[i], w->pid, out) &&
                append_store(f, rank, out);
     ending_text(how, w);
     bool ok = buf_printf(out, "rank %d: %s", rank, how);
     if (w->verdict == WORKER_PENDING || w->verdict == WORKER_NOT_STARTED)
         return ok;
-    return ok && buf_printf(out, " after ") && text_put_ms(out, w->ended_ms - w->started_ms);
+    return ok && buf_printf(out, " after ") && text_append_ms(out, w->ended_ms - w->started_ms);
 }
 
 static bool is_shown(const struct status_facts *f, int local_rank)
@@ -574,7 +574,7 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
  * hangs. */
 static bool append_headline(const struct status_facts *f, struct buf *out)
 {
-    return text_put_ms(out, f->now_ms - f->started_ms) &&
+    return text_append_ms(out, f->now_ms - f->started_ms) &&
            buf_printf(out, " after the start: job %s, %d of %d workers run%s", f->plan->job,
                       count(f, is_running), f->plan->nproc,
                       f->answer == NULL ? "; the store does not answer" : "");

@@ -46,7 +46,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *wa
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Report that the workers of this node are stopped because of an event on another node. */
-void announce_told_to_stop(const struct announce *a, const struct failure *cause);
+void announce_remote_stop(const struct announce *a, const struct failure *cause);
 
 /* Report that no worker runs on this node any more, and that it waits for the other `nodes` ("" = not known) or
  * has stopped waiting. The agent's state selects the message. */

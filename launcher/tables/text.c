@@ -296,7 +296,7 @@ static bool append_special(struct buf *out, const uint8_t *p, size_t len, size_t
     return append_character(out, p, len, used);
 }
 
-bool escape_put(struct buf *out, struct slice line)
+bool escape_append(struct buf *out, struct slice line)
 {
     const uint8_t *p = line.data;
     size_t len = line.len;
@@ -310,7 +310,7 @@ bool escape_put(struct buf *out, struct slice line)
     return ok && buf_append(out, COLOUR_OFF, coloured ? sizeof(COLOUR_OFF) - 1 : 0);
 }
 
-bool escape_put_plain(struct buf *out, struct slice line)
+bool escape_append_plain(struct buf *out, struct slice line)
 {
     const uint8_t *p = line.data;
     size_t len = line.len;

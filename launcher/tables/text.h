@@ -56,10 +56,10 @@ size_t words_distance(const char *a, const char *b);
 
 /* Append a line without its newline. If the line leaves a colour on, switch it off. Return false when memory is
  * short; in that case `out` may contain a part of the line. */
-bool escape_put(struct buf *out, struct slice line);
+bool escape_append(struct buf *out, struct slice line);
 
 /* Append a line without colours: to files, and for ddprun's messages, which may contain names from other programs. */
-bool escape_put_plain(struct buf *out, struct slice line);
+bool escape_append_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 

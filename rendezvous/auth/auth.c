@@ -340,7 +340,7 @@ size_t auth_give(const struct secret *first, const char *credential, uint8_t out
     return AUTH_ASK_BYTES + n;
 }
 
-enum auth_result auth_take(struct slice answer, struct slice *credential)
+enum auth_result auth_read_answer(struct slice answer, struct slice *credential)
 {
     const uint8_t *m = answer.data;
     if (answer.len < AUTH_ASK_BYTES || answer.len > AUTH_GIFT_BYTES)
@@ -352,7 +352,7 @@ enum auth_result auth_take(struct slice answer, struct slice *credential)
     return result == AUTH_OK && credential->len == 0 ? AUTH_MALFORMED : result;
 }
 
-int auth_take_tls(struct slice bytes, enum auth_result *result, struct slice *credential)
+int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential)
 {
     enum { LENGTH_BYTES = 8 };
     const uint64_t len = bytes.len >= LENGTH_BYTES ? get_u64(bytes.data) : AUTH_GIFT_BYTES;
@@ -360,7 +360,7 @@ int auth_take_tls(struct slice bytes, enum auth_result *result, struct slice *cr
         return -1;
     if (bytes.len < LENGTH_BYTES + len)
         return 0;
-    *result = auth_take(slice_of((const uint8_t *)bytes.data + LENGTH_BYTES, (size_t)len), credential);
+    *result = auth_read_answer(slice_of((const uint8_t *)bytes.data + LENGTH_BYTES, (size_t)len), credential);
     return 1;
 }
 
@@ -386,13 +386,13 @@ static void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t 
 
 /* Reserve the memory before making the tag, which counts the frame. A frame that is counted but not sent would make
  * the receiver reject all later frames. */
-bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
+bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
 {
     uint8_t tag[AUTH_TAG_BYTES];
     if (buf_reserve(out, sizeof(uint64_t) + frame.len + sizeof(tag)) == NULL)
         return false;
     auth_seal(a, kind, frame, tag);
-    return put_u64(out, frame.len + sizeof(tag)) && buf_append(out, frame.data, frame.len) &&
+    return append_u64(out, frame.len + sizeof(tag)) && buf_append(out, frame.data, frame.len) &&
            buf_append(out, tag, sizeof(tag));
 }
 

@@ -117,11 +117,11 @@ bool auth_is_ask_tls(struct slice message);
 void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES]);
 
 /* Find the credential in the store's answer. Each result except OK is the reason why no credential was found. */
-enum auth_result auth_take(struct slice answer, struct slice *credential);
+enum auth_result auth_read_answer(struct slice answer, struct slice *credential);
 
 /* Parse the received bytes after the request before TLS: a length and the answer. Return 1 and set *result and
  * *credential for a complete answer, 0 for the begin of an answer, and -1 for other bytes. */
-int auth_take_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
+int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
@@ -158,7 +158,7 @@ void auth_wipe(struct auth *a);
 bool auth_is_job(const struct auth *a, const char *job);
 
 /* Append a frame as a blob with its tag. If memory is short, return false and do not count the frame. */
-bool auth_put_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
+bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
 /* Check the tag at the end of the next received frame, and remove the tag from *frame. If the result is false, the
  * caller must close the connection. */

@@ -111,7 +111,7 @@ int name_lookup_fd(const struct name_lookup *l)
     return timed_call_fd(l->call);
 }
 
-bool name_lookup_take(struct name_lookup *l, struct name_found *found)
+bool name_lookup_result(struct name_lookup *l, struct name_found *found)
 {
     if (!timed_call_has_returned(l->call))
         return false;

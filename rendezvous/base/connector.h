@@ -27,7 +27,7 @@ int name_lookup_begin(const char *host, struct name_lookup **out);
 int name_lookup_fd(const struct name_lookup *lookup);
 
 /* Copy the answer. Return false while the lookup has no answer. */
-bool name_lookup_take(struct name_lookup *lookup, struct name_found *found);
+bool name_lookup_result(struct name_lookup *lookup, struct name_found *found);
 void name_lookup_end(struct name_lookup *lookup); /* never waits; NULL is allowed */
 
 /* Resolve a literal address at once, without a name server. Return false if `host` is no literal. The C library

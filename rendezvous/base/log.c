@@ -177,7 +177,7 @@ struct line_file *line_file_open(const char *path, int *error)
 
 /* Queue the line. If the queue is full, drop and count the line, because an event log must never delay its job. The
  * first line starts the thread, because a fork between open and first line would lose the thread. */
-void line_file_put(struct line_file *f, struct slice line)
+void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
     if (!f->has_thread)

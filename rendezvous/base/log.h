@@ -62,7 +62,7 @@ struct line_file *line_file_open(const char *path, int *error);
 
 /* Queue a copy of one line or several lines, each with its newline. Any thread may call this function, which never
  * blocks on the file. */
-void line_file_put(struct line_file *f, struct slice line);
+void line_file_append(struct line_file *f, struct slice line);
 
 struct line_file_state {
     int error;     /* errno of the first lost line, 0 = none; ENOBUFS = the file was too slow */

@@ -26,7 +26,7 @@ static bool append_cut(struct buf *out, struct slice bytes, size_t max)
     return bytes.len <= max || buf_printf(out, "...");
 }
 
-bool text_put(struct buf *out, struct slice bytes, size_t max)
+bool text_append(struct buf *out, struct slice bytes, size_t max)
 {
     const uint8_t *p = bytes.data;
     bool ok = true;
@@ -48,7 +48,7 @@ void text_disarm(void *text, size_t len, char keep)
     }
 }
 
-bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
+bool text_append_hex(struct buf *out, struct slice bytes, size_t max)
 {
     const uint8_t *p = bytes.data;
     bool ok = true;
@@ -58,7 +58,7 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
 }
 
 /* Append milliseconds below a second, seconds with tenths below two minutes, and minutes above. */
-bool text_put_ms(struct buf *out, uint64_t ms)
+bool text_append_ms(struct buf *out, uint64_t ms)
 {
     if (ms < 1000)
         return buf_printf(out, "%d ms", (int)ms);

@@ -12,17 +12,17 @@
 bool text_is_plain(struct slice bytes);
 
 /* Append at most `max` of the bytes. An unprintable byte becomes \xNN, and "..." marks a cut. */
-bool text_put(struct buf *out, struct slice bytes, size_t max);
+bool text_append(struct buf *out, struct slice bytes, size_t max);
 
 /* Replace every control byte with '?', except `keep` (a newline or '\t'). Use this function before names from other
  * users are printed. UTF-8 is not changed. */
 void text_disarm(void *text, size_t len, char keep);
 
 /* Append at most `max` of the bytes as hex digits; "..." marks a cut. */
-bool text_put_hex(struct buf *out, struct slice bytes, size_t max);
+bool text_append_hex(struct buf *out, struct slice bytes, size_t max);
 
 /* Append a duration: "850 ms", "1.2 s", "12 min". */
-bool text_put_ms(struct buf *out, uint64_t ms);
+bool text_append_ms(struct buf *out, uint64_t ms);
 
 /* Copy at most `size - 1` bytes, and append a NUL. A cut never splits a character. If `text` is NULL, the copy is
  * "". */

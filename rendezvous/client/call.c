@@ -245,7 +245,7 @@ void client_turn_destroy(struct client_turn *turn)
     pthread_mutex_destroy(&turn->lock);
 }
 
-bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
+bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
 {
     bool in_time = true;
     pthread_mutex_lock(&turn->lock);
@@ -259,7 +259,7 @@ bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
 
 /* Release the turn and wake one thread, because only one thread can take the turn. If another thread takes the turn
  * first, the woken thread waits again. */
-void client_turn_give(struct client_turn *turn)
+void client_turn_release(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
     turn->taken = false;
@@ -316,7 +316,7 @@ static void built(struct client_call *c, bool ok)
 }
 
 /* Append an opcode. Only this function translates the opcode to the store's dialect. */
-void client_put_op(struct client_call *c, enum op_id op)
+void client_append_op(struct client_call *c, enum op_id op)
 {
     const int16_t code = op_table[op].code[c->store->dialect];
     if (!client_ok(c))
@@ -326,33 +326,33 @@ void client_put_op(struct client_call *c, enum op_id op)
         client_fail(c, DDP_ERR_UNSUPPORTED,
                     "the store does not support this request, because its torch is older than 2.1");
     else
-        built(c, put_u8(&c->store->out, (uint8_t)code));
+        built(c, append_u8(&c->store->out, (uint8_t)code));
 }
 
 /* --- the request ---------------------------------------------------------------------------------------- */
 
-void client_put_u32(struct client_call *c, uint32_t value)
+void client_append_u32(struct client_call *c, uint32_t value)
 {
-    built(c, !client_ok(c) || put_u32(&c->store->out, value));
+    built(c, !client_ok(c) || append_u32(&c->store->out, value));
 }
 
-void client_put_i64(struct client_call *c, int64_t value)
+void client_append_i64(struct client_call *c, int64_t value)
 {
-    built(c, !client_ok(c) || put_i64(&c->store->out, value));
+    built(c, !client_ok(c) || append_i64(&c->store->out, value));
 }
 
-void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes)
+void client_append_blob(struct client_call *c, enum field_id field, struct slice bytes)
 {
     if (bytes.data == NULL && bytes.len > 0)
         client_fail(c, DDP_ERR_ARG, "a value of %zu bytes is NULL", bytes.len);
     if (bytes.len > field_table[field].limit)
         client_fail(c, DDP_ERR_LIMIT, "%s of %zu bytes, at most %u are allowed", field_table[field].text,
                     bytes.len, field_table[field].limit);
-    built(c, !client_ok(c) || put_blob(&c->store->out, bytes));
+    built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
 }
 
 /* Append a key after a '/', as PyTorch's clients do, so that clients of PyTorch and libddp share keys. */
-void client_put_key(struct client_call *c, const char *key)
+void client_append_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
     const size_t len = key != NULL ? strlen(key) + 1 : 0;
@@ -361,19 +361,19 @@ void client_put_key(struct client_call *c, const char *key)
     if (len > WIRE_MAX_KEY)
         client_fail(c, DDP_ERR_LIMIT, "the key has %zu bytes, at most %u are allowed", len - 1,
                     WIRE_MAX_KEY - 1);
-    built(c, !client_ok(c) || (put_u64(out, len) && put_u8(out, '/') && buf_append(out, key, len - 1)));
+    built(c, !client_ok(c) || (append_u64(out, len) && append_u8(out, '/') && buf_append(out, key, len - 1)));
 }
 
 /* Append the number of keys, then every key as a blob. If one key is too long, the whole list fails. */
-void client_put_keys(struct client_call *c, const char *const keys[], size_t n)
+void client_append_keys(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n > WIRE_MAX_KEYS)
         client_fail(c, DDP_ERR_LIMIT, "%zu keys in one list, at most %u are allowed", n, WIRE_MAX_KEYS);
     if (keys == NULL && n > 0)
         client_fail(c, DDP_ERR_ARG, "the list of keys is NULL");
-    built(c, !client_ok(c) || put_u64(&c->store->out, n));
+    built(c, !client_ok(c) || append_u64(&c->store->out, n));
     for (size_t i = 0; i < n && client_ok(c); i++)
-        client_put_key(c, keys[i]);
+        client_append_key(c, keys[i]);
 }
 
 void client_send_more(struct client_call *c)
@@ -399,7 +399,7 @@ void client_send(struct client_call *c)
 
 /* Read a part of the reply. A failed read makes the handle unusable, because the rest of the reply may still arrive.
  * After a failure, all parts are zeros, so that callers need not check each part. */
-void client_take_bytes(struct client_call *c, void *to, size_t len)
+void client_read_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
         c->store->broken = true;
@@ -407,17 +407,17 @@ void client_take_bytes(struct client_call *c, void *to, size_t len)
         memset(to, 0, len);
 }
 
-uint8_t client_take_u8(struct client_call *c)
+uint8_t client_read_u8(struct client_call *c)
 {
     uint8_t value;
-    client_take_bytes(c, &value, sizeof(value));
+    client_read_bytes(c, &value, sizeof(value));
     return value;
 }
 
-int64_t client_take_i64(struct client_call *c)
+int64_t client_read_i64(struct client_call *c)
 {
     uint8_t le[8];
-    client_take_bytes(c, le, sizeof(le));
+    client_read_bytes(c, le, sizeof(le));
     return (int64_t)get_u64(le);
 }
 
@@ -435,12 +435,12 @@ static char *room_for(struct client_call *c, uint64_t n, size_t limit)
     return data;
 }
 
-char *client_take_text(struct client_call *c, uint64_t n, size_t limit)
+char *client_read_text(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = client_ok(c) ? room_for(c, n, limit) : NULL;
     if (data == NULL)
         return NULL;
-    client_take_bytes(c, data, n);
+    client_read_bytes(c, data, n);
     data[n] = '\0';
     if (client_ok(c))
         return data;
@@ -448,10 +448,10 @@ char *client_take_text(struct client_call *c, uint64_t n, size_t limit)
     return NULL;
 }
 
-void *client_take_blob(struct client_call *c, size_t limit, size_t *len)
+void *client_read_blob(struct client_call *c, size_t limit, size_t *len)
 {
-    const uint64_t n = (uint64_t)client_take_i64(c);
-    char *data = client_take_text(c, n, limit);
+    const uint64_t n = (uint64_t)client_read_i64(c);
+    char *data = client_read_text(c, n, limit);
     *len = data != NULL ? n : 0;
     return data;
 }
@@ -482,10 +482,10 @@ bool client_cancel_wait(struct client_call *c)
         forget_connection(c);
         return false;
     }
-    client_put_op(c, OP_CANCEL_WAIT);
+    client_append_op(c, OP_CANCEL_WAIT);
     client_send_more(c);
-    uint8_t first = client_take_u8(c);
-    uint8_t last = first == 0 ? client_take_u8(c) : first;
+    uint8_t first = client_read_u8(c);
+    uint8_t last = first == 0 ? client_read_u8(c) : first;
     if (last != 1) {
         c->store->broken = true;
         client_fail(c, DDP_ERR_CORRUPT, "CANCEL_WAIT was answered with %u", last);
@@ -496,21 +496,21 @@ bool client_cancel_wait(struct client_call *c)
 
 /* --- AUTH and frames with tags ------------------------------------------------------------------------------ */
 
-void client_put_json(struct client_call *c, enum op_id op, const char *json)
+void client_append_json(struct client_call *c, enum op_id op, const char *json)
 {
     const struct client_auth *auth = c->store->auth;
     const uint8_t kind = (uint8_t)op_table[op].code[DIALECT_C];
     if (auth == NULL)
-        client_put_blob(c, FIELD_JSON, slice_str(json));
+        client_append_blob(c, FIELD_JSON, slice_str(json));
     else
         built(c, !client_ok(c) || auth->put_frame(auth->user, kind, slice_str(json), &c->store->out));
 }
 
-char *client_take_json(struct client_call *c, uint8_t kind)
+char *client_read_json(struct client_call *c, uint8_t kind)
 {
     const struct client_auth *auth = c->store->auth;
     size_t len;
-    char *text = client_take_blob(c, WIRE_MAX_JSON, &len);
+    char *text = client_read_blob(c, WIRE_MAX_JSON, &len);
     struct slice frame = slice_of(text, len);
     if (text == NULL || auth == NULL)
         return text;
@@ -534,17 +534,17 @@ ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, st
     size_t len;
     built(&c, auth->greet(auth->user, &message));
     do {
-        client_put_op(&c, OP_AUTH);
-        client_put_blob(&c, FIELD_PROOF, buf_slice(&message));
+        client_append_op(&c, OP_AUTH);
+        client_append_blob(&c, FIELD_PROOF, buf_slice(&message));
         client_send_more(&c);
-        void *answer = client_take_blob(&c, WIRE_MAX_PROOF, &len);
+        void *answer = client_read_blob(&c, WIRE_MAX_PROOF, &len);
         message.len = 0;
         if (client_ok(&c) && !auth->prove(auth->user, slice_of(answer, len), &message, err))
             client_fail(&c, DDP_ERR_MISMATCH, "%s", err->msg);
         free(answer);
     } while (client_ok(&c) && !auth->is_proof(auth->user));
-    client_put_op(&c, OP_AUTH);
-    client_put_blob(&c, FIELD_PROOF, buf_slice(&message));
+    client_append_op(&c, OP_AUTH);
+    client_append_blob(&c, FIELD_PROOF, buf_slice(&message));
     client_send_more(&c);
     buf_free(&message);
     *err = c.err;
@@ -592,12 +592,12 @@ ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who
     char *identity = identity_text(who);
     if (identity == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    client_put_op(&c, OP_IDENTIFY);
-    client_put_json(&c, OP_IDENTIFY, identity);
+    client_append_op(&c, OP_IDENTIFY);
+    client_append_json(&c, OP_IDENTIFY, identity);
     free(identity);
     client_send(&c);
-    uint8_t status = client_take_u8(&c);
-    char *why = client_take_json(&c, status);
+    uint8_t status = client_read_u8(&c);
+    char *why = client_read_json(&c, status);
     if (c.err.code == DDP_ERR_CLOSED)
         ddp_fail(&c.err, DDP_ERR_UNSUPPORTED,
                  "the store is not ddprun's: it closed the connection after the request IDENTIFY; set "

@@ -72,8 +72,8 @@ void client_turn_init(struct client_turn *turn);
 void client_turn_destroy(struct client_turn *turn);
 
 /* Wait for the turn. Return false if another thread holds the turn until `deadline_ms` (clock_ms). */
-bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms);
-void client_turn_give(struct client_turn *turn);
+bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms);
+void client_turn_release(struct client_turn *turn);
 
 /* Functions that prove a secret on a new connection, and that tag the frames after the proof. ddpctl supplies these
  * functions with auth/auth.h; libddp has no secret and contains no cryptography. */
@@ -123,17 +123,17 @@ struct client_call {
 
 /* Append another request to the current request, or begin a request after a reply, within the same call and
  * deadline. */
-void client_put_op(struct client_call *c, enum op_id op);
+void client_append_op(struct client_call *c, enum op_id op);
 
 bool client_ok(const struct client_call *c);
 
 /* Append to the request. If a size is above its limit (see ops.h), the call fails with DDP_ERR_LIMIT and sends
  * nothing. */
-void client_put_u32(struct client_call *c, uint32_t value);
-void client_put_i64(struct client_call *c, int64_t value);
-void client_put_blob(struct client_call *c, enum field_id field, struct slice bytes);
-void client_put_key(struct client_call *c, const char *key); /* appends '/' before the key */
-void client_put_keys(struct client_call *c, const char *const keys[], size_t n);
+void client_append_u32(struct client_call *c, uint32_t value);
+void client_append_i64(struct client_call *c, int64_t value);
+void client_append_blob(struct client_call *c, enum field_id field, struct slice bytes);
+void client_append_key(struct client_call *c, const char *key); /* appends '/' before the key */
+void client_append_keys(struct client_call *c, const char *const keys[], size_t n);
 
 /* Send the request. Fail if bytes have arrived before, because the client would read these bytes as the reply. */
 void client_send(struct client_call *c);
@@ -142,22 +142,22 @@ void client_send(struct client_call *c);
 void client_send_more(struct client_call *c);
 
 /* Append the JSON of the request `op`, with a tag if the caller has a secret. */
-void client_put_json(struct client_call *c, enum op_id op, const char *json);
+void client_append_json(struct client_call *c, enum op_id op, const char *json);
 
 /* Read a part of the reply. Return 0 or NULL after a failure. */
-uint8_t client_take_u8(struct client_call *c);
-int64_t client_take_i64(struct client_call *c);
-void client_take_bytes(struct client_call *c, void *to, size_t len);
+uint8_t client_read_u8(struct client_call *c);
+int64_t client_read_i64(struct client_call *c);
+void client_read_bytes(struct client_call *c, void *to, size_t len);
 
 /* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end. The caller frees the memory. */
-void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
+void *client_read_blob(struct client_call *c, size_t limit, size_t *len);
 
-/* Read a JSON text as client_take_blob does, and check its tag if the caller has a secret. `kind` is the status byte
+/* Read a JSON text as client_read_blob does, and check its tag if the caller has a secret. `kind` is the status byte
  * that the store has sent before the text, or 0. */
-char *client_take_json(struct client_call *c, uint8_t kind);
+char *client_read_json(struct client_call *c, uint8_t kind);
 
-/* Read `n` bytes as client_take_blob does. The caller has already read the length `n`. */
-char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
+/* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
+char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
 /* Clear the timeout of a call that has received no byte of its reply, and set a new deadline for cancelling the
  * request. */

@@ -141,7 +141,7 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
     const uint64_t now = clock_ms();
     *c = (struct client_call){ .store = store, .op = op, .subject = subject, .start_ms = now };
     c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
-    c->has_turn = client_turn_take(&store->turn, c->deadline_ms);
+    c->has_turn = client_turn_acquire(&store->turn, c->deadline_ms);
     if (!c->has_turn)
         client_fail(c, DDP_ERR_TIMEOUT, "another thread's call on this handle did not end in time");
     else if (store->broken)
@@ -149,7 +149,7 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
                     "an earlier call failed, and the connection was closed; open a new handle");
     if (client_ok(c) && store->stale)
         client_connect(store, NULL, c->deadline_ms, &c->err);
-    client_put_op(c, op);
+    client_append_op(c, op);
 }
 
 /* Put "store HOST:PORT: GET 'key', after 12 ms: " before the error. The text of a failed wait already contains the
@@ -183,7 +183,7 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
     s->out.len = 0; /* drop a request that was not sent completely */
     if (s->out.cap > KEEP_BYTES)
         buf_free(&s->out);
-    client_turn_give(&s->turn);
+    client_turn_release(&s->turn);
     return code;
 }
 
@@ -238,21 +238,21 @@ static void leave_barrier(struct client_call *c)
     const unsigned long long waited_ms = clock_ms() - c->start_ms;
     uint8_t low[4], high[4], ones[5];
     client_resume(c);
-    client_put_op(c, OP_CANCEL_WAIT);
-    client_put_op(c, OP_PING);
-    client_put_u32(c, nonce);
+    client_append_op(c, OP_CANCEL_WAIT);
+    client_append_op(c, OP_PING);
+    client_append_u32(c, nonce);
     c->op = OP_BARRIER_NAMED;
     client_send_more(c);
-    uint8_t outcome = client_take_u8(c);
-    client_take_bytes(c, low, sizeof(low));
+    uint8_t outcome = client_read_u8(c);
+    client_read_bytes(c, low, sizeof(low));
     if (outcome == 1 && get_u32(low) == nonce) {
         client_fail(c, DDP_ERR_TIMEOUT, "left the barrier after %llu ms without an answer from the store",
                     waited_ms);
         return;
     }
-    client_take_bytes(c, high, sizeof(high));
-    char *json = client_take_text(c, get_u32(low) | ((uint64_t)get_u32(high) << 32), WIRE_MAX_JSON);
-    client_take_bytes(c, ones, sizeof(ones));
+    client_read_bytes(c, high, sizeof(high));
+    char *json = client_read_text(c, get_u32(low) | ((uint64_t)get_u32(high) << 32), WIRE_MAX_JSON);
+    client_read_bytes(c, ones, sizeof(ones));
     conclude(c, outcome, json);
     free(json);
 }
@@ -262,12 +262,12 @@ static void leave_barrier(struct client_call *c)
 static void await_outcome(struct client_call *c)
 {
     size_t len;
-    uint8_t outcome = client_take_u8(c);
+    uint8_t outcome = client_read_u8(c);
     if (c->err.code == DDP_ERR_TIMEOUT) {
         leave_barrier(c);
         return;
     }
-    char *json = client_take_blob(c, WIRE_MAX_JSON, &len);
+    char *json = client_read_blob(c, WIRE_MAX_JSON, &len);
     conclude(c, outcome, json);
     free(json);
 }
@@ -277,11 +277,11 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
 {
     struct buf list = { 0 };
     for (size_t i = 0; i < n && n <= WIRE_MAX_RANKS; i++)
-        if (!put_u32(&list, members[i]))
+        if (!append_u32(&list, members[i]))
             client_fail(c, DDP_ERR_NOMEM, "out of memory for %zu members", n);
     if (n > WIRE_MAX_RANKS)
         client_fail(c, DDP_ERR_LIMIT, "%zu members, at most %u are allowed", n, WIRE_MAX_RANKS);
-    client_put_blob(c, FIELD_MEMBERS, buf_slice(&list));
+    client_append_blob(c, FIELD_MEMBERS, buf_slice(&list));
     buf_free(&list);
 }
 
@@ -307,8 +307,8 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
     need_ours(&c);
     if (store->rank < 0)
         client_fail(&c, DDP_ERR_ARG, "only a rank can join; connect with `rank` in the options");
-    client_put_blob(&c, FIELD_NAME, slice_str(name));
-    client_put_i64(&c, (int64_t)wait_ms);
+    client_append_blob(&c, FIELD_NAME, slice_str(name));
+    client_append_i64(&c, (int64_t)wait_ms);
     append_members(&c, members, members != NULL ? n : 0);
     client_send(&c);
     if (client_ok(&c))
@@ -338,12 +338,12 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
     struct client_call c;
     client_begin(&c, store, OP_CONTROL, NULL, timeout_ms);
     need_ours(&c);
-    client_put_json(&c, OP_CONTROL, request);
+    client_append_json(&c, OP_CONTROL, request);
     client_send(&c);
-    char *answer = client_take_json(&c, 0);
+    char *answer = client_read_json(&c, 0);
     while (answer != NULL && is_push(answer)) {
         free(answer);
-        answer = client_take_json(&c, 0);
+        answer = client_read_json(&c, 0);
     }
     *reply = answer;
     return client_end(&c, err);
@@ -365,8 +365,8 @@ ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, s
     NOT_NULL(store, err);
     struct client_call c;
     client_begin(&c, store, OP_SET, key, 0);
-    client_put_key(&c, key);
-    client_put_blob(&c, FIELD_VALUE, slice_of(value, len));
+    client_append_key(&c, key);
+    client_append_blob(&c, FIELD_VALUE, slice_of(value, len));
     client_send(&c);
     return client_end(&c, err);
 }
@@ -377,10 +377,10 @@ ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64
     NOT_NULL(store, err);
     struct client_call c;
     client_begin(&c, store, OP_ADD, key, 0);
-    client_put_key(&c, key);
-    client_put_i64(&c, delta);
+    client_append_key(&c, key);
+    client_append_i64(&c, delta);
     client_send(&c);
-    int64_t now = client_take_i64(&c);
+    int64_t now = client_read_i64(&c);
     if (client_ok(&c) && sum != NULL)
         *sum = now;
     return client_end(&c, err);
@@ -396,11 +396,11 @@ ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *
     struct client_call c;
     size_t len;
     client_begin(&c, store, OP_COMPARE_SET, key, 0);
-    client_put_key(&c, key);
-    client_put_blob(&c, FIELD_EXPECTED, slice_of(expected, expected_len));
-    client_put_blob(&c, FIELD_DESIRED, slice_of(desired, desired_len));
+    client_append_key(&c, key);
+    client_append_blob(&c, FIELD_EXPECTED, slice_of(expected, expected_len));
+    client_append_blob(&c, FIELD_DESIRED, slice_of(desired, desired_len));
     client_send(&c);
-    void *now = client_take_blob(&c, WIRE_MAX_VALUE, &len);
+    void *now = client_read_blob(&c, WIRE_MAX_VALUE, &len);
     if (current_len != NULL)
         *current_len = len;
     if (current != NULL)
@@ -416,10 +416,10 @@ ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *
  * failed. */
 static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
 {
-    client_put_op(c, OP_CHECK);
-    client_put_keys(c, keys, n);
+    client_append_op(c, OP_CHECK);
+    client_append_keys(c, keys, n);
     client_send(c);
-    return client_take_u8(c) == 0 && client_ok(c);
+    return client_read_u8(c) == 0 && client_ok(c);
 }
 
 /* Find the first missing key by halving the list: 131,072 keys take 17 requests. */
@@ -463,11 +463,11 @@ static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
         return; /* no keys to wait for; client_end drops the opcode */
-    client_put_keys(c, keys, n);
+    client_append_keys(c, keys, n);
     client_send(c);
     if (!client_ok(c))
         return;
-    uint8_t answer = client_take_u8(c);
+    uint8_t answer = client_read_u8(c);
     if (c->err.code == DDP_ERR_TIMEOUT) {
         if (!client_cancel_wait(c))
             name_missing(c, keys, n);
@@ -498,10 +498,10 @@ ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms,
     client_begin(&c, store, OP_WAIT, NULL, timeout_ms);
     wait_for(&c, &key, 1);
     c.subject = key;
-    client_put_op(&c, OP_GET);
-    client_put_key(&c, key);
+    client_append_op(&c, OP_GET);
+    client_append_key(&c, key);
     client_send(&c);
-    *value = client_take_blob(&c, WIRE_MAX_VALUE, len);
+    *value = client_read_blob(&c, WIRE_MAX_VALUE, len);
     return client_end(&c, err);
 }
 
@@ -514,9 +514,9 @@ ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n,
     NOT_NULL(all, err);
     struct client_call c;
     client_begin(&c, store, OP_CHECK, NULL, 0);
-    client_put_keys(&c, keys, n);
+    client_append_keys(&c, keys, n);
     client_send(&c);
-    uint8_t answer = client_take_u8(&c);
+    uint8_t answer = client_read_u8(&c);
     if (answer > 1)
         client_fail(&c, DDP_ERR_CORRUPT, "CHECK was answered with %u", answer);
     if (client_ok(&c))
@@ -530,9 +530,9 @@ ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, str
     NOT_NULL(store, err);
     struct client_call c;
     client_begin(&c, store, OP_DELETE_KEY, key, 0);
-    client_put_key(&c, key);
+    client_append_key(&c, key);
     client_send(&c);
-    int64_t count = client_take_i64(&c);
+    int64_t count = client_read_i64(&c);
     if (client_ok(&c) && removed != NULL)
         *removed = count > 0;
     return client_end(&c, err);
@@ -545,7 +545,7 @@ ddp_status ddp_store_num_keys(ddp_store *store, int64_t *n, struct ddp_err *err)
     struct client_call c;
     client_begin(&c, store, OP_GETNUMKEYS, NULL, 0);
     client_send(&c);
-    int64_t count = client_take_i64(&c);
+    int64_t count = client_read_i64(&c);
     if (client_ok(&c))
         *n = count;
     return client_end(&c, err);

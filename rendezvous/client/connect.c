@@ -65,7 +65,7 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
     do
         poll(&answer, 1, client_remaining_ms(deadline_ms));
     while (answer.revents == 0 && clock_ms() < deadline_ms);
-    const bool finished = name_lookup_take(lookup, found);
+    const bool finished = name_lookup_result(lookup, found);
     name_lookup_end(lookup);
     if (!finished)
         return ddp_fail(err, DDP_ERR_TIMEOUT, "the name server does not answer for '%s'", host);
@@ -202,12 +202,12 @@ static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
     uint8_t echo[4], expected[4] = { (uint8_t)nonce, (uint8_t)(nonce >> 8), 0x50, 0x51 };
-    client_put_op(c, OP_VALIDATE);
-    client_put_u32(c, WIRE_MAGIC);
-    client_put_op(c, OP_PING);
-    client_put_u32(c, nonce);
+    client_append_op(c, OP_VALIDATE);
+    client_append_u32(c, WIRE_MAGIC);
+    client_append_op(c, OP_PING);
+    client_append_u32(c, nonce);
     client_send(c);
-    client_take_bytes(c, echo, sizeof(echo));
+    client_read_bytes(c, echo, sizeof(echo));
     if (client_ok(c) && memcmp(echo, expected, sizeof(echo)) != 0)
         foreign(c, echo, sizeof(echo));
 }
@@ -216,7 +216,7 @@ static void greet_with_ping(struct client_call *c)
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
-    client_take_bytes(c, reply, sizeof(reply));
+    client_read_bytes(c, reply, sizeof(reply));
     int64_t count = 0;
     memcpy(&count, reply, sizeof(count));
     if (client_ok(c) && (count < 0 || count > most))
@@ -231,10 +231,10 @@ static void greet_without_ping(struct client_call *c)
     char nobodys[4096];
     memset(nobodys, '?', sizeof(nobodys) - 1);
     nobodys[sizeof(nobodys) - 1] = '\0';
-    client_put_op(c, OP_VALIDATE);
-    client_put_u32(c, WIRE_MAGIC);
-    client_put_op(c, OP_DELETE_KEY);
-    client_put_key(c, nobodys);
+    client_append_op(c, OP_VALIDATE);
+    client_append_u32(c, WIRE_MAGIC);
+    client_append_op(c, OP_DELETE_KEY);
+    client_append_key(c, nobodys);
     client_send(c);
     expect_count(c, 1);
 }
@@ -242,7 +242,7 @@ static void greet_without_ping(struct client_call *c)
 /* Greet an old server by counting its keys, because GETNUMKEYS is the shortest request. */
 static void greet_in_old_numbers(struct client_call *c)
 {
-    client_put_op(c, OP_GETNUMKEYS);
+    client_append_op(c, OP_GETNUMKEYS);
     client_send(c);
     expect_count(c, INT64_C(1) << 32);
 }

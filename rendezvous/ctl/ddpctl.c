@@ -318,7 +318,7 @@ static bool operator_prove(void *user, struct slice answer, struct buf *out, str
     char theirs[AUTH_PRINT_TEXT], why[256];
     struct slice credential;
     if (o->secret == NULL) {
-        const enum auth_result taken = auth_take(answer, &credential);
+        const enum auth_result taken = auth_read_answer(answer, &credential);
         return operator_unseal(o, taken, credential, err) && operator_greet(o, out);
     }
     const enum auth_result result = auth_prove(&o->auth, o->secret, answer, proof, theirs);
@@ -338,7 +338,7 @@ static bool operator_is_proof(void *user)
 static bool operator_append_frame(void *user, uint8_t kind, struct slice frame, struct buf *out)
 {
     struct operator* o = user;
-    return auth_put_frame(&o->auth, kind, frame, out);
+    return auth_append_frame(&o->auth, kind, frame, out);
 }
 
 static bool operator_open(void *user, uint8_t kind, struct slice *frame)
@@ -370,7 +370,7 @@ static bool tls_begin(void *user, struct buf *out)
 }
 
 /* Receive the credential, and begin the handshake with the secret in it. Return as client_tls.receive. */
-static int take_credential(struct operator* o, struct slice bytes, struct buf *out, struct ddp_err *err)
+static int receive_credential(struct operator* o, struct slice bytes, struct buf *out, struct ddp_err *err)
 {
     struct slice credential = slice_of(NULL, 0);
     enum auth_result result;
@@ -378,7 +378,7 @@ static int take_credential(struct operator* o, struct slice bytes, struct buf *o
         ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
         return -1;
     }
-    const int got = auth_take_tls(buf_slice(&o->answer), &result, &credential);
+    const int got = auth_read_answer_tls(buf_slice(&o->answer), &result, &credential);
     if (got == 0)
         return 0;
     if (got < 0)
@@ -396,7 +396,7 @@ static int tls_read(void *user, struct slice bytes, struct buf *plain, struct bu
 {
     struct operator* o = user;
     if (o->tls == NULL)
-        return take_credential(o, bytes, out, err);
+        return receive_credential(o, bytes, out, err);
     const bool was_open = tls_state(o->tls) != TLS_HANDSHAKE;
     const enum tls_state state = tls_receive(o->tls, bytes, plain, out);
     if (state == TLS_FAILED && tls_alert_code(bytes) == TLS_ALERT_PLAIN)

@@ -46,7 +46,7 @@ static bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *o
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;
-    return text_put_ms(out, (uint64_t)ms->valuedouble);
+    return text_append_ms(out, (uint64_t)ms->valuedouble);
 }
 
 /* Append names in quotes, because a key may contain blanks and commas. */

@@ -564,12 +564,12 @@ void timeline_free(struct timeline *t)
 
 enum { NAME_BYTES = 300, TEXT_BYTES = 600 };
 
-/* Print a JSON string. text_put writes only ASCII without control characters. '<' is escaped, because "</script>" in
+/* Print a JSON string. text_append writes only ASCII without control characters. '<' is escaped, because "</script>" in
  * the trace would end the script of the page. */
 static bool print_string(struct buf *out, const char *text, size_t most)
 {
     struct buf plain = { 0 };
-    bool ok = text_put(&plain, slice_str(text), most) && buf_append(out, "\"", 1);
+    bool ok = text_append(&plain, slice_str(text), most) && buf_append(out, "\"", 1);
     for (size_t i = 0; ok && i < plain.len; i++) {
         if (plain.data[i] == '<')
             ok = buf_printf(out, "\\u003c");

@@ -371,8 +371,8 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
     const enum finding_code code = is_beyond ? FINDING_GROUP_BEYOND_JOB : FINDING_INIT_INCOMPLETE;
     struct finding *f = diagnosis_slot(d, code);
     if (f != NULL)
-        finding_make(f, code, words_of(setup, key, torch_key_put_setup), "what",
-                     words_of(what, key, torch_key_put), "arrived", number(arrived, w->waiting), "members",
+        finding_make(f, code, words_of(setup, key, torch_key_append_setup), "what",
+                     words_of(what, key, torch_key_append), "arrived", number(arrived, w->waiting), "members",
                      number(members, s->n_ranks), "missing", absent_ranks(who, s), "time",
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
@@ -406,7 +406,7 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
     else
         buf_printf(out, "a process at ");
     if (!c->is_ours && c->owner[0] == '\0')
-        text_put(out, c->address, sizeof(who));
+        text_append(out, c->address, sizeof(who));
     if (!c->is_ours && c->rank >= 0)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
@@ -508,7 +508,7 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
     append_claims(&s->surplus, &text);
     snprintf(who, sizeof(who), "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
     buf_free(&text);
-    finding_make(f, code, words_of(setup, &s->surplus.key, torch_key_put_setup), "count",
+    finding_make(f, code, words_of(setup, &s->surplus.key, torch_key_append_setup), "count",
                  number(count, s->surplus.count), "come", surplus_words(&s->surplus), "belong",
                  belong(ranks, s), "who", who, NULL);
 }

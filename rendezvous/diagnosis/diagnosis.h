@@ -80,7 +80,7 @@ struct cJSON *diagnose_json(const struct rank_facts *facts);
 
 /* Append "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return false if memory is
  * short. */
-bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out);
+bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out);
 /* Check whether two waits are at the same place of a program. Two keys are at the same place if the keys are equal,
  * or belong to the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);

@@ -301,7 +301,7 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
         n += is_like(&selected, i);
     buf_printf(&text, n == 1 ? "rank " : "ranks ");
-    put_ranges(&text, &selected, h->s->n_ranks, is_like);
+    append_ranges(&text, &selected, h->s->n_ranks, is_like);
     if (n == 1 && f->host != NULL)
         buf_printf(&text, " (%.100s, pid %d)", f->host, f->pid);
     snprintf(out, WORDS_LEN, "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
@@ -425,7 +425,7 @@ static int64_t listed_ranks(words out, const struct hang *h, const cJSON *list)
     if (first >= 0) {
         const struct rank_facts *f = &h->s->ranks[first];
         buf_printf(&text, cJSON_GetArraySize(list) == 1 ? "rank " : "ranks ");
-        put_ranges(&text, chosen, n, is_chosen);
+        append_ranges(&text, chosen, n, is_chosen);
         if (cJSON_GetArraySize(list) == 1 && f->host != NULL)
             buf_printf(&text, " (%.100s, pid %d)", f->host, f->pid);
         snprintf(out, WORDS_LEN, "%.*s", (int)text.len, (const char *)text.data);
@@ -661,7 +661,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
     words who, time, waiters, others = "", key_words, by = "";
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_NEEDS_KEY);
-    diagnose_put_place(h->s->ranks[rank].waits.name, false, &key);
+    diagnose_append_place(h->s->ranks[rank].waits.name, false, &key);
     snprintf(key_words, sizeof(key_words), "%.*s", (int)key.len,
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);

@@ -238,7 +238,7 @@ void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
     const struct rank_facts *f = first < s->n_ranks ? &s->ranks[first] : NULL;
     const char *place = place_instead(p, first);
     buf_printf(&who, n == 1 ? "rank " : "ranks ");
-    put_ranges(&who, p, p->n, is_marked);
+    append_ranges(&who, p, p->n, is_marked);
     snprintf(subject, sizeof(subject), "%.*s", (int)who.len, who.data != NULL ? (const char *)who.data : "");
     if (n == 1 && f != NULL && f->host != NULL)
         snprintf(subject, sizeof(subject), "rank %u (%.100s, pid %d)", first, f->host, f->pid);

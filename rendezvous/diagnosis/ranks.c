@@ -155,7 +155,7 @@ static const char *where_word(const struct rank_facts *f, rank_word word)
 static const char *time_word(uint64_t ms, rank_word word)
 {
     struct buf out = { 0 };
-    text_put_ms(&out, ms);
+    text_append_ms(&out, ms);
     word_of(word, &out);
     buf_free(&out);
     return word;
@@ -186,7 +186,7 @@ static bool append_wait(const struct rank_wait *wait, struct buf *out)
 {
     if (wait->name.data == NULL)
         return true;
-    return diagnose_put_place(wait->name, wait->in_barrier, out) &&
+    return diagnose_append_place(wait->name, wait->in_barrier, out) &&
            (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
 }
 
@@ -499,7 +499,7 @@ static void append_some(struct buf *out, const void *of, uint32_t n, uint32_t co
                         bool (*is)(const void *of, uint32_t rank))
 {
     buf_printf(out, count == 1 ? "rank " : "ranks ");
-    put_ranges(out, of, n, is);
+    append_ranges(out, of, n, is);
 }
 
 /* Return the text of a buffer, or "" if memory is short. The finding is useful without this text. */
@@ -522,7 +522,7 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     append_rank(&who, f);
     append_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_arrived);
     buf_printf(&where, "at ");
-    diagnose_put_place(barrier_name(barrier), true, &where);
+    diagnose_append_place(barrier_name(barrier), true, &where);
     finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "waiters", text_in(&waiters), "it", "it",
                  "where", text_in(&where), NULL);
     buf_free(&who);
@@ -587,7 +587,7 @@ static bool append_lines(const struct barrier *barrier, barrier_facts facts_of, 
 static bool append_message(const struct barrier *barrier, struct slice name, barrier_facts facts_of,
                            void *user, const char *because, struct buf *out)
 {
-    return buf_printf(out, "barrier '") && text_put(out, name, 200) && buf_printf(out, "' %s", because) &&
+    return buf_printf(out, "barrier '") && text_append(out, name, 200) && buf_printf(out, "' %s", because) &&
            (barrier == NULL || append_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
 }
 
@@ -616,7 +616,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts f
 static void add_name(cJSON *o, struct slice name)
 {
     struct buf text = { 0 };
-    if (text_put(&text, name, name.len) && buf_append(&text, "", 1))
+    if (text_append(&text, name, name.len) && buf_append(&text, "", 1))
         cJSON_AddStringToObject(o, "barrier", (const char *)text.data);
     buf_free(&text);
 }

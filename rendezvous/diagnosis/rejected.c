@@ -237,7 +237,7 @@ static struct finding *slot_for(struct notices *n, enum finding_code code, const
 static void copy_plain(char *to, size_t size, const char *text)
 {
     struct buf out = { 0 };
-    const bool ok = text_put(&out, slice_str(text), size);
+    const bool ok = text_append(&out, slice_str(text), size);
     snprintf(to, size, "%.*s", ok ? (int)out.len : 0, ok && out.len > 0 ? (const char *)out.data : "");
     buf_free(&out);
 }

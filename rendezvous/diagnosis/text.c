@@ -65,13 +65,13 @@ enum { MOMENT_MS = 1000, QUIET_MS = 10000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
 /* Append the description of the key or barrier, then its name, because users search their programs for the name. */
-bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
+bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
 {
     struct torch_key key;
     const bool is_torch = !is_barrier && torch_key_read(name, &key);
-    bool ok = !is_torch || (torch_key_put(&key, out) && buf_printf(out, " ("));
+    bool ok = !is_torch || (torch_key_append(&key, out) && buf_printf(out, " ("));
     return ok && buf_printf(out, is_barrier ? "barrier '" : "key '") &&
-           text_put(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
+           text_append(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
 }
 
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
@@ -107,7 +107,7 @@ const char *counted(words out, uint64_t n, const char *what)
 const char *duration(words out, uint64_t ms)
 {
     struct buf text = { 0 };
-    text_put_ms(&text, ms);
+    text_append_ms(&text, ms);
     return settle(out, &text);
 }
 
@@ -117,11 +117,11 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Format a place. The name is from a worker and may contain any bytes, which diagnose_put_place escapes. */
+/* Format a place. The name is from a worker and may contain any bytes, which diagnose_append_place escapes. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
-    diagnose_put_place(wait->name, wait->is_barrier, &text);
+    diagnose_append_place(wait->name, wait->is_barrier, &text);
     return settle(out, &text);
 }
 
@@ -159,7 +159,7 @@ const char *all_hosts(words out, const struct snapshot *s)
 
 /* Append ranges such as "64-127", because the nodes of a rack often fail together. The list ends with the eighth
  * range, so that the text fits in one line. */
-void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
+void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
     for (uint32_t from = 0; from < n; from++) {
@@ -194,14 +194,14 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
 {
     struct buf text = { 0 };
     buf_printf(&text, "node%s ", never == 1 ? "" : "s");
-    put_ranges(&text, s, s->max, is_unseen);
+    append_ranges(&text, s, s->max, is_unseen);
     return settle(out, &text);
 }
 
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
-    put_ranges(&text, s, s->max, is_unclaimed);
+    append_ranges(&text, s, s->max, is_unclaimed);
     const bool none = text.len == 0;
     words ranges;
     settle(ranges, &text);
@@ -247,7 +247,7 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
                          bool (*is)(const void *snapshot, uint32_t i))
 {
     buf_printf(out, "rank%s ", count_ranks(s, is) == 1 ? "" : "s");
-    put_ranges(out, s, s->n_ranks, is);
+    append_ranges(out, s, s->n_ranks, is);
 }
 
 /* Format the ranks that are not at the main wait. If a waiter has an unknown rank, it may be any of these ranks, so

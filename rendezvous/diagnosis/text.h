@@ -11,13 +11,14 @@
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
 
-const char *number(words out, uint64_t n);                      /* "7" */
-const char *counted(words out, uint64_t n, const char *what);   /* "1 node", "2 nodes" */
-const char *duration(words out, uint64_t ms);                   /* "1.2 s" */
-const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
-const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'", from diagnose_put_place */
+const char *number(words out, uint64_t n);                    /* "7" */
+const char *counted(words out, uint64_t n, const char *what); /* "1 node", "2 nodes" */
+const char *duration(words out, uint64_t ms);                 /* "1.2 s" */
+const char *process(words out, const char *host, int pid);    /* "n1 (pid 77)" */
+const char *place(words out,
+                  const struct snapshot_wait *wait); /* "barrier 'x'", from diagnose_append_place */
 /* Append the numbers below `n` for which `is` returns true: "1, 3-7 and more". */
-void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
+void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
 /* Format "node 1 (n1, pid 77)", with the known parts. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);

@@ -265,13 +265,13 @@ static bool is_default_group(const struct torch_key *key)
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-bool torch_key_put_setup(const struct torch_key *key, struct buf *out)
+bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
 {
     if (key->is_rpc)
         return buf_printf(out, "init_rpc");
     if (is_default_group(key))
         return buf_printf(out, "init_process_group");
-    return buf_printf(out, "new_group (group ") && text_put(out, slice_str(key->group), TORCH_GROUP_MAX) &&
+    return buf_printf(out, "new_group (group ") && text_append(out, slice_str(key->group), TORCH_GROUP_MAX) &&
            buf_printf(out, ")");
 }
 
@@ -283,13 +283,13 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     if (slice_equal(word, slice_str("number")))
         return buf_printf(out, "%lld", (long long)key->number);
     if (slice_equal(word, slice_str("setup")))
-        return torch_key_put_setup(key, out);
-    return text_put(out, key->name, NAME_SHOWN);
+        return torch_key_append_setup(key, out);
+    return text_append(out, key->name, NAME_SHOWN);
 }
 
 /* Append the text, then the group, because ranks count from 0 in each group. The text of a barrier already names the
  * group. */
-bool torch_key_put(const struct torch_key *key, struct buf *out)
+bool torch_key_append(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
     const bool told = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -298,7 +298,7 @@ bool torch_key_put(const struct torch_key *key, struct buf *out)
         return ok && buf_printf(out, " for RPC");
     if (told || is_default_group(key))
         return ok;
-    return ok && buf_printf(out, " in group ") && text_put(out, slice_str(key->group), TORCH_GROUP_MAX);
+    return ok && buf_printf(out, " in group ") && text_append(out, slice_str(key->group), TORCH_GROUP_MAX);
 }
 
 /* --- questions ------------------------------------------------------------------------------------------ */
@@ -349,10 +349,10 @@ cJSON *torch_key_json(const struct torch_key *key)
     struct buf text = { 0 };
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "kind", rows[key->kind].json);
-    if (torch_key_put(key, &text) && buf_append(&text, "", 1))
+    if (torch_key_append(key, &text) && buf_append(&text, "", 1))
         cJSON_AddStringToObject(o, "text", (const char *)text.data);
     text.len = 0;
-    if (key->group[0] != '\0' && text_put(&text, slice_str(key->group), TORCH_GROUP_MAX) &&
+    if (key->group[0] != '\0' && text_append(&text, slice_str(key->group), TORCH_GROUP_MAX) &&
         buf_append(&text, "", 1))
         cJSON_AddStringToObject(o, "group", (const char *)text.data);
     if (key->rank >= 0)

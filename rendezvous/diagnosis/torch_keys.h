@@ -93,9 +93,9 @@ struct torch_key {
 bool torch_key_read(struct slice key, struct torch_key *out);
 
 /* Append "rank 0's NCCL id in group 3". Return false if memory is short. */
-bool torch_key_put(const struct torch_key *key, struct buf *out);
+bool torch_key_append(const struct torch_key *key, struct buf *out);
 /* Append the step that needs the key: "init_process_group", "new_group (group 3)" or "init_rpc". */
-bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
+bool torch_key_append_setup(const struct torch_key *key, struct buf *out);
 
 enum torch_when torch_key_when(const struct torch_key *key);
 /* Check whether every rank of the job waits for this key. */

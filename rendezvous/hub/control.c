@@ -415,7 +415,7 @@ static bool send_again(struct hub *hub, struct session *s)
 {
     struct slice frame;
     for (size_t at = 0; kept_next(&s->as_node->sent, &at, &frame);)
-        if (!session_put_frame(s, &hub->out, 0, frame))
+        if (!session_append_frame(s, &hub->out, 0, frame))
             return false;
     return true;
 }
@@ -720,7 +720,7 @@ static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool 
     const char *error = hub->err.msg[0] ? hub->err.msg : "out of memory";
     message_add_answer(&(struct message_answer){ .ok = ok, .error = ok ? NULL : error }, answer);
     char *printed = answer ? cJSON_PrintUnformatted(answer) : NULL;
-    const bool put = printed != NULL && session_put_blob(s, &hub->out, 0, slice_str(printed));
+    const bool put = printed != NULL && session_append_blob(s, &hub->out, 0, slice_str(printed));
     cJSON_free(printed);
     return put;
 }

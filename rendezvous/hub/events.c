@@ -235,7 +235,7 @@ static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct 
     cJSON *o = begin_event(job, kind);
     if (job->members.by_agent)
         cJSON_AddNumberToObject(o, "round", (double)job->members.attempt + 1);
-    if (text_put(&name, barrier_name(barrier), NAME_BYTES) && buf_append(&name, "", 1))
+    if (text_append(&name, barrier_name(barrier), NAME_BYTES) && buf_append(&name, "", 1))
         cJSON_AddStringToObject(o, "barrier", (const char *)name.data);
     buf_free(&name);
     if (!list_is_empty(&barrier->waiters))

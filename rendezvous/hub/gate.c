@@ -76,7 +76,7 @@ static void give_up(struct hub *hub, struct session *s)
                  limit_ms[s->stranger_state] / 1000.0);
     if (s->is_held && s->in.len > 0 && s->in.data[0] == op_table[OP_IDENTIFY].code[DIALECT_C]) {
         struct buf answer = { 0 };
-        if (put_u8(&answer, 1) && put_blob(&answer, slice_str(needs)))
+        if (append_u8(&answer, 1) && append_blob(&answer, slice_str(needs)))
             hub_send(hub, s, buf_slice(&answer));
         buf_free(&answer);
     }
@@ -204,7 +204,7 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
     *bytes = slice_of((const uint8_t *)bytes->data + sizeof(hello), bytes->len - sizeof(hello));
     s->has_spoken = s->is_ddprun = true;
     hub->requests++;
-    return gate_count(hub, s, sizeof(hello)) && put_blob(&hub->out, slice_str("{\"ok\":true}"));
+    return gate_count(hub, s, sizeof(hello)) && append_blob(&hub->out, slice_str("{\"ok\":true}"));
 }
 
 bool gate_hold(struct hub *hub, struct session *s)
@@ -261,7 +261,7 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
     s->tenant = tenant;
     const enum auth_result result =
         auth_answer(s->auth, s->tenant, hub->limits.instance, nonce, message, answer);
-    return put_blob(&hub->out, slice_of(answer, sizeof(answer))) &&
+    return append_blob(&hub->out, slice_of(answer, sizeof(answer))) &&
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
@@ -270,7 +270,7 @@ static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
     s->is_ddprun = true;
-    return put_blob(out, slice_of(answer, auth_give(hub->limits.secret, hub->limits.credential, answer)));
+    return append_blob(out, slice_of(answer, auth_give(hub->limits.secret, hub->limits.credential, answer)));
 }
 
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
@@ -300,7 +300,7 @@ static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
     const bool ok =
         buf_append(&answer, result, sizeof(result)) &&
         (hub->limits.secret != NULL || hub->limits.refusal == NULL || append_refusal(hub, &answer)) &&
-        put_blob(&hub->out, buf_slice(&answer));
+        append_blob(&hub->out, buf_slice(&answer));
     buf_free(&answer);
     return ok && refuse(hub, AUTH_NOT_ENCRYPTED, message);
 }

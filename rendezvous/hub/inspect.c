@@ -51,7 +51,7 @@ static struct listing begin_list(cJSON *answer, const char *name)
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
 }
 
-/* Return an upper bound of the printed size of an item. In texts of text_put only '"' and '\\' need an escape. */
+/* Return an upper bound of the printed size of an item. In texts of text_append only '"' and '\\' need an escape. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
@@ -248,12 +248,12 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
-    add_shown_bytes(row, "key", key, KEY_SHOWN, text_put);
+    add_shown_bytes(row, "key", key, KEY_SHOWN, text_append);
     cJSON_AddNumberToObject(row, "size", (double)value.len);
     if (text_is_plain(value))
-        add_shown_bytes(row, "value", value, VALUE_SHOWN, text_put);
+        add_shown_bytes(row, "value", value, VALUE_SHOWN, text_append);
     else
-        add_shown_bytes(row, "hex", value, VALUE_SHOWN / 2, text_put_hex);
+        add_shown_bytes(row, "hex", value, VALUE_SHOWN / 2, text_append_hex);
     return add_row(list, row);
 }
 
@@ -297,7 +297,7 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
     struct slice key;
     for (uint32_t i = 0; i < KEYS_SHOWN && facts_awaited(s, i, &key); i++) {
         struct buf text = { 0 };
-        if (text_put(&text, key, KEY_SHOWN) && buf_append(&text, "", 1))
+        if (text_append(&text, key, KEY_SHOWN) && buf_append(&text, "", 1))
             json_append(keys, cJSON_CreateString((const char *)text.data));
         buf_free(&text);
     }
@@ -388,7 +388,7 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
     {
         const struct barrier *barrier = LIST_ENTRY(node, struct barrier, open);
         cJSON *row = cJSON_CreateObject();
-        add_shown_bytes(row, "name", barrier_name(barrier), KEY_SHOWN, text_put);
+        add_shown_bytes(row, "name", barrier_name(barrier), KEY_SHOWN, text_append);
         add_ranks(row, "arrived", barrier, true);
         add_ranks(row, "missing", barrier, false);
         cJSON_AddNumberToObject(row, "age_ms", (double)(hub->now_ms - barrier->began_ms));
@@ -411,10 +411,10 @@ static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
     cJSON_AddStringToObject(row, "source", r->source);
     cJSON_AddStringToObject(row, "kind", reject_kind_word(r->kind));
     if (r->job[0] != '\0')
-        add_shown_bytes(row, "job", slice_str(r->job), REJECT_WHY_MAX, text_put);
+        add_shown_bytes(row, "job", slice_str(r->job), REJECT_WHY_MAX, text_append);
     if (r->n_first > 0)
-        add_shown_bytes(row, "first", slice_of(r->first, r->n_first), REJECT_WHY_MAX, text_put_hex);
-    add_shown_bytes(row, "why", slice_str(r->why), REJECT_WHY_MAX, text_put);
+        add_shown_bytes(row, "first", slice_of(r->first, r->n_first), REJECT_WHY_MAX, text_append_hex);
+    add_shown_bytes(row, "why", slice_str(r->why), REJECT_WHY_MAX, text_append);
     cJSON_AddNumberToObject(row, "times", r->times);
     cJSON_AddNumberToObject(row, "first_ms", (double)(now_ms - r->first_ms));
     cJSON_AddNumberToObject(row, "last_ms", (double)(now_ms - r->last_ms));

@@ -70,7 +70,7 @@ static struct job_source *job_source_of(struct hub *hub, const struct session *s
     source->share.whole = &hub->quota;
     source->node =
         (struct table_node){ .key = source->key, .key_len = (uint32_t)strlen(source->key), .hash = hash };
-    table_put(&hub->sources, &source->node);
+    table_insert(&hub->sources, &source->node);
     return source;
 }
 
@@ -205,7 +205,7 @@ void job_node_joined(struct session *s)
     s->as_node->by_address = (struct table_node){ .key = address.data,
                                                   .key_len = (uint32_t)address.len,
                                                   .hash = table_hash(address) };
-    table_put(&s->job->hub->agents, &s->as_node->by_address);
+    table_insert(&s->job->hub->agents, &s->as_node->by_address);
 }
 
 /* End the session's role as a node, also as the receiver of events. */
@@ -275,7 +275,7 @@ static void add_to_hub(struct job *job)
     struct slice name = slice_str(job->name);
     job->node =
         (struct table_node){ .key = job->name, .key_len = (uint32_t)name.len, .hash = table_hash(name) };
-    table_put(&job->hub->jobs, &job->node);
+    table_insert(&job->hub->jobs, &job->node);
 }
 
 struct job *job_new(struct hub *hub)

@@ -96,8 +96,8 @@ static void record_given_up(struct session *s, const struct torch_key *key, uint
     buf_printf(&who, "rank %u", s->rank);
     if (own.host != NULL)
         buf_printf(&who, " (%.100s, pid %d)", own.host, own.pid);
-    torch_key_put_setup(key, &setup);
-    torch_key_put(key, &what);
+    torch_key_append_setup(key, &setup);
+    torch_key_append(key, &what);
     append_why(s, key, &why);
     finding_make(&job->given_up, FINDING_INIT_ABANDONED, end_text(&who), "setup", end_text(&setup), "time",
                  duration(time, waited_ms), "what", end_text(&what), "why", end_text(&why), NULL);

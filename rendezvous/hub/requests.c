@@ -185,9 +185,9 @@ static bool on_identify(struct hub *hub, struct session *s, const struct request
         snprintf(hub->asked_job, sizeof(hub->asked_job), "%s", who.job.job);
     cJSON_Delete(o);
     if (ok)
-        return put_u8(&hub->out, 0) && session_put_blob(s, &hub->out, 0, slice_of("", 0));
-    put_u8(&hub->out, 1);
-    session_put_blob(s, &hub->out, 1, slice_str(hub->err.msg));
+        return append_u8(&hub->out, 0) && session_append_blob(s, &hub->out, 0, slice_of("", 0));
+    append_u8(&hub->out, 1);
+    session_append_blob(s, &hub->out, 1, slice_str(hub->err.msg));
     ddp_wrap(&hub->err, "IDENTIFY refused");
     return false;
 }
@@ -196,7 +196,7 @@ static bool on_identify(struct hub *hub, struct session *s, const struct request
 
 static bool append_outcome(struct buf *out, enum barrier_outcome outcome, struct slice json)
 {
-    return put_u8(out, (uint8_t)outcome) && put_blob(out, json);
+    return append_u8(out, (uint8_t)outcome) && append_blob(out, json);
 }
 
 static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
@@ -282,7 +282,7 @@ static bool on_ping(struct hub *hub, struct session *s, const struct request *re
 {
     if (req->number > 0 && req->number <= INT32_MAX)
         session_is_process(s, (int)req->number, false);
-    return put_u32(&hub->out, (uint32_t)req->number);
+    return append_u32(&hub->out, (uint32_t)req->number);
 }
 
 static bool on_set(struct hub *hub, struct session *s, const struct request *req)
@@ -358,12 +358,12 @@ static bool on_add(struct hub *hub, struct session *s, const struct request *req
 {
     int64_t sum;
     enum store_status status = store_add(s->job->store, req->blob[0], req->number, &sum);
-    return check_status(hub, s, req, status) && put_i64(&hub->out, sum);
+    return check_status(hub, s, req, status) && append_i64(&hub->out, sum);
 }
 
 static bool on_check(struct hub *hub, struct session *s, const struct request *req)
 {
-    return put_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
+    return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
 /* Handle WAIT and BARRIER. The answer is sent when all keys exist. The wait begins before the call of the store,
@@ -379,20 +379,20 @@ static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct 
         return true;
     s->waits_in = 0;
     s->waits_since_ms = since_ms;
-    return check_status(hub, s, req, status) && put_u8(&hub->out, 0);
+    return check_status(hub, s, req, status) && append_u8(&hub->out, 0);
 }
 
 /* Handle CANCEL_WAIT. apply() has ended the wait already. */
 static bool on_cancel_wait(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
-    return put_u8(&hub->out, 1);
+    return append_u8(&hub->out, 1);
 }
 
 static bool on_getnumkeys(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)req;
-    return put_u64(&hub->out, store_count(s->job->store));
+    return append_u64(&hub->out, store_count(s->job->store));
 }
 
 /* Handle WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because no version of torch
@@ -400,12 +400,12 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
-    return put_u8(&hub->out, 3);
+    return append_u8(&hub->out, 3);
 }
 
 static bool on_delete_key(struct hub *hub, struct session *s, const struct request *req)
 {
-    return put_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
+    return append_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
 /* Handle LIST_KEYS. */
@@ -421,7 +421,7 @@ static bool on_list_keys(struct hub *hub, struct session *s, const struct reques
     if (!hub_may_reply(hub, total))
         return true;
     at = NULL;
-    bool ok = put_u64(&hub->out, store_count(s->job->store));
+    bool ok = append_u64(&hub->out, store_count(s->job->store));
     while (ok && store_next(s->job->store, &at, &key, &value))
         ok = hub_reply_blob(hub, key, NULL);
     return ok;
@@ -440,7 +440,7 @@ static bool on_queue_pop(struct hub *hub, struct session *s, const struct reques
     if (front != NULL && !hub_may_reply(hub, store_item_value(front).len))
         return true;
     struct queue_item *item = store_pop(s->job->store, req->blob[0], &before);
-    bool ok = put_i64(&hub->out, before);
+    bool ok = append_i64(&hub->out, before);
     if (item != NULL) {
         ok = ok && hub_reply_blob(hub, store_item_value(item), NULL);
         store_item_free(s->job->store, item);
@@ -450,7 +450,7 @@ static bool on_queue_pop(struct hub *hub, struct session *s, const struct reques
 
 static bool on_queue_len(struct hub *hub, struct session *s, const struct request *req)
 {
-    return put_i64(&hub->out, store_queue_len(s->job->store, req->blob[0]));
+    return append_i64(&hub->out, store_queue_len(s->job->store, req->blob[0]));
 }
 
 typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);

@@ -125,7 +125,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     list_init(&s->in_job);
     list_init(&s->barrier_waiter.node);
     s->era = hub->era;
-    table_put(&hub->sessions, &s->node);
+    table_insert(&hub->sessions, &s->node);
     return true;
 }
 
@@ -255,16 +255,16 @@ void session_node_free(struct hub *hub, struct session *s)
     s->as_node = NULL;
 }
 
-bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
+bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
     if (s->is_node)
         session_keeps(s, frame);
-    return session_put_frame(s, out, kind, frame);
+    return session_append_frame(s, out, kind, frame);
 }
 
-bool session_put_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
+bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
-    return s->auth != NULL ? auth_put_frame(s->auth, kind, frame, out) : put_blob(out, frame);
+    return s->auth != NULL ? auth_append_frame(s->auth, kind, frame, out) : append_blob(out, frame);
 }
 
 /* --- hub out ---------------------------------------------------------------------------------------------- */
@@ -328,7 +328,7 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
     size_t before = out->len;
-    if (!session_put_blob(s, out, 0, text)) {
+    if (!session_append_blob(s, out, 0, text)) {
         session_forgets_frames(s); /* the node would miss this push */
         out->len = before;
     } else if (s != hub->feeding && !session_is_cut(s)) {
@@ -348,7 +348,7 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
 
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
-    if (!put_u64(&hub->out, value.len))
+    if (!append_u64(&hub->out, value.len))
         return false;
     if (hub->out.len >= OUT_DIRECT || value.len >= OUT_DIRECT)
         hub_flush(hub);

@@ -379,10 +379,10 @@ void session_admit(struct hub *hub, struct session *s);
 void session_release(struct hub *hub, struct session *s);
 /* Remove a session from its line, and free the memory of AUTH. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a blob for the session to `out`, with a tag if the session has sent AUTH. session_put_blob also keeps the
+/* Append a blob for the session to `out`, with a tag if the session has sent AUTH. session_append_blob also keeps the
  * blob until the node confirms it. */
-bool session_put_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
-bool session_put_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
+bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
+bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #endif

@@ -415,5 +415,5 @@ void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining
         return;
     rdzv_touch(r, rdzv_find(r, joining->id));
     r->must_settle = true;
-    rdzv_will_say(r);
+    rdzv_schedule_notify(r);
 }

@@ -31,7 +31,7 @@ void members_free(struct members *m)
 /* Allocate the new array before freeing the old array, so that the old attempt is kept if memory is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent)
 {
-    if (!quota_take(m->quota, members_cost(name->world_size)))
+    if (!quota_use(m->quota, members_cost(name->world_size)))
         return false;
     struct member *member = calloc(name->world_size, sizeof(*member));
     if (member == NULL) {

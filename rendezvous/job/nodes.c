@@ -237,7 +237,7 @@ static uint64_t own_bytes(void)
 
 static struct rdzv *allocate_rdzv(struct quota *quota)
 {
-    if (!quota_take(quota, own_bytes()))
+    if (!quota_use(quota, own_bytes()))
         return NULL;
     struct rdzv *r = calloc(1, sizeof(*r));
     if (r == NULL)
@@ -321,7 +321,7 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
         return true;
     uint32_t room = r->run.room < ROOM_MIN ? ROOM_MIN : r->run.room * 2;
     uint64_t more = room_bytes(room) - room_bytes(r->run.room);
-    if (!quota_take(r->quota, more))
+    if (!quota_use(r->quota, more))
         return false;
     if (!grow_array(&r->run.member, sizeof(*r->run.member), room) ||
         !grow_array(&r->run.order, sizeof(*r->run.order), room) ||
@@ -340,7 +340,7 @@ bool rdzv_make_places(struct rdzv *r)
     uint64_t bytes = r->rules.max * sizeof(struct node *);
     if (r->rules.elastic)
         return true;
-    if (!quota_take(r->quota, bytes))
+    if (!quota_use(r->quota, bytes))
         return false;
     r->place = calloc(r->rules.max, sizeof(struct node *));
     if (r->place == NULL)
@@ -379,7 +379,7 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
 /* Allocate all memory before changing anything. rdzv_remove_node returns the charge to the quota. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
-    if (!make_room(r, r->by_id.count + 1) || !quota_take(r->quota, sizeof(struct node)))
+    if (!make_room(r, r->by_id.count + 1) || !quota_use(r->quota, sizeof(struct node)))
         return NULL;
     struct node *node = calloc(1, sizeof(*node));
     if (node == NULL) {
@@ -395,7 +395,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     node->by_id.key = &node->id;
     node->by_id.key_len = sizeof(node->id);
     node->by_id.hash = table_hash(slice_of(&node->id, sizeof(node->id)));
-    table_put(&r->by_id, &node->by_id);
+    table_insert(&r->by_id, &node->by_id);
     list_insert(&r->nodes, &node->joined);
     r->n_live++;
     list_init(&node->watched);
@@ -412,7 +412,7 @@ void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
     table_remove(&r->by_id, &node->by_id);
     node->id = id;
     node->by_id.hash = table_hash(slice_of(&node->id, sizeof(node->id)));
-    table_put(&r->by_id, &node->by_id);
+    table_insert(&r->by_id, &node->by_id);
     if (rdzv_is_member(r, node))
         r->run.rows[node->node_rank].node = id;
 }
@@ -677,7 +677,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 /* --- messages to waiting nodes ----------------------------------------------------------------------------- */
 
 /* Schedule a message to the waiting nodes, unless a message is scheduled already. */
-void rdzv_will_say(struct rdzv *r)
+void rdzv_schedule_notify(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
     uint64_t soon_ms = r->now_ms + SAY_AFTER_MS, next_ms = r->said_ms + every_ms;
@@ -739,7 +739,7 @@ static struct rdzv_waiting describe_waiting(const struct rdzv *r)
     return w;
 }
 
-void rdzv_say_if_due(struct rdzv *r)
+void rdzv_notify_if_due(struct rdzv *r)
 {
     if (r->now_ms < r->say_ms)
         return;

@@ -231,8 +231,8 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Schedule a message to the waiting nodes, because the missing nodes have changed. */
-void rdzv_will_say(struct rdzv *r);
-void rdzv_say_if_due(struct rdzv *r);
+void rdzv_schedule_notify(struct rdzv *r);
+void rdzv_notify_if_due(struct rdzv *r);
 /* Format "node 1 (n1)" into `room`, or "node n1" if the node has no rank. Return `room`. */
 const char *rdzv_name(const struct node *node, char *room, size_t size);
 

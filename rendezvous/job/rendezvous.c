@@ -216,7 +216,7 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     note_leave(r, node, e, "");
     rdzv_dismiss(r, node, e->signal);
     r->must_settle = true;
-    rdzv_will_say(r);
+    rdzv_schedule_notify(r);
     if (r->rules.elastic || r->run.round == 0 || r->state == RDZV_RUNNING || r->state == RDZV_STOPPING)
         return r->state;
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
@@ -231,7 +231,7 @@ static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how
     rdzv_remember_gone(r, node, how, how->words);
     rdzv_remove_node(r, node);
     r->must_settle = true;
-    rdzv_will_say(r);
+    rdzv_schedule_notify(r);
 }
 
 static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct rdzv_event *e)
@@ -345,7 +345,7 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     uint32_t more = rdzv_can_grow_by(r);
     bool wanted = r->rules.grow == RDZV_GROW_NOW || (r->rules.grow == RDZV_GROW_AGREED && r->grow_agreed);
     (void)node, (void)e;
-    rdzv_tell_workers_who_waits(r);
+    rdzv_store_waiting_count(r);
     if (!wanted || more == 0)
         return r->state;
     snprintf(words, sizeof(words), "%" PRIu32 " more node%s can join", more, more == 1 ? "" : "s");
@@ -393,7 +393,7 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
               e->how->unkillable ? ", but one of its processes cannot be killed" : "");
     if (node->leaving)
         rdzv_dismiss(r, node, node->leave_signal);
-    return rdzv_judge_if_stopped(r);
+    return rdzv_decide_if_stopped(r);
 }
 
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
@@ -416,7 +416,7 @@ static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct
     if (member && r->end.cause.failure.victim && node->state == RDZV_NODE_STOPPING && !node->leaving)
         set_loss(r, node, e);
     lose(r, node, e);
-    return member ? rdzv_judge_if_stopped(r) : r->state;
+    return member ? rdzv_decide_if_stopped(r) : r->state;
 }
 
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
@@ -430,7 +430,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
         r->env.drop(r->env.user, late->id, how.words);
         lose(r, late, &how);
     }
-    return rdzv_judge_if_stopped(r);
+    return rdzv_decide_if_stopped(r);
 }
 
 /* Each function below stores the time, checks whether the message is valid, steps the machine, and settles. */
@@ -624,7 +624,8 @@ static void drop_silent_nodes(struct rdzv *r)
     while ((node = rdzv_silent_node(r)) != NULL) {
         text.len = 0;
         const char *how = buf_printf(&text, "silent for ") &&
-                                  text_put_ms(&text, r->now_ms - node->heard_ms) && buf_append(&text, "", 1)
+                                  text_append_ms(&text, r->now_ms - node->heard_ms) &&
+                                  buf_append(&text, "", 1)
                               ? (const char *)text.data
                               : "silent";
         r->env.drop(r->env.user, node->id, how);
@@ -645,7 +646,7 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
         rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
         rdzv_settle(r, now_ms);
     }
-    rdzv_say_if_due(r);
+    rdzv_notify_if_due(r);
 }
 
 /* --- facts ------------------------------------------------------------------------------------------------ */

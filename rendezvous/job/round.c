@@ -122,7 +122,7 @@ uint32_t rdzv_can_grow_by(const struct rdzv *r)
 
 /* Store the number of waiting nodes in a key for the workers, if the number has changed. At the beginning of a round
  * the key is missing, which means 0. */
-void rdzv_tell_workers_who_waits(struct rdzv *r)
+void rdzv_store_waiting_count(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
     if (count == r->waiting_nodes || r->env.waiting_nodes == NULL)
@@ -252,7 +252,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
               n == 1 ? "" : "s", r->run.world_size, r->run.world_size == 1 ? "" : "s");
     send_round(r, &world);
     if (r->n_waiting > 0)
-        rdzv_will_say(r);
+        rdzv_schedule_notify(r);
     return RDZV_RUNNING;
 }
 
@@ -362,7 +362,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
         r->env.tell(r->env.user, node->id, &tell);
     }
     r->until.stop_ms = r->now_ms + grace_ms + RDZV_STOP_EXTRA_MS;
-    return rdzv_judge_if_stopped(r);
+    return rdzv_decide_if_stopped(r);
 }
 
 /* --- verdict -------------------------------------------------------------------------------------------- */
@@ -479,7 +479,7 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     r->until.back_off_ms = r->now_ms + backoff_ms;
     r->until.gather_ms = r->until.back_off_ms + r->rules.join_timeout_ms;
     r->must_settle = true;
-    rdzv_will_say(r);
+    rdzv_schedule_notify(r);
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
@@ -504,7 +504,7 @@ static enum rdzv_state decide_round(struct rdzv *r)
 }
 
 /* Decide on a restart if no member is open. A job without nodes is ended by rdzv_step instead. */
-enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
+enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : decide_round(r);
 }

@@ -11,7 +11,7 @@ uint32_t rdzv_takes(const struct rdzv *r);
 bool rdzv_is_complete(const struct rdzv *r);
 /* Return the number of waiting nodes that could join the running job by a restart. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r);
-void rdzv_tell_workers_who_waits(struct rdzv *r);
+void rdzv_store_waiting_count(struct rdzv *r);
 enum rdzv_state rdzv_begin_round(struct rdzv *r);
 
 /* Return true if the worker failed only because it had lost a peer. */
@@ -25,7 +25,7 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
  * state. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r);
 /* Begin another attempt or end the job, if no member is open. Return the next state. */
-enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r);
+enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r);
 /* Send the last verdict to every node that has none. Return the next state. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
 /* Send the last verdict to a node that leaves. `signal` 0 = the agent gave up. */

@@ -521,7 +521,7 @@ static bool append_state(const struct shown *shown, struct buf *out)
     bool ok = does[0] == '\0' || buf_printf(out, " %s", does);
     ok = ok && (object[0] == '\0' || buf_printf(out, " of %s", object));
     if (does[0] != '\0' && cpu_ms > 0)
-        ok = ok && buf_printf(out, ", ") && text_put_ms(out, (uint64_t)cpu_ms) &&
+        ok = ok && buf_printf(out, ", ") && text_append_ms(out, (uint64_t)cpu_ms) &&
              buf_printf(out, " of CPU time");
     return ok;
 }

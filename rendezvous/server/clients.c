@@ -762,7 +762,7 @@ static bool send_credential(struct client *c)
 /* Answer the request for the credential, and remove it from `bytes`. The request is the first message and has a fixed
  * size. A client on another host must use TLS anyway, so its request may arrive in parts. Return false if more bytes
  * must arrive first, or if the client was rejected. */
-static bool take_ask(struct client *c, struct slice *bytes)
+static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     uint8_t ask[AUTH_ASK_TLS_BYTES];
     const size_t rest = sizeof(ask) - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
@@ -801,7 +801,7 @@ static bool begin(struct client *c, struct slice bytes)
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
-    if (c->place != SERVED || (!c->has_begun && (!take_ask(c, &bytes) || !begin(c, bytes))))
+    if (c->place != SERVED || (!c->has_begun && (!answer_credential_request(c, &bytes) || !begin(c, bytes))))
         return;
     if (c->tls != NULL)
         pass_tls(c, bytes);

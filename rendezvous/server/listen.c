@@ -279,7 +279,7 @@ int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd)
     return rc != 0 ? rc : uv_poll_start(&a->poll, UV_READABLE, on_connectable);
 }
 
-void acceptor_put_back(struct acceptor *a)
+void acceptor_client_closed(struct acceptor *a)
 {
     a->open--;
     if (a->resume_ms != UINT64_MAX)

@@ -60,7 +60,7 @@ struct acceptor {
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
 /* Report that a client passed to on_client was closed. This ends a pause. */
-void acceptor_put_back(struct acceptor *a);
+void acceptor_client_closed(struct acceptor *a);
 
 void acceptor_tick(struct acceptor *a, uint64_t now_ms);
 

@@ -108,7 +108,7 @@ static void on_event(void *user, const char *json)
     char time[EVENT_TIME_MAX];
     event_time(time, clock_unix_us());
     if (buf_printf(&more, ",\"time\":\"%s\"", time) && event_line(&line, slice_str(json), buf_slice(&more)))
-        line_file_put(log->file, buf_slice(&line));
+        line_file_append(log->file, buf_slice(&line));
     buf_free(&more);
     buf_free(&line);
     warn_of(log, line_file_state(log->file).error);

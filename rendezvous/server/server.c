@@ -163,7 +163,7 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
     if (!admitted)
         refuse_client(s, fd, peer, why);
     if (!admitted || !clients_add(&s->clients, fd, peer, uid))
-        acceptor_put_back(a);
+        acceptor_client_closed(a);
 }
 
 static void on_make_room(struct acceptor *a, unsigned waiting)
@@ -195,7 +195,7 @@ static void end_if_empty(struct store_server *s)
 static void on_freed(void *user)
 {
     struct store_server *s = user;
-    acceptor_put_back(&s->acceptor);
+    acceptor_client_closed(&s->acceptor);
     end_if_empty(s);
 }
 

@@ -80,7 +80,7 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
 {
     size_t bitmap = bitmap_bytes(call->world_size);
     uint64_t bytes = barrier_cost(call->name) + 2 * bitmap;
-    if (!quota_take(quota, bytes))
+    if (!quota_use(quota, bytes))
         return NULL;
     struct barrier *barrier = calloc(1, sizeof(*barrier) + call->name.len);
     uint8_t *bits = calloc(2, bitmap);
@@ -238,7 +238,7 @@ static struct barrier *make_barrier(struct barriers *b, const struct barrier_cal
 {
     struct barrier *barrier = barrier_new(b->quota, call);
     if (barrier != NULL)
-        table_put(&b->by_name, &barrier->node);
+        table_insert(&b->by_name, &barrier->node);
     return barrier;
 }
 
@@ -274,7 +274,7 @@ static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier
 static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
 {
     struct buf line = { 0 };
-    if (buf_printf(&line, "barrier '") && text_put(&line, barrier_name(barrier), 200) &&
+    if (buf_printf(&line, "barrier '") && text_append(&line, barrier_name(barrier), 200) &&
         buf_printf(&line, "' %s", what))
         b->env.log(b->env.user, (const char *)line.data);
     buf_free(&line);
@@ -426,7 +426,7 @@ static enum barrier_state times_out(struct barriers *b, struct barrier *barrier,
 {
     struct buf because = { 0 };
     bool ok = buf_printf(&because, "timed out after ") &&
-              text_put_ms(&because, event->now_ms - barrier->began_ms) && buf_append(&because, "", 1);
+              text_append_ms(&because, event->now_ms - barrier->began_ms) && buf_append(&because, "", 1);
     enum barrier_state next =
         fail_barrier(b, barrier, BARRIER_TIMED_OUT, ok ? (const char *)because.data : "timed out");
     buf_free(&because);

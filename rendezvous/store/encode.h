@@ -1,7 +1,7 @@
 /* encode.h -- the numbers and blobs of the wire format, for server and clients.
  *
- *     put_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
- *     put_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
+ *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
+ *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
  *
  * Integers are little-endian on every machine. A blob is a u64 length, followed by this number of bytes.
  *
@@ -39,34 +39,34 @@ static inline uint64_t get_u64(const void *from)
     return le64toh(le);
 }
 
-static inline bool put_u8(struct buf *out, uint8_t value)
+static inline bool append_u8(struct buf *out, uint8_t value)
 {
     return buf_append(out, &value, 1);
 }
 
-static inline bool put_u32(struct buf *out, uint32_t value)
+static inline bool append_u32(struct buf *out, uint32_t value)
 {
     uint8_t le[4];
     write_le(le, value, sizeof(le));
     return buf_append(out, le, sizeof(le));
 }
 
-static inline bool put_u64(struct buf *out, uint64_t value)
+static inline bool append_u64(struct buf *out, uint64_t value)
 {
     uint8_t le[8];
     write_le(le, value, sizeof(le));
     return buf_append(out, le, sizeof(le));
 }
 
-static inline bool put_i64(struct buf *out, int64_t value)
+static inline bool append_i64(struct buf *out, int64_t value)
 {
-    return put_u64(out, (uint64_t)value);
+    return append_u64(out, (uint64_t)value);
 }
 
 /* Append a blob. After a failure, the buffer may have only the length. */
-static inline bool put_blob(struct buf *out, struct slice bytes)
+static inline bool append_blob(struct buf *out, struct slice bytes)
 {
-    return put_u64(out, bytes.len) && buf_append(out, bytes.data, bytes.len);
+    return append_u64(out, bytes.len) && buf_append(out, bytes.data, bytes.len);
 }
 
 #endif

@@ -42,7 +42,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     struct table_node *node = table_find(&entries->table, key, hash);
     if (node != NULL)
         return TABLE_ENTRY(node, struct entry, node);
-    if (!quota_take(entries->quota, entry_cost(key.len) + room))
+    if (!quota_use(entries->quota, entry_cost(key.len) + room))
         return NULL;
     struct entry *entry = malloc(sizeof(*entry) + key.len + room);
     if (entry == NULL) {
@@ -55,7 +55,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     };
     if (key.len > 0)
         memcpy(entry->key, key.data, key.len);
-    table_put(&entries->table, &entry->node);
+    table_insert(&entries->table, &entry->node);
     return entry;
 }
 
@@ -94,7 +94,7 @@ static uint32_t block_cost(struct entry *entry)
 static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, uint32_t keep)
 {
     const uint32_t old = block_cost(entry);
-    if (cap > old && !quota_take(entries->quota, cap - old))
+    if (cap > old && !quota_use(entries->quota, cap - old))
         return false;
     struct shared *block = shared_resize(entry_holder(entry), cap, keep);
     if (block == NULL) {
@@ -173,7 +173,7 @@ static void move_to_end(struct entry *entry, struct queue_item *item)
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value)
 {
     uint64_t cost = sizeof(struct queue_item) + value.len;
-    if (!quota_take(entries->quota, cost))
+    if (!quota_use(entries->quota, cost))
         return false;
     struct queue_item *item = malloc(cost);
     if (item == NULL) {

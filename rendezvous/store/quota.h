@@ -53,7 +53,7 @@ static inline void quota_charge(struct quota *q, uint64_t bytes)
     }
 }
 
-static inline bool quota_take(struct quota *q, uint64_t bytes)
+static inline bool quota_use(struct quota *q, uint64_t bytes)
 {
     if (bytes > quota_left(q))
         return false;

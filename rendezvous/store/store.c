@@ -98,7 +98,7 @@ static uint64_t wait_cost(uint32_t links)
  * malloc. Return NULL if memory or quota is short. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
-    if (!quota_take(entries->quota, wait_cost(links)))
+    if (!quota_use(entries->quota, wait_cost(links)))
         return NULL;
     struct wait *wait = malloc(wait_cost(links));
     if (wait == NULL) {

@@ -156,7 +156,7 @@ static void grow_chains(struct table *t)
 
 /* Insert a node, after growing an array that is too full. In a frequently used table (`is_busy`), a quarter of the
  * chains stays free, because a shared chain costs an additional fetch. Other tables stay small. */
-void table_put(struct table *t, struct table_node *node)
+void table_insert(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
     if (t->count > t->mask - spare && t->mask < UINT32_MAX / 2)

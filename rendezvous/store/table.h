@@ -51,7 +51,7 @@ struct table_node *table_find_same(const struct table_node *node);
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
 /* Insert a node. The caller sets its key and hash before. */
-void table_put(struct table *t, struct table_node *node);
+void table_insert(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 
 /* Return the node after `after`; NULL = the first node. Return NULL at the end, or if all bytes of the table are

@@ -36,12 +36,12 @@ static void must(bool ok)
 
 void farm_put_greeting(struct buf *out)
 {
-    must(put_u8(out, 0) && put_u32(out, 0x3c85f7ce));
+    must(append_u8(out, 0) && append_u32(out, 0x3c85f7ce));
 }
 
 void farm_put_identify(struct buf *out, const char *json)
 {
-    must(put_u8(out, (uint8_t)op_table[OP_IDENTIFY].code[DIALECT_C]) && put_blob(out, slice_str(json)));
+    must(append_u8(out, (uint8_t)op_table[OP_IDENTIFY].code[DIALECT_C]) && append_blob(out, slice_str(json)));
 }
 
 void farm_put_control(struct buf *out, const char *format, ...)
@@ -51,13 +51,13 @@ void farm_put_control(struct buf *out, const char *format, ...)
     va_start(args, format);
     vsnprintf(json, sizeof(json), format, args);
     va_end(args);
-    must(put_u8(out, (uint8_t)op_table[OP_CONTROL].code[DIALECT_C]) && put_blob(out, slice_str(json)));
+    must(append_u8(out, (uint8_t)op_table[OP_CONTROL].code[DIALECT_C]) && append_blob(out, slice_str(json)));
 }
 
 void farm_put_barrier(struct buf *out, const char *name, int64_t timeout_ms)
 {
-    must(put_u8(out, (uint8_t)op_table[OP_BARRIER_NAMED].code[DIALECT_C]) && put_blob(out, slice_str(name)) &&
-         put_i64(out, timeout_ms) && put_blob(out, slice_str("")));
+    must(append_u8(out, (uint8_t)op_table[OP_BARRIER_NAMED].code[DIALECT_C]) &&
+         append_blob(out, slice_str(name)) && append_i64(out, timeout_ms) && append_blob(out, slice_str("")));
 }
 
 bool farm_say(struct farm *f, uint32_t i, struct slice bytes)
@@ -127,7 +127,7 @@ static uint8_t head_bytes(const struct farm *f, const struct farm_member *m)
     return !m->identified || f->of_workers ? 9 : 8;
 }
 
-static size_t take_head(struct farm *f, struct farm_member *m, const uint8_t *bytes, size_t n)
+static size_t parse_head(struct farm *f, struct farm_member *m, const uint8_t *bytes, size_t n)
 {
     const size_t want = head_bytes(f, m), more = want - m->have < n ? want - m->have : n;
     memcpy(m->head + m->have, bytes, more);
@@ -158,7 +158,7 @@ static bool read_member(struct farm *f, struct farm_member *m)
     if (n <= 0)
         return trouble(f, "the store has closed a connection: %s", n == 0 ? "end of file" : strerror(errno));
     for (size_t at = 0; at < (size_t)n;)
-        at += (m->have < head_bytes(f, m) ? take_head : take_body)(f, m, bytes + at, (size_t)n - at);
+        at += (m->have < head_bytes(f, m) ? parse_head : take_body)(f, m, bytes + at, (size_t)n - at);
     return f->trouble[0] == '\0';
 }
 

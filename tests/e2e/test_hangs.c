@@ -216,8 +216,7 @@ static const struct scene {
     { "child", "is in wait_for_child (worker.py:", "RANK_CHILD_ENDED", "--nproc_per_node=2" },
     { "traceback", "has not exited: ValueError: batch 7 is empty;", "RANK_TRACEBACK", "--nproc_per_node=2" },
     { "other", "waits in broadcast (worker.py:", "COLLECTIVES_DIFFER", "--nproc_per_node=3" },
-    { "key", "epoch/3', which no rank has set; no progress for ", "RANK_NEEDS_KEY",
-      "--nproc_per_node=3" },
+    { "key", "epoch/3', which no rank has set; no progress for ", "RANK_NEEDS_KEY", "--nproc_per_node=3" },
     { "all_wait", "all 3 ranks wait in all_reduce (worker.py:", "ALL_RANKS_WAIT", "--nproc_per_node=3" },
 };
 

@@ -70,7 +70,7 @@ static void announce_huge(const char *start)
         struct buf b = { 0 };
         int fd = peer_connect(server.port);
         hex_read(start, &b);
-        put_u64(&b, huge[i % HUGE_LENGTHS]);
+        append_u64(&b, huge[i % HUGE_LENGTHS]);
         peer_send(fd, buf_slice(&b));
         peer_expect_end(fd);
         buf_free(&b);
@@ -145,10 +145,10 @@ Test(rendezvous_attacks, a_long_list_in_small_pieces_costs_linear_time)
     enum { KEYS = 131072 };
     struct buf b = { 0 };
     int fd = peer_connect_c(server.port);
-    put_u8(&b, 0x06);
-    put_u64(&b, KEYS);
+    append_u8(&b, 0x06);
+    append_u64(&b, KEYS);
     for (uint64_t i = 0; i < KEYS; i++)
-        put_blob(&b, slice_of(&i, sizeof(i)));
+        append_blob(&b, slice_of(&i, sizeof(i)));
     for (size_t at = 0; at < b.len; at += 1000)
         cr_assert(peer_send(fd, slice_of(b.data + at, b.len - at < 1000 ? b.len - at : 1000)));
     peer_expect_silence(bystander, 'C');
@@ -163,10 +163,10 @@ Test(rendezvous_attacks, waiters_for_many_keys_die)
     enum { KEYS = 100000, WARM = 3, ROUNDS = 12 };
     struct buf b = { 0 };
     long warm_kib = 0;
-    put_u8(&b, 0x06);
-    put_u64(&b, KEYS);
+    append_u8(&b, 0x06);
+    append_u64(&b, KEYS);
     for (uint64_t i = 0; i < KEYS; i++)
-        put_blob(&b, slice_of(&i, sizeof(i)));
+        append_blob(&b, slice_of(&i, sizeof(i)));
     for (int round = 0; round < ROUNDS; round++) {
         int fd = peer_connect_c(server.port);
         cr_assert(peer_send(fd, buf_slice(&b)));

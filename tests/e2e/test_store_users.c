@@ -51,8 +51,8 @@ static int set_and_close(struct in_addr host, int port)
         char key[32];
         snprintf(key, sizeof(key), "/key%d", i);
         hex_read(PEER_GREETING "01", &bytes);
-        put_blob(&bytes, slice_str(key));
-        put_blob(&bytes, slice_str("v"));
+        append_blob(&bytes, slice_str(key));
+        append_blob(&bytes, slice_str("v"));
         int fd = connect_to(host, port);
         (void)!send(fd, bytes.data, bytes.len, MSG_NOSIGNAL);
         if (i % 3 > 0)
@@ -162,8 +162,8 @@ static int set_and_reset(struct in_addr host, int port)
 {
     struct buf bytes = { 0 };
     hex_read(PEER_GREETING "01", &bytes);
-    put_blob(&bytes, slice_str("/key"));
-    put_blob(&bytes, slice_str("v"));
+    append_blob(&bytes, slice_str("/key"));
+    append_blob(&bytes, slice_str("v"));
     int fd = connect_from_near_end(host, port);
     if (fd < 0 || send(fd, bytes.data, bytes.len, MSG_NOSIGNAL) != (ssize_t)bytes.len)
         return 103;
@@ -232,7 +232,7 @@ static int declare_job(struct in_addr host, int port, const char *job)
     uint8_t answer[256];
     snprintf(json, sizeof(json), "{\"role\":\"worker\",\"job\":\"%s\",\"rank\":0,\"world_size\":1}", job);
     hex_read(PEER_GREETING "80", &bytes);
-    put_blob(&bytes, slice_str(json));
+    append_blob(&bytes, slice_str(json));
     const int fd = connect_to(host, port);
     (void)!send(fd, bytes.data, bytes.len, MSG_NOSIGNAL);
     buf_free(&bytes);
@@ -251,9 +251,9 @@ static bool set_value(int fd, const char *key, size_t size)
 {
     struct buf bytes = { 0 };
     uint8_t *value = calloc(1, size), answer[4];
-    put_u8(&bytes, 1);
-    put_blob(&bytes, slice_str(key));
-    put_blob(&bytes, slice_of(value, size));
+    append_u8(&bytes, 1);
+    append_blob(&bytes, slice_str(key));
+    append_blob(&bytes, slice_of(value, size));
     hex_read("0d c6100000", &bytes);
     const bool is_sent = peer_send(fd, buf_slice(&bytes));
     buf_free(&bytes);

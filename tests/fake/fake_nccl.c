@@ -266,7 +266,7 @@ static void reduce(const struct op *op)
         double value = one_value_get(op->room, i, type);
         for (int r = 1; r < op->comm->ranks; r++)
             value = combine(op->redop, value, one_value_get(op->room + (size_t)r * part, i, type));
-        one_value_put(op->out, i, type, op->redop == NCCL_AVG ? value / op->comm->ranks : value);
+        one_value_store(op->out, i, type, op->redop == NCCL_AVG ? value / op->comm->ranks : value);
     }
 }
 

@@ -209,12 +209,12 @@ static void put_op(struct peer *p, enum op_id op)
 {
     trace("  %s\n", op_table[op].name);
     const int code = op_table[op].code[p->dialect];
-    assert(put_u8(&p->unsent, (uint8_t)(code >= 0 ? code : 0x7f)));
+    assert(append_u8(&p->unsent, (uint8_t)(code >= 0 ? code : 0x7f)));
 }
 
 static void put_text(struct peer *p, const char *text)
 {
-    assert(put_blob(&p->unsent, slice_str(text)));
+    assert(append_blob(&p->unsent, slice_str(text)));
 }
 
 static void put_json(struct peer *p, enum op_id op, const char *format, ...) DDP_PRINTF(3, 4);
@@ -229,7 +229,8 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
     trace("  %s\n", text);
     put_op(p, op);
     if (p->auth.state == AUTH_PROVEN)
-        assert(auth_put_frame(&p->auth, (uint8_t)op_table[op].code[DIALECT_C], slice_str(text), &p->unsent));
+        assert(
+            auth_append_frame(&p->auth, (uint8_t)op_table[op].code[DIALECT_C], slice_str(text), &p->unsent));
     else
         put_text(p, text);
 }
@@ -345,10 +346,11 @@ static void named_barrier(struct peer *p)
 {
     struct buf members = { 0 };
     for (unsigned n = take(4); n > 0; n--)
-        assert(put_u32(&members, take(6)));
+        assert(append_u32(&members, take(6)));
     put_op(p, OP_BARRIER_NAMED);
     put_text(p, names[take(3)]);
-    assert(put_i64(&p->unsent, (int64_t)take(5) * 700 - 1) && put_blob(&p->unsent, buf_slice(&members)));
+    assert(append_i64(&p->unsent, (int64_t)take(5) * 700 - 1) &&
+           append_blob(&p->unsent, buf_slice(&members)));
     buf_free(&members);
 }
 
@@ -416,7 +418,7 @@ static void put_key(struct peer *p)
 static void put_keys(struct peer *p, bool pairs)
 {
     const unsigned n = take(16) == 0 ? 17 + take(20) : take(4);
-    assert(put_u64(&p->unsent, n));
+    assert(append_u64(&p->unsent, n));
     for (unsigned i = 0; i < n; i++) {
         put_key(p);
         if (pairs)
@@ -430,16 +432,16 @@ static void put_field(struct peer *p, const struct field *field)
     static const char big[70000]; /* enough for a reply that needs may_reply */
     switch (field->shape) {
     case SHAPE_U32:
-        assert(put_u32(&p->unsent, field == &field_table[FIELD_MAGIC] ? WIRE_MAGIC : take(256)));
+        assert(append_u32(&p->unsent, field == &field_table[FIELD_MAGIC] ? WIRE_MAGIC : take(256)));
         break;
     case SHAPE_I64:
-        assert(put_i64(&p->unsent, (int64_t)take(6) - 1));
+        assert(append_i64(&p->unsent, (int64_t)take(6) - 1));
         break;
     case SHAPE_BLOB:
         if (field->limit == WIRE_MAX_KEY)
             put_key(p);
         else if (take(16) == 0)
-            assert(put_blob(&p->unsent, slice_of(big, draw(&luck, 2) ? 5000 : sizeof(big))));
+            assert(append_blob(&p->unsent, slice_of(big, draw(&luck, 2) ? 5000 : sizeof(big))));
         else
             put_text(p, values[take(5)]);
         break;
@@ -551,14 +553,14 @@ static void authenticate(struct peer *p)
     put_random(NULL, nonce, sizeof(nonce));
     auth_hello(&p->auth, p->secret, p->trust == AGENT ? AUTH_AGENT : AUTH_OPERATOR, p->auth_job, nonce,
                hello);
-    assert(put_u8(&p->unsent, 0x83) && put_blob(&p->unsent, slice_of(hello, sizeof(hello))));
+    assert(append_u8(&p->unsent, 0x83) && append_blob(&p->unsent, slice_of(hello, sizeof(hello))));
     feed(p, p->unsent.len);
     if (p->auth.state != AUTH_PROVEN)
         return;
     trace("  AUTH as %s of %s\n", p->trust == AGENT ? "agent" : "operator", p->auth_job);
     if (take(16) == 0)
         return;
-    assert(put_u8(&p->unsent, 0x83) && put_blob(&p->unsent, slice_of(p->proof, sizeof(p->proof))));
+    assert(append_u8(&p->unsent, 0x83) && append_blob(&p->unsent, slice_of(p->proof, sizeof(p->proof))));
     feed(p, p->unsent.len);
 }
 
@@ -575,7 +577,7 @@ static void connect_peer(struct peer *p)
     if (!hub_connect(hub, p->conn, text, now_ms))
         p->conn = 0;
     else if (p->dialect == DIALECT_C)
-        assert(put_u8(&p->unsent, 0) && put_u32(&p->unsent, WIRE_MAGIC));
+        assert(append_u8(&p->unsent, 0) && append_u32(&p->unsent, WIRE_MAGIC));
     if (p->conn == 0)
         return;
     if (p->trust != LOCAL)

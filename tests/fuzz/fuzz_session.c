@@ -37,7 +37,8 @@ static void open_conn(conn_id conn)
     if (conn != 1)
         return;
     struct buf bytes = { 0 };
-    if (put_u8(&bytes, (uint8_t)op_table[OP_IDENTIFY].code[DIALECT_C]) && put_blob(&bytes, slice_str(agent)))
+    if (append_u8(&bytes, (uint8_t)op_table[OP_IDENTIFY].code[DIALECT_C]) &&
+        append_blob(&bytes, slice_str(agent)))
         hub_feed(hub, conn, buf_slice(&bytes), now_ms);
     buf_free(&bytes);
 }

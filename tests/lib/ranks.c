@@ -304,7 +304,7 @@ static void check_output(const struct trial_room *room, const struct trial *t, c
     for (size_t i = 0; i < all; i++) {
         const size_t k = i % t->n % PERIOD; /* the place in the block of a rank */
         if (i % t->n < PERIOD)
-            one_value_put(must, k, t->dtype, expected(t, me, i));
+            one_value_store(must, k, t->dtype, expected(t, me, i));
         if (memcmp(out + i * size, (const char *)must + k * size, size) != 0)
             rank_expect(me, false, "%s %s %s x %zu, memory %d, in place %d, root %d: element %zu is wrong",
                         kind_names[t->kind], ddp_dtype_name(t->dtype), ddp_op_name(t->op), t->n, t->memory,
@@ -321,7 +321,7 @@ void trial_run(const struct trial_room *room, const struct trial *t)
     if (t->kind == BROADCAST)
         in = out;
     for (size_t i = 0; i < PERIOD && i < in_count(t, room->me->world); i++)
-        one_value_put(in, i, t->dtype, value_of(t->dtype, room->me->rank, i));
+        one_value_store(in, i, t->dtype, value_of(t->dtype, room->me->rank, i));
     repeat(in, ddp_dtype_size(t->dtype), in_count(t, room->me->world));
     ddp_work *work = NULL;
     rank_expect_ok(room->me, call(ddp_world(room->ctx), t, in, out, room->device ? &work : NULL));

@@ -142,7 +142,7 @@ static void check_nothing_left(const struct asim *sim)
 
 /* --- the store ------------------------------------------------------------------------------------------ */
 
-static void tell_failed(struct asim *sim, int r)
+static void send_failed(struct asim *sim, int r)
 {
     cr_assert_not(sim->told_failed, "the first failure is reported once");
     cr_assert_eq(r, agent_first_failure(sim->agent));
@@ -151,7 +151,7 @@ static void tell_failed(struct asim *sim, int r)
     buf_printf(&sim->trace, "          tell: worker %d failed\n", r);
 }
 
-static void tell_exited(struct asim *sim, int r)
+static void send_exited(struct asim *sim, int r)
 {
     cr_assert(sim->started[r] && !sim->told_exit[r]);
     sim->told_exit[r] = true;
@@ -237,10 +237,10 @@ static void carry_out(struct asim *sim, const struct agent_effect *effect)
         signal_rest(sim, effect->signal);
         break;
     case EFFECT_TELL_FAILED:
-        tell_failed(sim, r);
+        send_failed(sim, r);
         break;
     case EFFECT_TELL_EXITED:
-        tell_exited(sim, r);
+        send_exited(sim, r);
         break;
     case EFFECT_DRAIN:
         drain(sim);

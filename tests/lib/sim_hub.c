@@ -196,7 +196,7 @@ static conn_id conn_of(int rank)
 static void begin(struct buf *out, enum op_id op)
 {
     *out = (struct buf){ 0 };
-    cr_assert(put_u8(out, (uint8_t)op_table[op].code[DIALECT_C]));
+    cr_assert(append_u8(out, (uint8_t)op_table[op].code[DIALECT_C]));
 }
 
 static void feed_and_free(struct sim *sim, conn_id conn, struct buf *out)
@@ -251,7 +251,7 @@ int sim_identify(struct sim *sim, conn_id conn, const char *json, struct buf *te
     struct buf out;
     struct buf *answer = &sim->conn[conn].out;
     begin(&out, OP_IDENTIFY);
-    cr_assert(put_blob(&out, slice_str(json)));
+    cr_assert(append_blob(&out, slice_str(json)));
     feed_and_free(sim, conn, &out);
     cr_assert(answer->len >= 9);
     if (text != NULL)
@@ -264,7 +264,7 @@ void sim_say(struct sim *sim, conn_id conn, const char *json)
 {
     struct buf out;
     begin(&out, OP_CONTROL);
-    cr_assert(put_blob(&out, slice_str(json)));
+    cr_assert(append_blob(&out, slice_str(json)));
     feed_and_free(sim, conn, &out);
 }
 
@@ -350,10 +350,10 @@ void sim_barrier(struct sim *sim, int rank, const char *name, int64_t timeout_ms
 {
     struct buf out, ranks = { 0 };
     for (char *end; members != NULL && *members != '\0'; members = end)
-        cr_assert(put_u32(&ranks, (uint32_t)strtoul(members, &end, 10)));
+        cr_assert(append_u32(&ranks, (uint32_t)strtoul(members, &end, 10)));
     begin(&out, OP_BARRIER_NAMED);
-    cr_assert(put_blob(&out, slice_str(name)) && put_i64(&out, timeout_ms) &&
-              put_blob(&out, buf_slice(&ranks)));
+    cr_assert(append_blob(&out, slice_str(name)) && append_i64(&out, timeout_ms) &&
+              append_blob(&out, buf_slice(&ranks)));
     feed_and_free(sim, conn_of(rank), &out);
     buf_free(&ranks);
     read_answers(sim);
@@ -369,7 +369,7 @@ void sim_wait_key(struct sim *sim, int rank, const char *key)
 {
     struct buf out;
     begin(&out, OP_WAIT);
-    cr_assert(put_u64(&out, 1) && put_blob(&out, slice_str(key)));
+    cr_assert(append_u64(&out, 1) && append_blob(&out, slice_str(key)));
     feed_and_free(sim, conn_of(rank), &out);
     read_answers(sim);
 }
@@ -378,7 +378,7 @@ void sim_set_key(struct sim *sim, int rank, const char *key)
 {
     struct buf out;
     begin(&out, OP_SET);
-    cr_assert(put_blob(&out, slice_str(key)) && put_blob(&out, slice_str("1")));
+    cr_assert(append_blob(&out, slice_str(key)) && append_blob(&out, slice_str("1")));
     feed_and_free(sim, conn_of(rank), &out);
     read_answers(sim);
 }

@@ -192,18 +192,18 @@ static bool send_and_free(int fd, struct buf *request)
 bool peer_set(int fd, const char *key, struct slice value)
 {
     struct buf b = { 0 };
-    put_u8(&b, 0x01);
-    put_blob(&b, slice_str(key));
-    put_blob(&b, value);
+    append_u8(&b, 0x01);
+    append_blob(&b, slice_str(key));
+    append_blob(&b, value);
     return send_and_free(fd, &b);
 }
 
 int64_t peer_add(int fd, const char *key, int64_t delta)
 {
     struct buf b = { 0 }, answer = { 0 };
-    put_u8(&b, 0x04);
-    put_blob(&b, slice_str(key));
-    put_i64(&b, delta);
+    append_u8(&b, 0x04);
+    append_blob(&b, slice_str(key));
+    append_i64(&b, delta);
     send_and_free(fd, &b);
     const char *trouble = read_all(fd, &answer, 8);
     cr_assert_null(trouble, "ADD %s: %s", key, trouble);
@@ -215,9 +215,9 @@ int64_t peer_add(int fd, const char *key, int64_t delta)
 void peer_wait(int fd, const char *key)
 {
     struct buf b = { 0 };
-    put_u8(&b, 0x06);
-    put_u64(&b, 1);
-    put_blob(&b, slice_str(key));
+    append_u8(&b, 0x06);
+    append_u64(&b, 1);
+    append_blob(&b, slice_str(key));
     send_and_free(fd, &b);
 }
 

@@ -436,9 +436,9 @@ TestSuite(findings_ranks_sim, .init = set_up, .fini = tear_down);
 static void enter(int rank, const char *barrier)
 {
     struct buf out = { 0 };
-    cr_assert(put_u8(&out, (uint8_t)op_table[OP_BARRIER_NAMED].code[DIALECT_C]) &&
-              put_blob(&out, slice_str(barrier)) && put_i64(&out, 60000) &&
-              put_blob(&out, slice_of(NULL, 0)));
+    cr_assert(append_u8(&out, (uint8_t)op_table[OP_BARRIER_NAMED].code[DIALECT_C]) &&
+              append_blob(&out, slice_str(barrier)) && append_i64(&out, 60000) &&
+              append_blob(&out, slice_of(NULL, 0)));
     sim_feed_bytes(&sim, WORKERS + (conn_id)rank, buf_slice(&out));
     buf_free(&out);
 }

@@ -98,7 +98,7 @@ static void ask(const char *json, bool is_echo)
         sim_say(&sim, m.conn, json);
 }
 
-static void take_answer(const cJSON *o)
+static void process_answer(const cJSON *o)
 {
     char want[64];
     const uint64_t n = ++m.answered;
@@ -132,7 +132,7 @@ static void read_frames(unsigned most)
         if (text_of(o, "push")[0] != '\0')
             take_push(o);
         else
-            take_answer(o);
+            process_answer(o);
         cJSON_Delete(o);
     }
 }

@@ -37,8 +37,8 @@ struct client {
 static void frame_of(struct buf *out, enum op_id op, struct slice bytes, struct auth *auth)
 {
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
-    cr_assert(put_u8(out, code) &&
-              (auth != NULL ? auth_put_frame(auth, code, bytes, out) : put_blob(out, bytes)));
+    cr_assert(append_u8(out, code) &&
+              (auth != NULL ? auth_append_frame(auth, code, bytes, out) : append_blob(out, bytes)));
 }
 
 /* Send a request. Without `tagged` the request has no tag. */
@@ -88,7 +88,7 @@ static void greet(struct client *c, enum auth_role role)
 }
 
 /* Read the store's answer, and make the proof. */
-static void take_answer(struct client *c)
+static void process_answer(struct client *c)
 {
     char theirs[AUTH_PRINT_TEXT];
     cr_assert_eq(read_blob(c->fd, c->answer, sizeof(c->answer)), AUTH_ANSWER_BYTES);
@@ -100,7 +100,7 @@ static void authenticate(struct client *c, enum auth_role role)
 {
     greet(c, role);
     send_frame(c, OP_AUTH, slice_of(c->hello, sizeof(c->hello)), false);
-    take_answer(c);
+    process_answer(c);
     send_frame(c, OP_AUTH, slice_of(c->proof, sizeof(c->proof)), false);
 }
 
@@ -196,13 +196,13 @@ Test(auth_attacks, the_stores_own_messages_prove_nothing)
     struct client c;
     greet(&c, AUTH_AGENT);
     send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
-    take_answer(&c);
+    process_answer(&c);
     send_frame(&c, OP_AUTH, slice_of(c.answer + AUTH_OFFER_BYTES, AUTH_PROOF_BYTES), false);
     expect_closed(&c, "the store's proof");
     end_client(&c);
     greet(&c, AUTH_AGENT);
     send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
-    take_answer(&c);
+    process_answer(&c);
     send_frame(&c, OP_AUTH, slice_of(c.answer, sizeof(c.answer)), false);
     expect_closed(&c, "the store's answer");
     end_client(&c);
@@ -274,7 +274,7 @@ static bool join_with_wrong_bit(int message, size_t byte)
         end_client(&c);
         return has_byte;
     }
-    take_answer(&c);
+    process_answer(&c);
     if (message == IN_PROOF && (has_byte = byte < sizeof(c.proof)))
         c.proof[byte] ^= bit;
     send_frame(&c, OP_AUTH, slice_of(c.proof, sizeof(c.proof)), false);

@@ -122,9 +122,9 @@ static uint64_t hash_of(const struct trial_room *room, ddp_dtype dtype, ddp_op o
 
     srand((unsigned)me->rank + 1);
     for (size_t i = 0; i < n; i++)
-        one_value_put(room->private_in, i, dtype,
-                      dtype == DDP_F32 || dtype == DDP_F64 ? 0.5 + (double)rand() / RAND_MAX
-                                                           : 0.5 + rand() % 0x400 * 0x1p-11);
+        one_value_store(room->private_in, i, dtype,
+                        dtype == DDP_F32 || dtype == DDP_F64 ? 0.5 + (double)rand() / RAND_MAX
+                                                             : 0.5 + rand() % 0x400 * 0x1p-11);
     rank_expect_ok(me, ddp_all_reduce(ddp_world(room->ctx), room->private_in, room->private_out, n, dtype, op,
                                       NULL, NULL));
     hash = trial_hash(hash, room->private_out, n * ddp_dtype_size(dtype));

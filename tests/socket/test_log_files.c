@@ -318,8 +318,8 @@ Test(line_file, holds_what_was_put_in_order_behind_what_was_there)
     char *dir = job_dir();
     for (int run = 0; run < 2; run++) {
         struct line_file *f = open_at(dir, "log");
-        line_file_put(f, slice_str("one\n"));
-        line_file_put(f, slice_str("two\nthree\n"));
+        line_file_append(f, slice_str("one\n"));
+        line_file_append(f, slice_str("two\nthree\n"));
         cr_expect_eq(line_file_close(f, 10000).lost, 0);
     }
     char *text = job_file(dir, "log");
@@ -333,8 +333,8 @@ Test(line_file, a_full_disk_costs_lines_and_keeps_the_first_error)
     int error = 0;
     struct line_file *f = line_file_open("/dev/full", &error);
     cr_assert_not_null(f);
-    line_file_put(f, slice_str("one\n"));
-    line_file_put(f, slice_str("two\n"));
+    line_file_append(f, slice_str("one\n"));
+    line_file_append(f, slice_str("two\n"));
     const struct line_file_state state = line_file_close(f, 10000);
     cr_expect_eq(state.error, ENOSPC);
     cr_expect_eq(state.lost, 2);
@@ -380,7 +380,7 @@ Test(line_file, a_reader_that_reads_nothing_holds_nobody_up)
     memset(line, 'x', sizeof(line));
     line[sizeof(line) - 1] = '\n';
     for (int i = 0; i < 200; i++)
-        line_file_put(f, slice_of(line, sizeof(line)));
+        line_file_append(f, slice_of(line, sizeof(line)));
     cr_expect_eq(line_file_state(f).error, ENOBUFS);
     cr_expect_gt(line_file_close(f, 50).lost, 0);
     left_to_its_thread = f;

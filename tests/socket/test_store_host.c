@@ -45,7 +45,7 @@ static void on_failed(void *user, const struct host_failure *failure)
     store_host_close(host);
 }
 
-static void on_say(void *user, const char *text)
+static void on_print(void *user, const char *text)
 {
     (void)user;
     said++;
@@ -69,7 +69,7 @@ static void find(char *const *argv)
                                       .start_time = "",
                                       .scheduler = has_slurm ? &slurm : NULL };
     const struct store_host_options options = {
-        .loop = &loop, .plan = &plan, .found = on_found, .failed = on_failed, .say = on_say
+        .loop = &loop, .plan = &plan, .found = on_found, .failed = on_failed, .say = on_print
     };
     struct ddp_err err;
     int argc = 0;

@@ -221,7 +221,7 @@ Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fi
     until(&ready);
     store_link_mention(link_, encode_started(1, 1, 4711, "n1"));
     until_state(1, "never_connected");
-    store_link_tell(link_, encode_exited(1, 4711, 0, 9, false));
+    store_link_send(link_, encode_exited(1, 4711, 0, 9, false));
     until_state(1, "exited");
     cr_expect_eq(lost, 0, "%s", why_lost);
     cr_expect_eq(ready, 1);
@@ -233,7 +233,7 @@ Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_a
     plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
     plan.meeting.node_rank = 1;
     open_link(store_server_port(server));
-    store_link_tell(link_, encode_leave(15, "the user"));
+    store_link_send(link_, encode_leave(15, "the user"));
     until(&judged);
     cr_expect_eq(ready, 0);
     cr_expect_not(verdict.what.restart);
@@ -338,9 +338,9 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     /* SET has no answer, so this answer shows that the server has processed all SETs. */
     cr_assert(has(worker, "ddprun/progress/7"));
     ddp_store_close(worker);
-    store_link_tell(link_, encode_failure(MESSAGE_FAILED, &failure));
-    store_link_tell(link_, encode_failure(MESSAGE_EXPLAIN, &failure));
-    store_link_tell(link_, encode_stopped(false, 7, -1));
+    store_link_send(link_, encode_failure(MESSAGE_FAILED, &failure));
+    store_link_send(link_, encode_failure(MESSAGE_EXPLAIN, &failure));
+    store_link_send(link_, encode_stopped(false, 7, -1));
     until(&judged);
     cr_expect(verdict.what.restart);
     cr_expect_eq(verdict.step, 100, "the rank that came furthest counts");
@@ -362,9 +362,9 @@ Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_ser
 {
     open_link(store_server_port(server));
     until(&ready);
-    store_link_tell(link_, encode_done());
+    store_link_send(link_, encode_done());
     until(&judged);
-    store_link_tell(link_, encode_stopped(false, 0, -1));
+    store_link_send(link_, encode_stopped(false, 0, -1));
     work_ms(100);
     cr_expect_eq(lost, 0, "%s", why_lost);
     cr_expect_eq(verdict.what.exit_first, 0);
@@ -385,7 +385,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     open_link(store_server_port(server));
     until(&ready);
     store_link_mention(link_, encode_started(0, 0, 4711, "n1"));
-    store_link_tell(link_, encode_exited(0, 4711, 0, 0, false));
+    store_link_send(link_, encode_exited(0, 4711, 0, 0, false));
     work_ms(100);
     cr_expect_eq(left, 0, "no client waits for it");
     struct ddp_store *worker = connect_as("worker", 1, 0);
@@ -492,7 +492,7 @@ static void put_object(struct buf *out, const char *json)
 {
     if (out->len == 0)
         buf_append(out, "\0\0\0\0\0\0\0\0", 9);
-    put_blob(out, slice_str(json));
+    append_blob(out, slice_str(json));
 }
 
 #define JOINED "{\"ok\":true,\"instance\":\"i\",\"state\":\"waiting\"}"
@@ -589,7 +589,7 @@ enum { ROUND = 1000, ROUNDS_MAX = 1000 };
 static void tell_much(void)
 {
     for (int i = 0; i < ROUND; i++)
-        store_link_tell(link_, encode_exited(i, i, 0, 0, false));
+        store_link_send(link_, encode_exited(i, i, 0, 0, false));
 }
 
 Test(store_link_peers, a_store_that_does_not_read_is_lost_before_memory_is, .init = start_server,
@@ -667,7 +667,7 @@ Test(store_link_munge, an_agent_without_a_secret_joins, .init = begin_munge, .fi
 {
     start_server_with(secret, credential);
     open_link(store_server_port(server));
-    store_link_tell(link_, encode_leave(15, "the user"));
+    store_link_send(link_, encode_leave(15, "the user"));
     until(&judged);
     cr_expect_eq(joined, 1);
     cr_expect_eq(lost, 0, "%s", why_lost);
@@ -734,7 +734,7 @@ Test(store_link_munge, an_open_store_starts_no_workers, .init = begin_munge, .fi
     start_server_with(NULL, NULL);
     plan.meeting.node_rank = 0; /* the rank in the round */
     const size_t n = auth_give(NULL, NULL, gift);
-    cr_assert(put_blob(&bytes, slice_of(gift, n)) && buf_append(&bytes, welcome, sizeof(welcome)));
+    cr_assert(append_blob(&bytes, slice_of(gift, n)) && buf_append(&bytes, welcome, sizeof(welcome)));
     put_object(&bytes, ROUND_1);
     expect_lost((const char *)bytes.data, bytes.len, "the store has no secret, so this node does not join");
     buf_free(&bytes);
@@ -751,7 +751,7 @@ Test(store_link_munge, a_recorded_store_proves_nothing, .init = begin_munge, .fi
     const size_t n = auth_give(secret, credential, gift);
     auth_hello(&client, secret, AUTH_AGENT, plan.job, nonce, hello);
     cr_assert_eq(auth_answer(&store, secret, "x", nonce, slice_of(hello, sizeof(hello)), proof), AUTH_OK);
-    cr_assert(put_blob(&bytes, slice_of(gift, n)) && put_blob(&bytes, slice_of(proof, sizeof(proof))));
+    cr_assert(append_blob(&bytes, slice_of(gift, n)) && append_blob(&bytes, slice_of(proof, sizeof(proof))));
     expect_lost((const char *)bytes.data, bytes.len, "the store sent a second credential");
     buf_free(&bytes);
 }

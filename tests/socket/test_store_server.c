@@ -241,7 +241,7 @@ static void hear_of(int fd, const char *words)
 static void say(int fd, uint8_t opcode, const char *json)
 {
     struct buf out = { 0 };
-    cr_assert(put_u8(&out, opcode) && put_blob(&out, slice_str(json)));
+    cr_assert(append_u8(&out, opcode) && append_blob(&out, slice_str(json)));
     cr_assert(peer_send(fd, buf_slice(&out)));
     buf_free(&out);
 }

@@ -56,7 +56,7 @@ Test(writer, bytes_come_out_in_order, .init = open_pipe)
     int slot = writer_add(w, pipe_fds[1], true);
     for (int i = 0; i < PIECES; i++) {
         snprintf(text, sizeof(text), "piece %06d\n", i);
-        writer_put(w, slot, slice_str(text));
+        writer_append(w, slot, slice_str(text));
     }
     for (int i = 0; i < PIECES; i++) {
         snprintf(text, sizeof(text), "piece %06d\n", i);
@@ -77,8 +77,8 @@ Test(writer, pieces_of_two_slots_do_not_mix, .init = open_pipe)
     memset(a, 'a', BIG);
     memset(b, 'b', BIG);
     for (int i = 0; i < ROUNDS; i++) {
-        writer_put(w, first, slice_of(a, BIG));
-        writer_put(w, second, slice_of(b, BIG));
+        writer_append(w, first, slice_of(a, BIG));
+        writer_append(w, second, slice_of(b, BIG));
     }
     for (int i = 0; i < 2 * ROUNDS; i++) {
         cr_assert_eq(read_n(got, BIG), BIG);
@@ -94,7 +94,7 @@ Test(writer, the_queue_tells_what_is_not_yet_written, .init = open_pipe)
     struct writer *w = writer_new(on_progress, NULL);
     int slot = writer_add(w, pipe_fds[1], true);
     cr_expect_eq(writer_queued(w), 0);
-    writer_put(w, slot, slice_of(big, sizeof(big)));
+    writer_append(w, slot, slice_of(big, sizeof(big)));
     cr_expect_gt(writer_queued(w), 0, "a pipe does not hold a MiB");
     cr_expect_eq(read_n(big, sizeof(big)), sizeof(big));
     for (struct patience p = { 0 }; writer_queued(w) > 0 && patience_left(&p);)
@@ -109,7 +109,7 @@ Test(writer, a_writer_that_hangs_can_be_freed, .init = open_pipe)
     static char big[1 << 20];
     struct writer *w = writer_new(on_progress, NULL);
     int slot = writer_add(w, pipe_fds[1], true);
-    writer_put(w, slot, slice_of(big, sizeof(big)));
+    writer_append(w, slot, slice_of(big, sizeof(big)));
     cr_expect_eq(read_n(big, 1), 1, "it writes");
     writer_free(w);
     close(pipe_fds[0]);
@@ -120,11 +120,11 @@ Test(writer, a_closed_pipe_is_an_error_that_is_kept, .init = open_pipe)
     struct writer *w = writer_new(on_progress, NULL);
     int slot = writer_add(w, pipe_fds[1], true);
     close(pipe_fds[0]);
-    writer_put(w, slot, slice_str("without a reader"));
+    writer_append(w, slot, slice_str("without a reader"));
     while (atomic_load(&progressed) == 0)
         continue;
     cr_expect_eq(writer_state(w, slot).error, EPIPE);
-    writer_put(w, slot, slice_str("nor this"));
+    writer_append(w, slot, slice_str("nor this"));
     while (writer_queued(w) > 0)
         continue;
     cr_expect_eq(writer_state(w, slot).error, EPIPE);
@@ -138,7 +138,7 @@ Test(writer, a_non_blocking_descriptor_is_waited_for, .init = open_pipe)
     fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
     struct writer *w = writer_new(on_progress, NULL);
     int slot = writer_add(w, pipe_fds[1], true);
-    writer_put(w, slot, slice_of(big, sizeof(big)));
+    writer_append(w, slot, slice_of(big, sizeof(big)));
     cr_expect_eq(read_n(big, sizeof(big)), sizeof(big));
     while (atomic_load(&progressed) == 0)
         continue;
@@ -161,7 +161,7 @@ Test(writer, without_bytes_there_is_no_thread, .init = open_pipe)
     struct writer *w = writer_new(on_progress, NULL);
     int slot = writer_add(w, pipe_fds[1], true);
     cr_expect_eq(tasks(), before);
-    writer_put(w, slot, slice_str("x"));
+    writer_append(w, slot, slice_str("x"));
     cr_expect_eq(read_n(got, 1), 1);
     cr_expect_eq(tasks(), before + 1, "with bytes there is one");
     writer_free(w);
@@ -177,7 +177,7 @@ static void put_without_thread(struct writer *w, int slot, const char *text)
     getrlimit(RLIMIT_AS, &before);
     none.rlim_max = before.rlim_max;
     setrlimit(RLIMIT_AS, &none);
-    writer_put(w, slot, slice_str(text));
+    writer_append(w, slot, slice_str(text));
     setrlimit(RLIMIT_AS, &before);
 }
 
@@ -257,9 +257,9 @@ Test(writer, a_full_disk_is_tried_again_until_it_has_room_and_nothing_is_lost)
 {
     int slot;
     struct writer *w = writer_on_disk(WRITER_BLOCK, 3, ENOSPC, &slot);
-    writer_put(w, slot, slice_str("hello\n"));
+    writer_append(w, slot, slice_str("hello\n"));
     until_error(w, slot, ENOSPC);
-    writer_put(w, slot, slice_str("world\n"));
+    writer_append(w, slot, slice_str("world\n"));
     cr_expect_eq(writer_queued(w), 9);
     disk_gives(sizeof(disk.got));
     until_empty(w);
@@ -274,10 +274,10 @@ Test(writer, dropped_bytes_are_counted_and_a_line_marks_the_hole)
 {
     int slot;
     struct writer *w = writer_on_disk(WRITER_DROP, 3, ENOSPC, &slot);
-    writer_put(w, slot, slice_str("hello\n"));
+    writer_append(w, slot, slice_str("hello\n"));
     until_error(w, slot, ENOSPC);
     disk_gives(sizeof(disk.got));
-    writer_put(w, slot, slice_str("world\n"));
+    writer_append(w, slot, slice_str("world\n"));
     until_empty(w);
     struct writer_state state = writer_state(w, slot);
     cr_expect_eq(state.dropped, 3);
@@ -306,7 +306,7 @@ Test(writer, an_error_that_does_not_pass_drops_also_where_nothing_shall_be_lost)
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         int slot;
         struct writer *w = writer_on_disk(WRITER_BLOCK, 0, errors[i], &slot);
-        writer_put(w, slot, slice_str("lost\n"));
+        writer_append(w, slot, slice_str("lost\n"));
         until_empty(w);
         cr_expect_eq(writer_state(w, slot).dropped, 5);
         cr_expect_eq(writer_state(w, slot).error, errors[i]);
@@ -318,7 +318,7 @@ Test(writer, at_the_end_a_full_disk_is_not_waited_for)
 {
     int slot;
     struct writer *w = writer_on_disk(WRITER_BLOCK, 0, ENOSPC, &slot);
-    writer_put(w, slot, slice_str("hello\n"));
+    writer_append(w, slot, slice_str("hello\n"));
     until_error(w, slot, ENOSPC);
     writer_set_policy(w, WRITER_DROP, UINT64_MAX);
     until_empty(w);
@@ -334,15 +334,16 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     writer_set_policy(w, WRITER_DROP, 1000);
     memset(big, 'x', sizeof(big));
     big[sizeof(big) - 1] = '\n';
-    writer_put(w, slot, slice_of(big, sizeof(big)));
-    writer_put(w, slot, slice_str("lost\n"));
-    writer_put(w, slot, slice_str("lost, too\n"));
+    writer_append(w, slot, slice_of(big, sizeof(big)));
+    writer_append(w, slot, slice_str("lost\n"));
+    writer_append(w, slot, slice_str("lost, too\n"));
     cr_expect_eq(writer_state(w, slot).dropped, 15);
     cr_expect(writer_state(w, slot).dropping);
     cr_expect_eq(read_n(got, sizeof(big)), sizeof(big));
     until_empty(w);
-    writer_put(w, slot, slice_str("after\n")); /* these bytes follow the gap, whose size is known only now */
-    writer_put(w, slot, slice_str("end\n"));
+    writer_append(w, slot,
+                  slice_str("after\n")); /* these bytes follow the gap, whose size is known only now */
+    writer_append(w, slot, slice_str("end\n"));
     writer_end(w, slot);
     size_t n = read_n(got, sizeof(got) - 1);
     got[n] = '\0';
@@ -359,14 +360,14 @@ Test(writer, a_hole_behind_the_bytes_that_are_being_written_is_one_hole_and_not_
     struct writer *w = writer_on_disk(WRITER_DROP, sizeof(disk.got), 0, &slot);
     writer_set_policy(w, WRITER_DROP, 4);
     pthread_mutex_lock(&disk.lock);
-    writer_put(w, slot, slice_str("hello\n"));
+    writer_append(w, slot, slice_str("hello\n"));
     while (atomic_load(&disk.asked) == 0)
         sched_yield();
-    writer_put(w, slot, slice_str("lost\n"));
+    writer_append(w, slot, slice_str("lost\n"));
     cr_expect(writer_state(w, slot).dropping);
     pthread_mutex_unlock(&disk.lock);
     until_empty(w);
-    writer_put(w, slot, slice_str("after\n"));
+    writer_append(w, slot, slice_str("after\n"));
     until_empty(w);
     cr_expect_str_eq(disk.got, "hello\n[ddprun: 5 bytes are missing here]\nafter\n");
     cr_expect_eq(writer_state(w, slot).dropped, 5);
@@ -378,7 +379,7 @@ Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)
 {
     int slot;
     struct writer *w = writer_on_disk(WRITER_BLOCK, sizeof(disk.got), 0, &slot);
-    writer_put(w, slot, slice_str("hello\n"));
+    writer_append(w, slot, slice_str("hello\n"));
     writer_end(w, slot);
     while (!writer_state(w, slot).closed)
         sched_yield();

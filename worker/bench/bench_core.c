@@ -110,7 +110,7 @@ static double expected(const struct bench_case *c, int rank, size_t i)
 void bench_fill(const struct bench_case *c, int rank, void *in)
 {
     for (size_t i = 0; i < bench_in_count(c); i++)
-        one_value_put(in, i, c->dtype, value_of(c, rank, i));
+        one_value_store(in, i, c->dtype, value_of(c, rank, i));
 }
 
 /* Return the number of binary digits after the first digit. Return 0 for integers, which are exact. */
@@ -122,7 +122,7 @@ static int digits(ddp_dtype dtype)
 static bool is_right(const struct bench_case *c, double got, double want)
 {
     double rounded[1] = { 0 }; /* room for a value of any type */
-    one_value_put(rounded, 0, c->dtype, want);
+    one_value_store(rounded, 0, c->dtype, want);
     double exact = one_value_get(rounded, 0, c->dtype);
     if (got == exact)
         return true;

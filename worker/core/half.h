@@ -66,7 +66,7 @@ static inline uint16_t f32_to_f16(float value)
 
 /* Store `value`, rounded to the type, in element `i`. `value` must be in the range of the type. For u8, keep the low
  * bits. */
-static inline void one_value_put(void *block, size_t i, ddp_dtype dtype, double value)
+static inline void one_value_store(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {
     case DDP_F32:

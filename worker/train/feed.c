@@ -202,7 +202,7 @@ static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, 
 /* Load a shard. The weight of each target is feed->sum divided by the number of targets in the step. feed->sum
  * cancels the reducer's later division by the world size. If the world size is a power of two, both operations are
  * exact, so the result does not depend on the number of workers. */
-ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
+ddp_status feed_next(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
                      struct ddp_err *err)
 {
     const ddp_batch *b;
@@ -217,7 +217,7 @@ ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_b
     return DDP_OK;
 }
 
-ddp_status feed_take_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err)
+ddp_status feed_next_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err)
 {
     static const ddp_batch none;
     const ddp_batch *b;

@@ -100,10 +100,10 @@ ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, st
  * Steps and shards must be requested in order. The weights of all targets of all workers add up to feed->sum.
  * feed_init sets feed->sum to the number of workers, by which the reducer divides. Errors name file, offset and
  * value. */
-ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
+ddp_status feed_next(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
                      struct ddp_err *err);
 
 /* Load the next rows of a test, each with weight 1. After the last row the batch has no rows. */
-ddp_status feed_take_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err);
+ddp_status feed_next_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err);
 
 #endif

@@ -30,7 +30,7 @@ static inline uint32_t files_get_u32(const uint8_t *from)
     return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
 }
 
-static inline void files_put_u32(uint8_t *to, uint32_t value)
+static inline void files_encode_u32(uint8_t *to, uint32_t value)
 {
     for (int i = 0; i < 4; i++)
         to[i] = (uint8_t)(value >> 8 * i);

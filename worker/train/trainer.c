@@ -40,7 +40,7 @@ static ddp_status count_batch(struct model *model, struct feed *feed, struct acc
 {
     struct model_batch batch;
     double loss;
-    ddp_status status = feed_take_test(feed, &batch, err);
+    ddp_status status = feed_next_test(feed, &batch, err);
     *more = batch.rows > 0;
     if (status != DDP_OK || !*more)
         return status;

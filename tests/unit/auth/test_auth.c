@@ -278,20 +278,21 @@ Test(auth, a_store_gives_its_credential_to_a_client_without_a_secret)
     cr_assert(auth_is_ask(slice_of(ask, sizeof(ask))));
     cr_assert_not(auth_is_ask(slice_of(ask, 1)));
     size_t n = auth_give(&secret, "MUNGE:x:", gift);
-    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_OK);
+    cr_assert_eq(auth_read_answer(slice_of(gift, n), &got), AUTH_OK);
     cr_assert(slice_equal(got, slice_str("MUNGE:x:")));
-    cr_assert_eq(auth_take(slice_of(gift, AUTH_ASK_BYTES), &got), AUTH_MALFORMED, "an empty credential");
-    cr_assert_eq(auth_take(slice_of(gift, 1), &got), AUTH_MALFORMED);
+    cr_assert_eq(auth_read_answer(slice_of(gift, AUTH_ASK_BYTES), &got), AUTH_MALFORMED,
+                 "an empty credential");
+    cr_assert_eq(auth_read_answer(slice_of(gift, 1), &got), AUTH_MALFORMED);
     n = auth_give(&secret, NULL, gift);
-    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_NO_CREDENTIAL);
+    cr_assert_eq(auth_read_answer(slice_of(gift, n), &got), AUTH_NO_CREDENTIAL);
     n = auth_give(NULL, NULL, gift);
-    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_NO_SECRET);
+    cr_assert_eq(auth_read_answer(slice_of(gift, n), &got), AUTH_NO_SECRET);
     gift[0]++;
-    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_OTHER_VERSION);
+    cr_assert_eq(auth_read_answer(slice_of(gift, n), &got), AUTH_OTHER_VERSION);
     memset(longest, 'x', sizeof(longest) - 1);
     n = auth_give(&secret, longest, gift);
     cr_assert_eq(n, sizeof(gift));
-    cr_assert_eq(auth_take(slice_of(gift, n), &got), AUTH_OK);
+    cr_assert_eq(auth_read_answer(slice_of(gift, n), &got), AUTH_OK);
     for (int bit = 0; bit < 16; bit++) {
         uint8_t other[AUTH_ASK_BYTES] = { ask[0], ask[1] };
         other[bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -310,18 +311,18 @@ Test(auth, a_store_without_tls_refuses_the_request_before_tls)
     const struct slice message = slice_of(ask + sizeof(ask) - AUTH_ASK_BYTES, AUTH_ASK_BYTES);
     cr_assert(auth_is_ask_tls(message) && !auth_is_ask(message));
     auth_refuse_tls(&secret, refusal);
-    cr_assert_eq(auth_take(slice_of(refusal, sizeof(refusal)), &got), AUTH_NOT_ENCRYPTED);
+    cr_assert_eq(auth_read_answer(slice_of(refusal, sizeof(refusal)), &got), AUTH_NOT_ENCRYPTED);
     uint8_t framed[8 + AUTH_GIFT_BYTES + 1] = { 2, 0, 0, 0, 0, 0, 0, 0, refusal[0], refusal[1] };
     enum auth_result result;
     for (size_t n = 0; n < 10; n++)
-        cr_expect_eq(auth_take_tls(slice_of(framed, n), &result, &got), 0, "%zu bytes", n);
-    cr_expect_eq(auth_take_tls(slice_of(framed, 10), &result, &got), 1);
+        cr_expect_eq(auth_read_answer_tls(slice_of(framed, n), &result, &got), 0, "%zu bytes", n);
+    cr_expect_eq(auth_read_answer_tls(slice_of(framed, 10), &result, &got), 1);
     cr_expect_eq(result, AUTH_NOT_ENCRYPTED);
-    cr_expect_eq(auth_take_tls(slice_of(framed, 11), &result, &got), -1, "a byte follows");
+    cr_expect_eq(auth_read_answer_tls(slice_of(framed, 11), &result, &got), -1, "a byte follows");
     framed[2] = 2; /* a length above AUTH_GIFT_BYTES */
-    cr_expect_eq(auth_take_tls(slice_of(framed, 8), &result, &got), -1);
+    cr_expect_eq(auth_read_answer_tls(slice_of(framed, 8), &result, &got), -1);
     auth_refuse_tls(NULL, refusal);
-    cr_assert_eq(auth_take(slice_of(refusal, sizeof(refusal)), &got), AUTH_NO_SECRET);
+    cr_assert_eq(auth_read_answer(slice_of(refusal, sizeof(refusal)), &got), AUTH_NO_SECRET);
 }
 
 /* --- tenants ------------------------------------------------------------------------------------------------ */

@@ -73,12 +73,12 @@ Test(torch_keys, are_told_in_words)
 {
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
         const struct torch_key key = read_key(known[i].key);
-        expect_text(torch_key_put, &key, known[i].words);
+        expect_text(torch_key_append, &key, known[i].words);
         cr_expect_str_eq(key.group, known[i].group, "%s", known[i].key);
         cr_expect_eq(key.rank, known[i].rank, "%s: rank %lld", known[i].key, (long long)key.rank);
         cr_expect_eq(torch_key_when(&key) == TORCH_SETUP, known[i].setup != NULL, "%s", known[i].key);
         if (known[i].setup != NULL)
-            expect_text(torch_key_put_setup, &key, known[i].setup);
+            expect_text(torch_key_append_setup, &key, known[i].setup);
     }
 }
 

@@ -246,7 +246,8 @@ Test(control, a_list_that_is_too_long_is_cut_below_1_mib)
 {
     for (uint64_t i = 0; i < 30000; i++) {
         struct buf bytes = { 0 };
-        cr_assert(put_u8(&bytes, 1) && put_blob(&bytes, slice_of(&i, sizeof(i))) && put_u64(&bytes, 0));
+        cr_assert(append_u8(&bytes, 1) && append_blob(&bytes, slice_of(&i, sizeof(i))) &&
+                  append_u64(&bytes, 0));
         sim_feed_bytes(&sim, CLIENT, buf_slice(&bytes));
         buf_free(&bytes);
     }
@@ -273,9 +274,9 @@ Test(control, a_waiter_s_keys_are_cut_at_16)
 {
     for (uint64_t n = 15; n <= 17; n++) {
         struct buf bytes = { 0 };
-        cr_assert(put_u8(&bytes, 6) && put_u64(&bytes, n));
+        cr_assert(append_u8(&bytes, 6) && append_u64(&bytes, n));
         for (uint64_t i = 0; i < n; i++)
-            cr_assert(put_blob(&bytes, slice_of(&i, sizeof(i))));
+            cr_assert(append_blob(&bytes, slice_of(&i, sizeof(i))));
         sim_client(&sim, OTHER);
         sim_feed_bytes(&sim, OTHER, buf_slice(&bytes));
         buf_free(&bytes);

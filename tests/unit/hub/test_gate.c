@@ -63,7 +63,7 @@ static void send_frame(conn_id conn, enum op_id op, struct slice bytes, bool wit
     struct buf frame = { 0 };
     uint8_t tag[AUTH_TAG_BYTES];
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
-    cr_assert(put_u8(&frame, code) && put_u64(&frame, bytes.len + (with_tag ? sizeof(tag) : 0)) &&
+    cr_assert(append_u8(&frame, code) && append_u64(&frame, bytes.len + (with_tag ? sizeof(tag) : 0)) &&
               buf_append(&frame, bytes.data, bytes.len));
     if (with_tag) {
         auth_seal(&of[conn], code, bytes, tag);
@@ -363,7 +363,7 @@ static enum auth_result ask_for(conn_id conn, struct slice *credential)
     uint8_t ask[AUTH_ASK_BYTES];
     auth_ask(ask);
     send_frame(conn, OP_AUTH, slice_of(ask, sizeof(ask)), false);
-    return auth_take(next_blob(conn, 0), credential);
+    return auth_read_answer(next_blob(conn, 0), credential);
 }
 
 Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init = NULL)
@@ -391,7 +391,7 @@ Test(gate, a_store_without_tls_refuses_the_request_before_tls)
     struct slice got;
     stranger(FIRST);
     sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0104");
-    cr_assert_eq(auth_take(next_blob(FIRST, 0), &got), AUTH_NOT_ENCRYPTED);
+    cr_assert_eq(auth_read_answer(next_blob(FIRST, 0), &got), AUTH_NOT_ENCRYPTED);
     expect_closed(FIRST, "the store does not encrypt");
 }
 
@@ -415,7 +415,7 @@ Test(gate, a_store_that_only_rejects_answers_the_request_before_tls_with_the_rea
     sim_init(&sim, &limits);
     stranger(FIRST);
     sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0104");
-    cr_assert_eq(auth_take(next_blob(FIRST, 0), &got), AUTH_NO_SECRET);
+    cr_assert_eq(auth_read_answer(next_blob(FIRST, 0), &got), AUTH_NO_SECRET);
     cr_expect_eq(got.len, AUTH_GIFT_BYTES - AUTH_ASK_BYTES);
     cr_expect_eq(memcmp(got.data, "NO_SECRET\nn0 reports: no secret; xxx", 35), 0);
     cr_expect_eq(refused, 1);
@@ -603,7 +603,7 @@ static void identify_worker(conn_id conn, const char *job, int rank, int world)
     snprintf(json, sizeof(json),
              "{\"role\":\"worker\",\"job\":\"%s\",\"attempt\":0,\"rank\":%d,\"world_size\":%d}", job, rank,
              world);
-    cr_assert(put_u8(&frame, 0x80) && put_blob(&frame, slice_str(json)));
+    cr_assert(append_u8(&frame, 0x80) && append_blob(&frame, slice_str(json)));
     sim_feed_bytes(&sim, conn, buf_slice(&frame));
     buf_free(&frame);
 }

@@ -137,9 +137,9 @@ Test(hub, one_who_gives_up_passes_the_item_on_too)
 Test(hub, a_hundred_thousand_keys_are_waited_for_and_left)
 {
     struct buf bytes = { 0 };
-    cr_assert(put_u8(&bytes, 6) && put_u64(&bytes, 100000));
+    cr_assert(append_u8(&bytes, 6) && append_u64(&bytes, 100000));
     for (uint32_t i = 0; i < 100000; i++)
-        cr_assert(put_blob(&bytes, slice_of(&i, sizeof(i))));
+        cr_assert(append_blob(&bytes, slice_of(&i, sizeof(i))));
     sim_feed_bytes(&sim, 1, buf_slice(&bytes));
     buf_free(&bytes);
     cr_assert_not_null(strstr(sim_control(&sim, 2, "{\"op\":\"status\"}"), "\"waiters\":1"));
@@ -188,8 +188,8 @@ static void feed_set(conn_id conn, size_t key_len, size_t value_len)
 {
     struct buf bytes = { 0 };
     void *zeros = calloc(1, key_len + value_len);
-    cr_assert(put_u8(&bytes, 1) && put_blob(&bytes, slice_of(zeros, key_len)) &&
-              put_blob(&bytes, slice_of(zeros, value_len)) && put_u8(&bytes, 7));
+    cr_assert(append_u8(&bytes, 1) && append_blob(&bytes, slice_of(zeros, key_len)) &&
+              append_blob(&bytes, slice_of(zeros, value_len)) && append_u8(&bytes, 7));
     free(zeros);
     sim_feed_bytes(&sim, conn, buf_slice(&bytes));
     buf_free(&bytes);
@@ -228,9 +228,9 @@ Test(hub, a_full_store_still_answers)
 static void multi_get(int times)
 {
     struct buf bytes = { 0 };
-    cr_assert(put_u8(&bytes, 0x0a) && put_u64(&bytes, (uint64_t)times));
+    cr_assert(append_u8(&bytes, 0x0a) && append_u64(&bytes, (uint64_t)times));
     for (int i = 0; i < times; i++)
-        cr_assert(put_blob(&bytes, slice_of("\0", 1)));
+        cr_assert(append_blob(&bytes, slice_of("\0", 1)));
     sim_feed_bytes(&sim, 1, buf_slice(&bytes));
     buf_free(&bytes);
 }
@@ -387,7 +387,7 @@ static void put_adds(struct buf *out)
     char key[24];
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof(key), "/many/%d", i);
-        cr_assert(put_u8(out, 4) && put_blob(out, slice_str(key)) && put_i64(out, 1 + i));
+        cr_assert(append_u8(out, 4) && append_blob(out, slice_str(key)) && append_i64(out, 1 + i));
     }
 }
 
@@ -399,7 +399,7 @@ Test(hub, a_long_pipeline_is_answered_in_order)
     struct sim_conn *c = &sim.conn[1];
     put_adds(&adds);
     const size_t cut = adds.len / 2 + 7;
-    cr_assert(put_u8(&adds, 0xee));
+    cr_assert(append_u8(&adds, 0xee));
     sim_feed_bytes(&sim, 1, slice_of(adds.data, adds.len - 1));
     c->out.len = 0;
     sim_feed_bytes(&sim, 1, slice_of(adds.data, cut));
@@ -809,7 +809,8 @@ static bool store(conn_id conn, size_t size)
     uint8_t *value = calloc(1, size);
     struct buf set = { 0 };
     snprintf(key, sizeof(key), "/key%d", keys++);
-    cr_assert(put_u8(&set, 1) && put_blob(&set, slice_str(key)) && put_blob(&set, slice_of(value, size)));
+    cr_assert(append_u8(&set, 1) && append_blob(&set, slice_str(key)) &&
+              append_blob(&set, slice_of(value, size)));
     sim_feed_bytes(&sim, conn, buf_slice(&set));
     buf_free(&set);
     free(value);

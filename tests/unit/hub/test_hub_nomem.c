@@ -98,7 +98,7 @@ static struct buf *add_step(enum step_kind kind, conn_id conn)
 static struct buf *request(conn_id conn, enum op_id op)
 {
     struct buf *bytes = add_step(FEED, conn);
-    cr_assert(put_u8(bytes, (uint8_t)op_table[op].code[DIALECT_C]));
+    cr_assert(append_u8(bytes, (uint8_t)op_table[op].code[DIALECT_C]));
     return bytes;
 }
 
@@ -106,30 +106,30 @@ static void client(conn_id conn)
 {
     add_step(CONNECT, conn);
     struct buf *hello = request(conn, OP_VALIDATE);
-    cr_assert(put_u32(hello, WIRE_MAGIC));
+    cr_assert(append_u32(hello, WIRE_MAGIC));
 }
 
 static void one_blob(conn_id conn, enum op_id op, const char *text)
 {
-    cr_assert(put_blob(request(conn, op), slice_str(text)));
+    cr_assert(append_blob(request(conn, op), slice_str(text)));
 }
 
 static void two_blobs(conn_id conn, enum op_id op, const char *a, const char *b)
 {
     struct buf *bytes = request(conn, op);
-    cr_assert(put_blob(bytes, slice_str(a)) && put_blob(bytes, slice_str(b)));
+    cr_assert(append_blob(bytes, slice_str(a)) && append_blob(bytes, slice_str(b)));
 }
 
 static void two_keys(conn_id conn, enum op_id op, const char *a, const char *b)
 {
     struct buf *bytes = request(conn, op);
-    cr_assert(put_u64(bytes, 2) && put_blob(bytes, slice_str(a)) && put_blob(bytes, slice_str(b)));
+    cr_assert(append_u64(bytes, 2) && append_blob(bytes, slice_str(a)) && append_blob(bytes, slice_str(b)));
 }
 
 static void barrier(conn_id conn, const char *name)
 {
     struct buf *bytes = request(conn, OP_BARRIER_NAMED);
-    cr_assert(put_blob(bytes, slice_str(name)) && put_i64(bytes, 100) && put_u64(bytes, 0));
+    cr_assert(append_blob(bytes, slice_str(name)) && append_i64(bytes, 100) && append_u64(bytes, 0));
 }
 
 static void write_keys_script(void)
@@ -139,13 +139,13 @@ static void write_keys_script(void)
     two_keys(1, OP_WAIT, "/a", "/b");
     two_blobs(2, OP_SET, "/a", "a value that needs more room than the smallest one");
     two_blobs(2, OP_APPEND, "/b", "x");
-    cr_assert(put_i64(request(2, OP_ADD), 0));
+    cr_assert(append_i64(request(2, OP_ADD), 0));
     two_keys(1, OP_MULTI_GET, "/a", "/b");
     one_blob(1, OP_GET, "/a");
     one_blob(1, OP_WAIT, "");
     two_blobs(2, OP_QUEUE_PUSH, "/q", "item");
     one_blob(2, OP_QUEUE_POP, "/q");
-    cr_assert(put_u8(request(2, OP_LIST_KEYS), 0x07));
+    cr_assert(append_u8(request(2, OP_LIST_KEYS), 0x07));
 }
 
 static void write_job_script(void)

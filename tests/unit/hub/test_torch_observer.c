@@ -92,8 +92,8 @@ static void tear_down(void)
 static void request(conn_id conn, uint8_t opcode, bool is_list, const char *key, const void *rest, size_t len)
 {
     struct buf bytes = { 0 };
-    bool ok = put_u8(&bytes, opcode) && (!is_list || put_u64(&bytes, 1)) &&
-              put_blob(&bytes, slice_str(key)) && (len == 0 || buf_append(&bytes, rest, len));
+    bool ok = append_u8(&bytes, opcode) && (!is_list || append_u64(&bytes, 1)) &&
+              append_blob(&bytes, slice_str(key)) && (len == 0 || buf_append(&bytes, rest, len));
     cr_assert(ok);
     sim_feed_bytes(&sim, conn, buf_slice(&bytes));
     buf_free(&bytes);

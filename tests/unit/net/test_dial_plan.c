@@ -37,7 +37,7 @@ static struct dial_step next(void)
 static bool hears(const char *words)
 {
     heard.len = 0;
-    if (!dial_say(&dial, &heard, now))
+    if (!dial_append_status(&dial, &heard, now))
         return false;
     buf_append(&heard, "", 1);
     return strstr((const char *)heard.data, words) != NULL;
@@ -181,7 +181,7 @@ Test(dial_plan, words_come_after_two_seconds_then_in_full_then_every_thirty, .fi
     live(41001, ECONNREFUSED, 1);
     cr_assert(hears("giving up in 14 min"));
     cr_assert(strstr((char *)heard.data, "try") == NULL, "nothing is repeated but the one line");
-    cr_assert_leq(dial_say_at(&dial), now + 30000);
+    cr_assert_leq(dial_status_due(&dial), now + 30000);
 }
 
 Test(dial_plan, a_change_is_told, .fini = tear_down)

@@ -24,7 +24,7 @@ static const char *at(int s, int pid, char state, uint64_t ticks, const char *wh
     cJSON_Delete(workers);
     cJSON_free(text);
     workers = cJSON_CreateArray();
-    beat_take(&known, 3, pid, &look, 100, workers);
+    beat_compare(&known, 3, pid, &look, 100, workers);
     return text = cJSON_PrintUnformatted(workers);
 }
 
@@ -88,7 +88,7 @@ static const char *moved(int pid, uint64_t step, uint64_t seq, const char *word)
     cJSON_Delete(workers);
     cJSON_free(text);
     workers = cJSON_CreateArray();
-    beat_take_step(&stepped, 3, pid, &look, workers);
+    beat_compare_step(&stepped, 3, pid, &look, workers);
     return text = cJSON_PrintUnformatted(workers);
 }
 
@@ -131,7 +131,7 @@ Test(beat, who_tells_no_steps_has_none)
     const struct beat_step_look look = { 0 };
     stepped = (struct beat_step){ 0 };
     cJSON *steps = cJSON_CreateArray();
-    beat_take_step(&stepped, 0, 100, &look, steps);
+    beat_compare_step(&stepped, 0, 100, &look, steps);
     cr_expect_eq(cJSON_GetArraySize(steps), 0);
     cJSON_Delete(steps);
 }

@@ -131,7 +131,7 @@ static bool show_folded(const struct plan *plan, struct buf *out)
     int ranks = 0;
     struct fold *fold = fold_new(4, count_line, &ranks);
     for (int r = 0; fold != NULL && r < 3; r++)
-        fold_put(fold, &(struct fold_line){ .text = slice_str("line"), .rank = r });
+        fold_add(fold, &(struct fold_line){ .text = slice_str("line"), .rank = r });
     if (fold != NULL) {
         fold_finish(fold);
         cr_assert_eq(ranks, 3);

@@ -335,7 +335,7 @@ static bool put(struct fold *to, int rank, struct slice text, enum line_kind kin
     const struct fold_line line = {
         .rank = rank, .text = text, .kind = kind, .at = { .since_us = now_us }, .origin = &now_us
     };
-    return fold_put(to, &line);
+    return fold_add(to, &line);
 }
 
 static bool print(int rank, const char *text)

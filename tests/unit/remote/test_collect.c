@@ -47,10 +47,10 @@ static const char *receive(struct collected *c, const char *const texts[])
                                          : **texts == 'd' ? REMOTE_DATA
                                          : **texts == 'e' ? REMOTE_FILES_END
                                                           : REMOTE_JOB;
-        cr_assert(remote_put(&wire, kind, slice_str(*texts + 1)));
+        cr_assert(remote_encode(&wire, kind, slice_str(*texts + 1)));
     }
     for (size_t i = 0; i < wire.len; i++) /* feed byte by byte */
-        collect_take(c, slice_of(wire.data + i, 1));
+        collect_store(c, slice_of(wire.data + i, 1));
     buf_free(&wire);
     return c->why;
 }
@@ -133,7 +133,7 @@ Test(collect, plain_files_are_sent_and_links_and_pipes_are_not)
     snprintf(path, sizeof(path), "%s/to", dir);
     c.dir = strdup(path);
     for (ssize_t n; (n = read(ends[0], bytes, sizeof(bytes))) > 0;)
-        collect_take(&c, slice_of(bytes, (size_t)n));
+        collect_store(&c, slice_of(bytes, (size_t)n));
     close(ends[0]);
     cr_expect(c.ended);
     cr_expect_eq(c.total_files, 2);

@@ -14,15 +14,15 @@ Test(remote_messages, a_message_is_taken_when_it_is_complete)
     enum remote_message kind;
     struct slice body;
     size_t size;
-    cr_assert(remote_put(&wire, REMOTE_SIGNAL, slice_str("15")));
-    cr_assert(remote_put(&wire, REMOTE_BEAT, slice_str("")));
+    cr_assert(remote_encode(&wire, REMOTE_SIGNAL, slice_str("15")));
+    cr_assert(remote_encode(&wire, REMOTE_BEAT, slice_str("")));
     for (size_t n = 0; n < REMOTE_HEADER_BYTES + 2; n++)
-        cr_expect_eq(remote_take(slice_of(wire.data, n), &kind, &body, &size), 0, "%zu bytes", n);
-    cr_assert_eq(remote_take(buf_slice(&wire), &kind, &body, &size), 1);
+        cr_expect_eq(remote_decode(slice_of(wire.data, n), &kind, &body, &size), 0, "%zu bytes", n);
+    cr_assert_eq(remote_decode(buf_slice(&wire), &kind, &body, &size), 1);
     cr_expect_eq(kind, REMOTE_SIGNAL);
     cr_expect(slice_equal(body, slice_str("15")));
     buf_consume(&wire, size);
-    cr_assert_eq(remote_take(buf_slice(&wire), &kind, &body, &size), 1);
+    cr_assert_eq(remote_decode(buf_slice(&wire), &kind, &body, &size), 1);
     cr_expect_eq(kind, REMOTE_BEAT);
     buf_free(&wire);
 }
@@ -33,10 +33,10 @@ Test(remote_messages, a_length_above_the_limit_is_rejected_before_its_bytes_arri
     struct slice body;
     size_t size;
     struct buf wire = { 0 };
-    cr_expect_eq(remote_take(slice_of("s\0\0\0\5", 5), &kind, &body, &size), -1);
-    cr_expect_eq(remote_take(slice_of("j\377\377\377\377", 5), &kind, &body, &size), -1);
-    cr_expect_eq(remote_take(slice_of("?\0\0\0\0", 5), &kind, &body, &size), -1);
-    cr_expect_not(remote_put(&wire, REMOTE_SIGNAL, slice_str("12345")));
+    cr_expect_eq(remote_decode(slice_of("s\0\0\0\5", 5), &kind, &body, &size), -1);
+    cr_expect_eq(remote_decode(slice_of("j\377\377\377\377", 5), &kind, &body, &size), -1);
+    cr_expect_eq(remote_decode(slice_of("?\0\0\0\0", 5), &kind, &body, &size), -1);
+    cr_expect_not(remote_encode(&wire, REMOTE_SIGNAL, slice_str("12345")));
     buf_free(&wire);
 }
 

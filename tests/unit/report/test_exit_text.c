@@ -36,64 +36,64 @@ static const struct oom_watch OUTER = {
     .name = "/job", .v2 = true, .now = { .kills = 1, .hits = 1 }, .limit = 64 * MIB, .peak = 64 * MIB
 };
 
-Test(oom_judge, blames_the_group_whose_limit_was_reached_not_the_victims)
+Test(oom_find_cause, blames_the_group_whose_limit_was_reached_not_the_victims)
 {
     const struct oom_watch watches[] = { INNER, OUTER };
     e = (struct worker_evidence){ 0 };
-    oom_judge(watches, 2, 1, &e);
+    oom_find_cause(watches, 2, 1, &e);
     cr_expect_eq(e.oom, OOM_CGROUP);
     cr_expect_str_eq(e.cgroup, "/job");
     cr_expect_eq(e.limit, 64 * MIB);
     cr_expect_eq(e.kills, 1);
 }
 
-Test(oom_judge, without_a_limit_at_its_end_the_machine_had_no_memory)
+Test(oom_find_cause, without_a_limit_at_its_end_the_machine_had_no_memory)
 {
     const struct oom_watch watches[] = { INNER };
     e = (struct worker_evidence){ 0 };
-    oom_judge(watches, 1, 1, &e);
+    oom_find_cause(watches, 1, 1, &e);
     cr_expect_eq(e.oom, OOM_SYSTEM);
     cr_expect_not(e.oom_likely);
 }
 
 /* The machine's counter also counts other jobs. If the counters of this job's groups stay the same, another job was
  * killed. */
-Test(oom_judge, kills_of_other_jobs_are_not_ours)
+Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
 {
     struct oom_watch quiet = OUTER;
     quiet.before = quiet.now;
     e = (struct worker_evidence){ 0 };
-    oom_judge(&quiet, 1, 3, &e);
+    oom_find_cause(&quiet, 1, 3, &e);
     cr_expect_eq(e.oom, OOM_NONE);
-    oom_judge(NULL, 0, 3, &e);
+    oom_find_cause(NULL, 0, 3, &e);
     cr_expect_eq(e.oom, OOM_SYSTEM);
     cr_expect(e.oom_likely);
 }
 
 /* A v1 group is "at its limit" whenever its page cache is. Then its peak proves nothing, and no kill was counted. */
-Test(oom_judge, a_full_page_cache_is_no_cause)
+Test(oom_find_cause, a_full_page_cache_is_no_cause)
 {
     struct oom_watch cache = OUTER;
     cache.now.kills = 0;
     e = (struct worker_evidence){ 0 };
-    oom_judge(&cache, 1, 0, &e);
+    oom_find_cause(&cache, 1, 0, &e);
     cr_expect_eq(e.oom, OOM_NONE);
 }
 
-Test(oom_judge, a_group_known_only_from_the_log_counts_by_that)
+Test(oom_find_cause, a_group_known_only_from_the_log_counts_by_that)
 {
     struct oom_watch late = OUTER;
     late.late = true;
     late.now.kills = 7;
     e = (struct worker_evidence){ 0 };
-    oom_judge(&late, 1, 0, &e);
+    oom_find_cause(&late, 1, 0, &e);
     cr_expect_eq(e.oom, OOM_NONE, "its kills may be old");
     e = (struct worker_evidence){ .oom_named = true, .oom = OOM_CGROUP };
-    oom_judge(&late, 1, 1, &e);
+    oom_find_cause(&late, 1, 1, &e);
     cr_expect_str_eq(e.cgroup, "/job");
     cr_expect_eq(e.kills, 1);
     e = (struct worker_evidence){ .oom_named = true, .oom = OOM_CGROUP };
-    oom_judge(NULL, 0, 1, &e);
+    oom_find_cause(NULL, 0, 1, &e);
     cr_expect_str_eq(e.cgroup, "(not visible from here)");
 }
 

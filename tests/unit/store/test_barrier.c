@@ -75,7 +75,7 @@ static bool arrive(uint32_t rank, const char *name, int64_t timeout_ms, uint32_t
     struct buf list = { 0 };
     for (uint32_t i = 0; i < WORLD; i++)
         if (members >> i & 1)
-            cr_assert(put_u32(&list, i));
+            cr_assert(append_u32(&list, i));
     struct barrier_call call = { slice_str(name), timeout_ms, buf_slice(&list), rank, WORLD, now_ms };
     bool ok = barriers_arrive(&barriers, &waiter[rank], &call);
     buf_free(&list);
@@ -185,7 +185,7 @@ Test(barrier, deadlines_are_met_in_order)
 Test(barrier, members_are_a_set_in_any_order)
 {
     struct buf list = { 0 };
-    cr_assert(put_u32(&list, 1) && put_u32(&list, 0) && put_u32(&list, 1));
+    cr_assert(append_u32(&list, 1) && append_u32(&list, 0) && append_u32(&list, 1));
     arrive(0, "x", 100, 3);
     struct barrier_call call = { slice_str("x"), 100, buf_slice(&list), 1, WORLD, 0 };
     cr_assert(barriers_arrive(&barriers, &waiter[1], &call));

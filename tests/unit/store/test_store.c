@@ -57,7 +57,7 @@ static struct slice list(const char *words)
     for (const char *end; *words; words = *end ? end + 1 : end) {
         end = strchr(words, ' ');
         end = end ? end : words + strlen(words);
-        cr_assert(put_blob(&out, slice_of(words, (size_t)(end - words))));
+        cr_assert(append_blob(&out, slice_of(words, (size_t)(end - words))));
     }
     return buf_slice(&out);
 }

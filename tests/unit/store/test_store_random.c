@@ -92,7 +92,7 @@ static void step_wait(uint32_t c)
     leave(c);
     for (uint32_t i = random_below(5); i > 0; i--) {
         uint32_t k = random_below(8);
-        cr_assert(put_blob(&keys, name(k)));
+        cr_assert(append_blob(&keys, name(k)));
         misses[c] |= 1u << k & ~existing;
     }
     enum store_status status = store_wait(store, &waiter[c], buf_slice(&keys));
@@ -127,7 +127,7 @@ static void step_wait_queue(uint32_t c, uint32_t k)
 {
     struct buf keys = { 0 };
     leave(c);
-    cr_assert(put_blob(&keys, name(k)));
+    cr_assert(append_blob(&keys, name(k)));
     cr_assert_eq(store_wait(store, &waiter[c], buf_slice(&keys)), queued[k] ? STORE_OK : STORE_WAITS);
     store_acted(store, &waiter[c]);
     buf_free(&keys);

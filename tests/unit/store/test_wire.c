@@ -17,21 +17,21 @@ static void put_field(struct buf *out, const struct field *f)
 {
     bool ok = true;
     if (f->shape == SHAPE_U32)
-        ok = put_u32(out, WIRE_MAGIC);
+        ok = append_u32(out, WIRE_MAGIC);
     else if (f->shape == SHAPE_I64)
-        ok = put_i64(out, -5);
+        ok = append_i64(out, -5);
     else if (f->shape == SHAPE_BLOB)
-        ok = put_blob(out, slice_str("blob"));
+        ok = append_blob(out, slice_str("blob"));
     else if (f->shape == SHAPE_LIST)
-        ok = put_u64(out, 2) && put_blob(out, slice_str("one")) && put_blob(out, slice_str(""));
+        ok = append_u64(out, 2) && append_blob(out, slice_str("one")) && append_blob(out, slice_str(""));
     else if (f->shape == SHAPE_PAIRS)
-        ok = put_u64(out, 1) && put_blob(out, slice_str("key")) && put_blob(out, slice_str("value"));
+        ok = append_u64(out, 1) && append_blob(out, slice_str("key")) && append_blob(out, slice_str("value"));
     cr_assert(ok);
 }
 
 static void put_request(struct buf *out, const struct op *op, enum dialect dialect)
 {
-    cr_assert(put_u8(out, (uint8_t)op->code[dialect]));
+    cr_assert(append_u8(out, (uint8_t)op->code[dialect]));
     for (int i = 0; i < OP_FIELDS; i++)
         put_field(out, &field_table[op->field[i]]);
 }
@@ -89,7 +89,7 @@ static void check_every_cut(const struct op *op, enum dialect dialect)
     size_t used;
     put_request(&bytes, op, dialect);
     size_t len = bytes.len;
-    cr_assert(put_u8(&bytes, 0xff));
+    cr_assert(append_u8(&bytes, 0xff));
     for (size_t cut = 0; cut < len; cut++) {
         struct wire w = before(op, dialect);
         cr_assert_eq(wire_decode(&w, slice_of(bytes.data, cut), PLENTY, &req, &used, &err), WIRE_MORE,
@@ -258,7 +258,8 @@ static enum wire_status set_of(size_t n)
     struct buf bytes = { 0 };
     void *zeros = calloc(1, n);
     size_t used;
-    cr_assert(put_u8(&bytes, 1) && put_blob(&bytes, slice_str("k")) && put_blob(&bytes, slice_of(zeros, n)));
+    cr_assert(append_u8(&bytes, 1) && append_blob(&bytes, slice_str("k")) &&
+              append_blob(&bytes, slice_of(zeros, n)));
     enum wire_status status = wire_decode(&w, buf_slice(&bytes), PLENTY, &req, &used, &err);
     free(zeros);
     buf_free(&bytes);
@@ -278,9 +279,9 @@ Test(wire, a_list_may_have_131072_keys)
     struct ddp_err err;
     struct buf bytes = { 0 };
     size_t used;
-    cr_assert(put_u8(&bytes, 6) && put_u64(&bytes, 131072));
+    cr_assert(append_u8(&bytes, 6) && append_u64(&bytes, 131072));
     for (int i = 0; i < 131072; i++)
-        cr_assert(put_blob(&bytes, slice_of(&i, sizeof(i))));
+        cr_assert(append_blob(&bytes, slice_of(&i, sizeof(i))));
     cr_assert_eq(wire_decode(&w, buf_slice(&bytes), PLENTY, &req, &used, &err), WIRE_OK);
     cr_assert_eq(req.count, 131072);
     buf_free(&bytes);
@@ -295,9 +296,10 @@ Test(wire, what_is_scanned_is_not_scanned_again)
     struct buf bytes = { 0 };
     char value[1000] = { 0 };
     size_t used;
-    cr_assert(put_u8(&bytes, 0x0b) && put_u64(&bytes, 3));
+    cr_assert(append_u8(&bytes, 0x0b) && append_u64(&bytes, 3));
     for (int i = 0; i < 3; i++)
-        cr_assert(put_blob(&bytes, slice_str("key")) && put_blob(&bytes, slice_of(value, sizeof(value))));
+        cr_assert(append_blob(&bytes, slice_str("key")) &&
+                  append_blob(&bytes, slice_of(value, sizeof(value))));
     size_t looks = 0;
     for (size_t n = 1; n <= bytes.len; n++) {
         looks += n >= w.need;

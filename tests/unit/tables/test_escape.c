@@ -10,7 +10,7 @@ static const char *escaped(const char *bytes, size_t len)
 {
     static char text[1024];
     struct buf out = { 0 };
-    cr_assert(escape_put(&out, slice_of(bytes, len)) && buf_append(&out, "", 1));
+    cr_assert(escape_append(&out, slice_of(bytes, len)) && buf_append(&out, "", 1));
     cr_assert_leq(out.len, sizeof(text));
     memcpy(text, out.data, out.len);
     buf_free(&out);
@@ -57,7 +57,7 @@ Test(escape, plain_text_of_every_length_passes)
 Test(escape, no_sequence_passes_where_there_are_no_colours)
 {
     struct buf out = { 0 };
-    cr_assert(escape_put_plain(
+    cr_assert(escape_append_plain(
                   &out, slice_str("node n\033[31m1\033[2J\r\nx\b \xc2\x9b\xff Gr\xc3\xbc\xc3\x9f\t.")) &&
               buf_append(&out, "", 1));
     cr_expect_str_eq((const char *)out.data,

@@ -160,7 +160,7 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = 
             for (int r = 0; r < world; r++) {
                 for (int shard = 0; shard < split[r].shards_here; shard++) {
                     struct model_batch rows;
-                    cr_assert_eq(feed_take(&feed[r], step, shard, &rows, &err), DDP_OK);
+                    cr_assert_eq(feed_next(&feed[r], step, shard, &rows, &err), DDP_OK);
                     cr_expect_eq(rows.rows, split_rows(&split[r], step));
                     for (size_t i = 0; i < rows.rows; i++) {
                         weights += rows.weight[i];

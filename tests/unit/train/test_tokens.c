@@ -27,7 +27,7 @@ static void put(const char *name, int first, int n)
 {
     tokens_make_header(file, (uint32_t)n);
     for (int i = 0; i < n; i++)
-        tokens_put(file + TOKENS_HEADER + 2 * i, (uint16_t)(first + i));
+        tokens_encode(file + TOKENS_HEADER + 2 * i, (uint16_t)(first + i));
     put_bytes(name, TOKENS_HEADER + 2 * (size_t)n);
 }
 
@@ -103,7 +103,7 @@ Test(tokens, a_long_sample_comes_whole)
     struct dataset set;
     tokens_make_header(large, LONG + 1);
     for (int i = 0; i <= LONG; i++)
-        tokens_put(large + TOKENS_HEADER + 2 * i, (uint16_t)(i * 7));
+        tokens_encode(large + TOKENS_HEADER + 2 * i, (uint16_t)(i * 7));
     FILE *f = fopen(test_path("train.bin"), "wb");
     cr_assert_eq(fwrite(large, 1, sizeof(large), f), sizeof(large));
     fclose(f);

@@ -332,7 +332,7 @@ static ddp_status write_tokens(const struct maker_order *o, const char *name, co
         return no_memory(n, "tokens", err);
     tokens_make_header(file.data, (uint32_t)n);
     for (uint64_t i = 0; i < n; i++)
-        tokens_put(file.data + TOKENS_HEADER + 2 * i, text[i]);
+        tokens_encode(file.data + TOKENS_HEADER + 2 * i, text[i]);
     ddp_status status = write_file(o, name, &file, err);
     free(file.data);
     return status;

@@ -24,12 +24,12 @@ static int32_t get_i32(const uint8_t *from)
 void tokens_make_header(uint8_t *head, uint32_t count)
 {
     memset(head, 0, TOKENS_HEADER);
-    files_put_u32(head + AT_MAGIC, TOKENS_MAGIC);
-    files_put_u32(head + AT_VERSION, TOKENS_VERSION);
-    files_put_u32(head + AT_COUNT, count);
+    files_encode_u32(head + AT_MAGIC, TOKENS_MAGIC);
+    files_encode_u32(head + AT_VERSION, TOKENS_VERSION);
+    files_encode_u32(head + AT_COUNT, count);
 }
 
-void tokens_put(uint8_t *to, uint16_t token)
+void tokens_encode(uint8_t *to, uint16_t token)
 {
     to[0] = (uint8_t)token;
     to[1] = (uint8_t)(token >> 8);

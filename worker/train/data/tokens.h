@@ -49,6 +49,6 @@ ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, i
 
 /* Write a header of TOKENS_HEADER bytes, or one token, for programs that create files. */
 void tokens_make_header(uint8_t *head, uint32_t count);
-void tokens_put(uint8_t *to, uint16_t token);
+void tokens_encode(uint8_t *to, uint16_t token);
 
 #endif

@@ -180,11 +180,11 @@ static void write_header(const struct model_kind *kind, uint8_t *head)
 {
     struct size size[SIZES];
     sizes_of(kind, size);
-    files_put_u32(head, LLMC_MAGIC);
-    files_put_u32(head + AT_VERSION, LLMC_FLOAT);
+    files_encode_u32(head, LLMC_MAGIC);
+    files_encode_u32(head + AT_VERSION, LLMC_FLOAT);
     for (size_t i = 0; i < SIZES; i++)
-        files_put_u32(head + 8 + 4 * i, (uint32_t)size[i].value);
-    files_put_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
+        files_encode_u32(head + 8 + 4 * i, (uint32_t)size[i].value);
+    files_encode_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
 }
 
 /* Write a whole file to `to`, which has llmc_bytes() zeros. */

@@ -237,7 +237,7 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that a store on another host can be encrypted: only the launcher's store encrypts. The plan checks the key. */
+/* Check that a store on another host can be encrypted: only the launcher's store encrypts. The plan checks the secret. */
 static ddp_status check_encrypt(const struct cli *cli, struct ddp_err *err)
 {
     const bool makes_secret = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;

@@ -111,10 +111,10 @@
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
       "let every user of this host use the store; without --secret_file, let every host of the network use " \
       "the store, too (default: only processes of root and of the user who started ddprun)")                         \
-    X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
+    X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "STORE", "auto", true, OURS, NODES,                 \
       "store that PyTorch's workers use: 'launcher' (the store of ddprun) or 'rank0' (a store of PyTorch " \
-      "in rank 0). 'auto' selects rank0 for PyTorch 2.4 or later without libuv, which rejects the store of " \
-      "ddprun, and otherwise launcher")              \
+      "in rank 0). 'auto' selects rank0 if PyTorch is 2.4 or later and built without libuv, because that "   \
+      "PyTorch rejects the store of ddprun; otherwise launcher")              \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \

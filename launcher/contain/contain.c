@@ -1,6 +1,6 @@
 /* contain.c -- see contain.h.
  *
- * The process of each step:
+ * Which process performs each step:
  *
  *     main       contain_open: choose a layer; kill the processes of dead jobs
  *     guardian   contain_fork: create the PID namespace and its record

@@ -356,8 +356,8 @@ static char *find_tail(char *item)
     return first;
 }
 
-/* Cut the name of an item from its port and count. The brackets around an IPv6 address are removed. The brackets of a
- * range stay. */
+/* Split an item into name, port and count. Remove the brackets around an IPv6 address, and keep the brackets of a
+ * range. */
 static ddp_status split_item(char *item, bool counted, struct tail *out, struct ddp_err *err)
 {
     char *user = strchr(item, '@'), *host = user != NULL ? user + 1 : item, *close = strchr(host, ']');

@@ -82,11 +82,11 @@ int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 struct link;
 struct links;
 
-/* Called with the `peer` of a link. */
+/* Callbacks of a link. `peer` is the pointer that was given with the link. */
 struct link_hooks {
     void (*bytes)(void *peer, struct link *link, bool is_err, struct slice bytes);
     void (*exited)(void *peer, struct link *link);
-    void (*over)(void *peer, struct link *link); /* it has exited, and its output is read */
+    void (*over)(void *peer, struct link *link); /* the process has exited, and its output is read */
 };
 
 /* Return an object for links with slots below `slots`, or NULL. Free it after the loop is closed. */

@@ -160,7 +160,8 @@ static const char *map_own_program(struct carried *c, size_t size)
     if (fd >= 0)
         close(fd);
     if (has_size && !fits)
-        return "the program on this host has another size than the starter's";
+        return "ddprun on this host differs in size from ddprun on the starting host; install the same "
+               "version on both";
     if (bytes == MAP_FAILED)
         return strerror(error);
     c->program = c->mapped = slice_of(bytes, size);

@@ -41,7 +41,7 @@
       "all processes of the job continue (fg, bg)", "the same", "this worker continues")                          \
     X(PIPE,  NONE,   false,                                                                                  \
       "nothing: a write detects a closed output", "the same",                            \
-      "as SIGTERM, even if SIGPIPE was ignored when ddprun started")                                       \
+      "ends the worker unless the program handles SIGPIPE; ddprun restores the default action")                                       \
     X(XFSZ,  NONE,   false,                                                                                  \
       "nothing: a write detects a log file at its limit (ulimit -f)", "the same", "as SIGTERM")   \
     X(CHLD,  CHILD,  false,                                                                                  \

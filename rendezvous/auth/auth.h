@@ -58,7 +58,7 @@ enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
     X(NO_SECRET, 3, "the store has no secret for this job")                    \
     X(SECRET_DIFFERS, 4, "the secret differs")                                 \
     X(BAD_PROOF, 5, "the proof is wrong")                                      \
-    X(OUT_OF_ORDER, 6, "message out of order")                                 \
+    X(OUT_OF_ORDER, 6, "authentication message out of order")                  \
     X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")      \
     X(NOT_ENCRYPTED, 8, "the store does not encrypt")
 

@@ -48,7 +48,7 @@ static bool append_names(struct buf *out, const struct completion *c, bool with_
     return ok;
 }
 
-/* Append "r t": the letters of options with a value. */
+/* Append the letters of all options that take a value, such as "r t". */
 static bool append_letters(struct buf *out, const struct completion *c)
 {
     const char *blank = "";

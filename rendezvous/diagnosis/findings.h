@@ -686,9 +686,9 @@
       "lack of memory.")                                                                                            \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
-      "the machine is down or frozen, or the connection between it and the store's host is cut: ping each " \
-      "of them from the other; processes there cannot be inspected",                                        \
-      "node 1 (n1, pid 80) has been lost for 12 s: silent for 15 s",                                    \
+      "that host is down or frozen, or its network is cut: ping it from the store's host, and the store's " \
+      "host from there",                                                                                    \
+      "node 1 (n1, pid 80) has been lost for 12 s: silent for 15 s",                                        \
       "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
       "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
@@ -802,10 +802,10 @@
       "The agent of its node no longer answers. Typical causes: a crashed machine, or a cut network.")              \
     X(RANK_STALLED, WARNING,                                                                                \
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
-      "the rank may just be slow (a checkpoint, an evaluation); kill -CONT ${pid} if it is "            \
-      "stopped; otherwise inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}",                           \
-      "rank 3 (n1, pid 812) has not made a step for 32 s (the last one was 120); 7 others wait for "        \
-      "it in all_reduce #1204; it is stopped (state T)",                                                    \
+      "if it is stopped: kill -CONT ${pid}; otherwise: py-spy dump --pid ${pid} or gdb -p ${pid}; a "       \
+      "checkpoint or an evaluation can also take this long",                                                \
+      "rank 3 (n1, pid 812) has not made a step for 32 s (last step: 120); 7 others wait for it "           \
+      "in all_reduce #1204; it is stopped (state T)",                                                    \
       "Ranks record step and collective in shared memory. This rank has not reached the call in which the "         \
       "other ranks wait. Typical causes: a slow file system, a checkpoint, or a branch that the other ranks "       \
       "do not take.")                                                                                               \
@@ -983,12 +983,11 @@
       "Typical causes: a rank that is still importing, has failed, or was not started.")                            \
     X(RANK_STATE_DIFFERS, WARNING,                                                                          \
       "${subject} ${does}, while ${others}; no progress for ${time}; the stacks cannot be read: ${note}",   \
-      "find out what this rank waits for ('ddpctl stacks' shows all threads); with stacks, this report "    \
-      "names its line",                                                                                     \
+      "'ddpctl stacks' shows what all threads wait for; if py-spy works, this report names the line",       \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
-      "The main thread of every rank without stacks slept in the same system call in two samples, and this rank is in " \
-      "another one than the others. Without stacks it is not certain that the others wait for it. Typical " \
+      "In two samples this rank slept in one system call, and all other ranks in another. Their stacks "    \
+      "could not be read, so it is not certain that the others wait for this rank. Typical "                \
       "causes: a rank that sleeps, or reads a file, pipe or socket that has no data.")                      \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \

@@ -162,7 +162,7 @@ static const char *time_word(uint64_t ms, rank_word word)
 }
 
 /* Format "last message 1.2 s ago". */
-static const char *heard_word(const struct rank_facts *f, rank_word word)
+static const char *last_message_word(const struct rank_facts *f, rank_word word)
 {
     rank_word silent;
     if (!f->met)
@@ -237,7 +237,7 @@ void diagnose_rank(const struct rank_facts *f, struct finding *finding)
     rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
     snprintf(subject, sizeof(subject), "rank %u", f->rank);
     finding_make(finding, diagnose_rank_code(f), subject, "where", where_word(f, where), "silent",
-                 time_word(f->silent_ms, silent), "heard", heard_word(f, heard), "since",
+                 time_word(f->silent_ms, silent), "heard", last_message_word(f, heard), "since",
                  since_word(f, since), "waits", waits_word(f, waits), "code", number_word(f->exit_code, code),
                  "signal", signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
                  wchan_word(f, wchan), "does", does_word(f, does), "pid", number_word(f->pid, pid), NULL);
@@ -428,7 +428,7 @@ static const char *last(words out, const struct rank_facts *f)
     if (waits(f))
         snprintf(out, WORDS_LEN, " (it is in %.24s #%llu)", f->call, (unsigned long long)f->call_seq);
     else if (f->step >= 0)
-        snprintf(out, WORDS_LEN, " (the last one was %lld)", (long long)f->step);
+        snprintf(out, WORDS_LEN, " (last step: %lld)", (long long)f->step);
     return out;
 }
 

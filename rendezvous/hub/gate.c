@@ -72,7 +72,7 @@ static void give_up(struct hub *hub, struct session *s)
                                    : "a client on another host has sent no request");
     else
         snprintf(why, sizeof(why),
-                 "no agent of the job has confirmed within %g s that its user owns this connection",
+                 "no agent on that host has confirmed within %g s that the job's user owns this connection",
                  limit_ms[s->stranger_state] / 1000.0);
     if (s->is_held && s->in.len > 0 && s->in.data[0] == op_table[OP_IDENTIFY].code[DIALECT_C]) {
         struct buf answer = { 0 };
@@ -194,8 +194,8 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes)
         s->stranger_bytes = (uint16_t)(s->stranger_bytes + bytes);
         return true;
     }
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "more than %d bytes from another host without a proof of the secret",
-             FIRST_BYTES);
+    ddp_fail(&hub->err, DDP_ERR_LIMIT,
+             "a client on another host sent more than %d bytes before it proved the secret", FIRST_BYTES);
     return false;
 }
 

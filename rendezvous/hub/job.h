@@ -139,7 +139,7 @@ bool job_is_at(const struct job *job, const struct job_name *name);
 /* Log a line of a barrier or the rendezvous. */
 void job_log(void *job, const char *line);
 
-/* Return when to drop the job if no client connects; UINT64_MAX = never. */
+/* Return the time in ms at which to drop the job if no client connects; UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
 /* Lower hub->jobs_deadline_ms to the job's deadline. Call this after each change of the job. */
 void job_touch(struct job *job);

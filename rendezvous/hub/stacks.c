@@ -295,7 +295,7 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add the valid rows of a node to the calls of the sample, and make the texts harmless. If the rows do not fit, add
+/* Add the valid rows of a node to the calls of the sample, and replace control characters in their texts. If the rows do not fit, add
  * none, because half a record would look like a rank that is behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
 {

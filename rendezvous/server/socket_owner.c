@@ -230,7 +230,7 @@ static enum socket_state diag_find(struct socket_owners *o, const struct end *ne
 
 /* --- /proc/net/tcp ---------------------------------------------------------------------------------------- */
 
-/* Format an end as in /proc/net/tcp: "0100007F:72D8". With `mapped`, format an IPv4 address as in /proc/net/tcp6. */
+/* Format one end of a connection as in /proc/net/tcp: "0100007F:72D8". With `mapped`, format an IPv4 address as in /proc/net/tcp6. */
 static void print_end(const struct end *end, bool mapped, char text[static 48])
 {
     const uint32_t *a = end->address;

@@ -457,7 +457,7 @@ Test(ddprun_still, a_rank_that_is_stopped_is_named_while_the_other_waits)
 {
     struct run_process *p = start("stop");
     const char *store = store_of(p);
-    expect_why(store, PARTS("[RANK_STALLED]", "rank 1 (", "(the last one was 3)",
+    expect_why(store, PARTS("[RANK_STALLED]", "rank 1 (", "(last step: 3)",
                             "1 other waits for it in all_reduce #5; it is stopped (state T)"));
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);

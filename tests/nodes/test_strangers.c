@@ -53,7 +53,8 @@ static void after_rejects(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "rejects", NULL };
     struct run_result r = host_run(&play->net->host[0], argv);
-    cr_expect(strstr(r.out, "10.9.0.3") != NULL && strstr(r.out, "no agent of the job has confirmed") != NULL,
+    cr_expect(strstr(r.out, "10.9.0.3") != NULL &&
+                  strstr(r.out, "no agent on that host has confirmed") != NULL,
               "%s%s", r.out, r.err);
     after_stop_all(play);
 }

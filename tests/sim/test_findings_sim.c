@@ -851,7 +851,7 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
     live_until(sim.now_ms + 7000);
     expect_told(N0, "RANK_STALLED", "rank 3");
-    cr_expect_not_null(strstr(text_of(told, "text"), "(the last one was 119); 3 others wait for it in "
+    cr_expect_not_null(strstr(text_of(told, "text"), "(last step: 119); 3 others wait for it in "
                                                      "all_reduce #123; it is stopped (state T)"),
                        "%s", text_of(told, "text"));
     expect_told(N1, "RANK_STALLED", "rank 3");

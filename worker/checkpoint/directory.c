@@ -160,7 +160,7 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
         struct ddp_err err;
         if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
-            fail_errno(dir, entry->d_name, "cannot remove this leftover of an interrupted run", &err);
+            fail_errno(dir, entry->d_name, "cannot remove the leftover of an interrupted run", &err);
             ckpt_dir_warn(dir, &err);
         }
     }

@@ -364,7 +364,7 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     if (status != DDP_OK)
         return status;
     if (memcmp(head, magic, sizeof(magic)) != 0)
-        return damaged_at(r, 0, "not a checkpoint (it does not begin with DDPCKPT1)");
+        return damaged_at(r, 0, "not a checkpoint (a checkpoint begins with DDPCKPT1)");
     if (get_u32(head + 16) != crc_of(head, 16) || get_u32(head + 20) != 0)
         return damaged_at(r, 8, "the header does not match its CRC-32");
     if (get_u32(head + 8) != n)

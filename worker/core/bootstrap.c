@@ -50,8 +50,8 @@ static void read_boot_id(char id[40])
     close(fd);
 }
 
-/* Write the card of this rank. Other ranks use the card to find the memory of this rank, or to report why this is
- * impossible. */
+/* Format the card of this rank: pid, PID namespace, boot id and host. Other ranks use the card to map the memory of
+ * this rank, or to report why that is impossible. */
 static void make_card(char text[CARD], const char *test_host)
 {
     char boot_id[40], host[64] = "";

@@ -30,7 +30,7 @@ struct net_hello {
     X(WELCOME, "welcome")                                                                           \
     X(FOREIGN, "the connecting program is no rank of libddp, or has another version or byte order") \
     X(OTHER_RUN, "the two ranks belong to different jobs, attempts or runs")                        \
-    X(OTHER_RANK, "the two ranks disagree about rank or world size")                                \
+    X(OTHER_RANK, "the two ranks have conflicting values of RANK or WORLD_SIZE")                    \
     X(TWICE, "the two ranks are already connected")
 
 enum net_answer {

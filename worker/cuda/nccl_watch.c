@@ -279,8 +279,8 @@ ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
 {
     int error = thread_start(&n->watch, watch_run, n);
     if (error != 0)
-        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start the watch thread of NCCL: %s; check `ulimit -u`",
-                        strerror(error));
+        return ddp_fail(err, DDP_ERR_LIMIT,
+                        "cannot start the thread that watches NCCL: %s; check `ulimit -u`", strerror(error));
     n->watched = true;
     return DDP_OK;
 }

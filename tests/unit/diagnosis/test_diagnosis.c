@@ -28,7 +28,7 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
                                STEPPED(2, "", 8, 6000, .proc_state = 'R', .cpu_percent = 99),
                                STEPPED(3, "all_reduce", 9, 5000))),
            "RANK_STALLED", "rank 2 (n1, pid 72)",
-           "has not made a step for 6.0 s (the last one was 5); 3 others wait for it in all_reduce #9; it "
+           "has not made a step for 6.0 s (last step: 5); 3 others wait for it in all_reduce #9; it "
            "computes (99 % CPU)");
 }
 

@@ -187,7 +187,8 @@ Test(gate, a_stranger_gets_no_answer_and_is_closed_after_three_seconds)
         sim_at(&sim, now_ms + 2999);
         cr_assert(sim.conn[conn].open, "%s", sim.conn[conn].closed);
         sim_at(&sim, now_ms + 5000);
-        expect_closed(conn, i == 7 ? "has sent no request" : "no agent of the job has confirmed within 3 s");
+        expect_closed(conn,
+                      i == 7 ? "has sent no request" : "no agent on that host has confirmed within 3 s");
         sim_expect(&sim, conn, "closed: ");
     }
     sim_client(&sim, AGENT);
@@ -201,7 +202,7 @@ Test(gate, a_stranger_of_the_oldest_protocol_is_held_too)
     stranger(FIRST);
     sim_feed(&sim, FIRST, "00 " KEY_K "0100000000000000 76 02 " KEY_K);
     sim_at(&sim, 3000);
-    expect_closed(FIRST, "no agent of the job");
+    expect_closed(FIRST, "no agent on that host");
 }
 
 Test(gate, a_local_connection_is_served)
@@ -497,8 +498,8 @@ Test(gate, a_silent_agent_opens_nothing)
     stranger(FIRST + 1);
     sim_feed(&sim, FIRST, GREETING SET_K);
     sim_at(&sim, 3000);
-    expect_closed(FIRST, "no agent of the job has confirmed within 3 s");
-    expect_closed(FIRST + 1, "no agent of the job has confirmed within 3 s");
+    expect_closed(FIRST, "no agent on that host has confirmed within 3 s");
+    expect_closed(FIRST + 1, "no agent on that host has confirmed within 3 s");
 }
 
 /* Two hundred ranks of one host connect at once. The limit for strangers of an unknown address is lower. */
@@ -797,7 +798,7 @@ Test(tenants, two_tenants_share_a_host)
     connect_as("10.0.0.2", OPERATOR, &team_a, AUTH_OPERATOR, "a1");
     calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
     sim_at(&sim, 3000);
-    expect_closed(FIRST + 2, "no agent of the job has confirmed within 3 s");
+    expect_closed(FIRST + 2, "no agent on that host has confirmed within 3 s");
 }
 
 /* Tenant b comes to the host of tenant a later. The connection waits, because tenant a has two jobs. */

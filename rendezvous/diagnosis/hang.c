@@ -192,20 +192,29 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a waiting rank to the group of its place. Return false if there is no room for another group. */
-static bool join_group(struct hang *h, uint32_t rank)
+/* Add a rank to the group whose spots are the same by `is_same`, or to a new group. Return the index of the group, or
+ * GROUPS_MAX if there is no room for another group. */
+static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
+                           uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
 {
-    const struct spot *spot = h->ranks[rank].spot[1];
     uint32_t i = 0;
-    while (i < h->n_groups && !is_same_wait(h->groups[i].spot, spot))
+    while (i < *n && !is_same(groups[i].spot, spot))
         i++;
     if (i == GROUPS_MAX)
-        return false;
-    if (i == h->n_groups)
-        h->groups[h->n_groups++] = (struct group){ .spot = spot, .first = rank };
-    h->groups[i].n++;
-    h->ranks[rank].group = i;
-    return true;
+        return i;
+    if (i == *n)
+        groups[(*n)++] = (struct group){ .spot = spot, .first = rank };
+    groups[i].n++;
+    return i;
+}
+
+/* Add a waiting rank to the group of its place. Return false if there is no room for another group. */
+static bool join_wait(struct hang *h, uint32_t rank)
+{
+    struct rank_look *r = &h->ranks[rank];
+    const uint32_t group = join_group(h->groups, &h->n_groups, r->spot[1], rank, is_same_wait);
+    r->group = group < GROUPS_MAX ? group : r->group;
+    return group < GROUPS_MAX;
 }
 
 /* Check whether a thread has waited in one collective between the samples. Such a thread uses no CPU time, or a whole
@@ -229,7 +238,7 @@ static bool examine_rank(struct hang *h, uint32_t rank)
     h->n[r->way]++;
     if (r->way == WAY_CULPRIT)
         r->code = culprit_code(f, r);
-    return r->way != WAY_WAITS || (waits_still(h, cpu_ms, r->cpu_percent) && join_group(h, rank));
+    return r->way != WAY_WAITS || (waits_still(h, cpu_ms, r->cpu_percent) && join_wait(h, rank));
 }
 
 /* --- words ------------------------------------------------------------------------------------------------ */
@@ -840,7 +849,7 @@ static void adopt_majority(struct hang *h)
         r->way = WAY_WAITS;
         h->n[WAY_CULPRIT]--;
         h->n[WAY_WAITS]++;
-        (void)join_group(h, i);
+        (void)join_wait(h, i);
     }
 }
 
@@ -913,18 +922,9 @@ static bool is_idle_still(const struct hang *h, uint32_t rank)
            strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
 }
 
-/* Add a rank to the group of its state. Return false if there is no room for another group. */
-static bool join_state(struct states *states, const struct spot *spot, uint32_t rank)
+static bool is_same_state(const struct spot *a, const struct spot *b)
 {
-    uint32_t i = 0;
-    while (i < states->n && strcmp(states->group[i].spot->does, spot->does) != 0)
-        i++;
-    if (i == GROUPS_MAX)
-        return false;
-    if (i == states->n)
-        states->group[states->n++] = (struct group){ .spot = spot, .first = rank };
-    states->group[i].n++;
-    return true;
+    return strcmp(a->does, b->does) == 0;
 }
 
 /* Group the ranks without frames. Return false if such a rank may still make progress. */
@@ -934,7 +934,8 @@ static bool group_states(const struct hang *h, struct states *states)
         const struct spot *spot = h->ranks[i].spot[1];
         if (h->s->ranks[i].exited || spot->frames != NULL)
             continue;
-        if (!is_idle_still(h, i) || !join_state(states, spot, i))
+        if (!is_idle_still(h, i) ||
+            join_group(states->group, &states->n, spot, i, is_same_state) == GROUPS_MAX)
             return false;
     }
     return true;
@@ -961,7 +962,7 @@ static const struct group *odd_state(const struct states *states)
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)
-        if (strcmp(h->groups[i].spot->does, group->spot->does) == 0)
+        if (is_same_state(h->groups[i].spot, group->spot))
             return false;
     return h->n_groups > 0;
 }
@@ -1010,7 +1011,7 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     cJSON *ranks = cJSON_CreateArray();
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
         if (!h->s->ranks[i].exited && h->ranks[i].spot[1]->frames == NULL &&
-            strcmp(h->ranks[i].spot[1]->does, odd->spot->does) == 0)
+            is_same_state(h->ranks[i].spot[1], odd->spot))
             json_append(ranks, cJSON_CreateNumber(i));
     const bool found = listed_ranks(who, h, ranks) >= 0;
     cJSON_Delete(ranks);

@@ -570,7 +570,7 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-/* Say that there is no finding. After QUIET_MS without a sign of progress, add when the stacks are compared. */
+/* Append that there is no finding. After QUIET_MS without a sign of progress, add when the stacks are compared. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;

@@ -249,7 +249,7 @@
       "worker of this node exited with 0")                                                                           \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
       "time without a sign of progress after which the stacks of all ranks are compared; a hang is reported " \
-      "about 13 s later (default: 30s, or 5 times the longest pause of the job so far if that is longer)")                      \
+      "about 12 s later (default: 30s, or 5 times the longest pause of the job so far if that is longer)")                      \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
       "reaction to a reported hang: 'report' only, 'stop' the job, or 'restart' the job as after a failure " \
       "(--max_restarts)") \

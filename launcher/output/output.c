@@ -324,11 +324,23 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* Return the worker's descriptor, or -1 with the reason in `err`. A single worker may get ddprun's own stdout, so
- * that the worker detects a terminal. stderr always passes through ddprun, because the report quotes it. */
+/* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only a single worker of the
+ * node can have it. In a job of several nodes, stdout passes through ddprun unless it is a terminal, because its lines
+ * show progress to the search for hangs. */
+static bool inherits_stdout(const struct stream *s)
+{
+    const struct plan *plan = s->console.console->plan;
+    const bool shows_progress =
+        plan->meeting.nnodes_max > 1 && (plan->cli->progress != NULL || isatty(STDOUT_FILENO) == 0);
+    return s->which == STD_OUT && s->to_console && s->console.raw && s->file == STREAM_NO_SINK &&
+           !shows_progress;
+}
+
+/* Return the worker's descriptor, or -1 with the reason in `err`. stderr always passes through ddprun, because the
+ * report quotes it. */
 static int stream_open(struct stream *s, struct ddp_err *err)
 {
-    if (s->to_console && s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
+    if (inherits_stdout(s))
         return STDOUT_FILENO;
     int fd = open_pipe(s);
     if (fd < 0)

@@ -4,8 +4,8 @@
  *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
- * A single worker whose output goes only to the console, without a prefix, inherits ddprun's stdout. While a
- * console or disk is slow or full, the pipes are not read, so the workers block. With --log_policy=drop, bytes are
+ * A single worker whose output goes only to the console, without a prefix, inherits ddprun's stdout if the job has one
+ * node or stdout is a terminal. While a console or disk is slow or full, the pipes are not read, so the workers block. With --log_policy=drop, bytes are
  * lost and counted instead. Memory is bounded, and the event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H

@@ -80,7 +80,8 @@ bool hang_watch_compares(const struct hang_watch *w)
 }
 
 /* Count a sample. No sample is counted after a report. A verdict that changes in the third sample gets one more sample,
- * because flight records, which are requested with a sample, can be compared from the third sample on. */
+ * because flight records, which are requested with a sample, can be compared from the third sample on. The fourth
+ * sample is soon after the third, because the third already compared calls that are HANG_APART_MS apart. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)
@@ -88,8 +89,12 @@ bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain,
     const bool is_same = verdict != 0 && verdict == w->verdict;
     w->samples++;
     w->verdict = verdict;
-    if (w->samples == 1 || (verdict != 0 && (w->samples < SAMPLES || (!is_same && w->samples < SAMPLES_MAX))))
+    if (w->samples == 1 || (verdict != 0 && w->samples < SAMPLES))
         return false;
+    if (verdict != 0 && !is_same && w->samples < SAMPLES_MAX) {
+        w->due_ms = now_ms + HANG_CONFIRM_MS;
+        return false;
+    }
     if (!is_same || !is_certain) {
         const bool is_news = is_same && verdict != w->hint;
         w->hint = is_same ? verdict : w->hint;

@@ -15,7 +15,9 @@ enum {
     HANG_LEAST_MS = 30000,
     HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS before the first sign of progress */
     HANG_FACTOR = 5,
-    HANG_APART_MS = 6500, /* ms from one sample to the next */
+    HANG_APART_MS = 6000, /* ms from one sample to the next */
+    HANG_CONFIRM_MS =
+        1000, /* ms from the third sample to a fourth, so that the report comes within 15 s of the limit */
     HANG_AGAIN_MAX_MS =
         300000 /* longest pause between two suspicions; the first pause is the limit, each later pause is doubled */
 };

@@ -41,6 +41,46 @@ Test(ddprun_output, a_single_worker_has_no_prefix_unless_asked_for)
     cr_expect_str_eq(r.err, "[0] oh\n");
 }
 
+/* Start a job of `nnodes` nodes with one worker each, and return true if the worker's stdout is that of ddprun. */
+static bool worker_has_own_stdout(int nnodes)
+{
+    struct run_process *nodes[2];
+    char all[40], node[40], port[40], path[64], link[64] = "";
+    snprintf(all, sizeof(all), "--nnodes=%d", nnodes);
+    snprintf(port, sizeof(port), "--master_port=%d", free_port());
+    for (int i = 0; i < nnodes; i++) {
+        snprintf(node, sizeof(node), "--node_rank=%d", i);
+        const char *argv[] = { bin("ddprun"),
+                               all,
+                               node,
+                               port,
+                               "--master_addr=127.0.0.1",
+                               "--grace=1s",
+                               "--no_python",
+                               "sh",
+                               "-c",
+                               "echo \"$(readlink /proc/$$/fd/1) is stdout\"; exec sleep 1000",
+                               NULL };
+        nodes[i] = run_start(argv, NULL);
+    }
+    cr_assert(run_until_output(nodes[0], " is stdout", 60000));
+    snprintf(path, sizeof(path), "/proc/%d/fd/1", (int)run_pid(nodes[0]));
+    cr_assert(readlink(path, link, sizeof(link) - 1) > 0);
+    const bool same = strncmp(run_output(nodes[0]), link, strlen(link)) == 0;
+    for (int i = 0; i < nnodes; i++)
+        run_signal(nodes[i], SIGTERM);
+    for (int i = 0; i < nnodes; i++)
+        (void)run_wait(nodes[i]);
+    return same;
+}
+
+/* The lines of a node's only worker show progress, which the search for hangs needs in a job of several nodes. */
+Test(ddprun_output, stdout_of_a_single_worker_passes_through_ddprun_in_a_job_of_several_nodes)
+{
+    cr_expect(worker_has_own_stdout(1));
+    cr_expect(!worker_has_own_stdout(2));
+}
+
 Test(ddprun_output, no_prefix_can_be_asked_for)
 {
     struct run_result r = JOB("--nproc_per_node=2", "--no-prefix", WORKER, "say:hello");

@@ -181,7 +181,7 @@ static void expect_told(int n, const char *words)
     cr_assert(strstr(told[n], words) != NULL, "'%s' is not in: %s", words, told[n]);
 }
 
-#define SENTENCE "rank 3 is in load_batch (data.py:41) and sleeps, without progress for 43"
+#define SENTENCE "rank 3 is in load_batch (data.py:41) and sleeps, without progress for 42"
 
 /* --- cases ------------------------------------------------------------------------------------------------ */
 
@@ -305,7 +305,7 @@ Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_
             sim_set_key(&sim, rank, rank == 0 ? "ready/0" : rank == 1 ? "ready/1" : "ready/3");
     sim_wait_key(&sim, 3, "ready/2");
     live(50 * S, false);
-    expect_told(0, "which no rank has set; the keys of all other numbers exist; no progress for 43.0 s; 3 "
+    expect_told(0, "which no rank has set; the keys of all other numbers exist; no progress for 42.0 s; 3 "
                    "ranks wait in");
     tear_down();
     set_up();
@@ -316,7 +316,7 @@ Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_
         sim_set_key(&sim, rank, rank == 0 ? "epoch/0" : rank == 1 ? "epoch/1" : "epoch/2");
     sim_wait_key(&sim, 3, "epoch/3");
     live(50 * S, false);
-    expect_told(0, "which no rank has set; no progress for 43.0 s; 3 ranks wait in");
+    expect_told(0, "which no rank has set; no progress for 42.0 s; 3 ranks wait in");
 }
 
 Test(hang_sim, flight_records_of_all_nodes_decide_if_stacks_do_not)

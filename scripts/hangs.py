@@ -38,6 +38,7 @@ WAYS = {
     "stop": r"rank 1 was stopped by SIGSTOP|rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "exit": r"rank 1 .*exited with code 0",
+    "spawn": r"process_group.*\[(?:RANK_REPEATED|GROUP_TOO_LARGE)\]",
     "slow": None,
 }
 

@@ -14,6 +14,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 STEPS = int(os.environ.get("HANG_STEPS", "8"))
 CULPRIT = 1
@@ -219,7 +220,23 @@ def hang(way, rank, x):
          "file": lock_file, "socket": read_socket, "pipe": read_pipe, "debugger": debug, "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
 
 
+def mark(rank):
+    with open(sys.argv[3] + f"/{rank}", "w") as f:
+        f.write(str(os.getpid()))
+
+
+def join_as(index, world):
+    """Join the group of the workers from a process that rank 1 started, because MASTER_PORT is inherited."""
+    mark(CULPRIT)
+    dist.init_process_group("gloo", rank=index, world_size=world)
+    time.sleep(1000000)
+
+
 def main():
+    if sys.argv[1] == "spawn" and int(os.environ["RANK"]) == CULPRIT:
+        mp.spawn(join_as, args=(int(os.environ["WORLD_SIZE"]),), nprocs=2)
+    if sys.argv[1] == "spawn":
+        mark(os.environ["RANK"])
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     serve_records(rank)
@@ -228,11 +245,11 @@ def main():
         dist.all_reduce(x)
         print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
         time.sleep(0.05)
-    with open(sys.argv[3] + f"/{rank}", "w") as f:
-        f.write(str(os.getpid()))
+    mark(rank)
     hang(sys.argv[1], rank, x)
     dist.all_reduce(x)
     print("done", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -185,7 +185,7 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
     finding_make(out, FINDING_GPU_MODE, subject, "mode",
                  users->mode == PROHIBITED ? "Prohibited" : "Exclusive_Process", "admits",
                  users->mode == PROHIBITED ? "no process" : "one process", "workers", count, "needs",
-                 workers == 1 ? "needs" : "need", NULL);
+                 workers == 1 ? "needs" : "need", "gpu", gpu, NULL);
     return true;
 }
 

@@ -18,7 +18,7 @@
 enum {
     SETTLED_MS = 3000, /* a node is reported after it has been missing for this time */
     WAITS_MS = 10000,  /* shorter waits are reported only by the last check */
-    STOP_MS = 15000,
+    STOP_MS = 15000,   /* a node that has not stopped is reported after this time */
     STOPPED_MS = 2000, /* shorter stops are normal under a debugger */
 };
 
@@ -32,7 +32,7 @@ enum {
 
 /* --- start of the nodes --------------------------------------------------------------------------------- */
 
-static bool same_machine(const char *a, const char *b)
+static bool is_same_address(const char *a, const char *b)
 {
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
@@ -100,6 +100,7 @@ static bool is_translated(const struct snapshot_node *node)
     return diagnose_is_translated(node->own, node->addr);
 }
 
+/* Report each node behind NAT, because each node needs a change of its network. diagnosis_slot limits the number. */
 static void check_translation(struct diagnosis *d, const struct snapshot *s)
 {
     words who;
@@ -121,7 +122,7 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = i + 1; j < n; j++) {
             const struct snapshot_node *a = &s->nodes[i], *b = &s->nodes[j];
-            if (!same_machine(a->addr, b->addr) || a->boot_id[0] == '\0' || b->boot_id[0] == '\0' ||
+            if (!is_same_address(a->addr, b->addr) || a->boot_id[0] == '\0' || b->boot_id[0] == '\0' ||
                 strcmp(a->boot_id, b->boot_id) == 0 || is_translated(a) || is_translated(b))
                 continue;
             ADD(d, ADDRESS_NOT_UNIQUE, node_words(who, a), "other", node_words(other, b), "address", a->addr);
@@ -141,8 +142,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a foreign client. The sidecar's address is checked before the protocol, because a sidecar hides
- * its client. PyTorch's protocol is only suspicious from an address without a node. */
+/* Report a foreign client. The sidecar's address is checked before the protocol, because a sidecar hides its client.
+ * PyTorch's protocol is only suspicious from an address without a node, because the workers of a node speak it, too. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -164,8 +165,8 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report problems of the store's machine. The kernel silently drops connections beyond the accept queue, and clients
- * retry only after seconds. The advised somaxconn is the number of nodes, or twice the present somaxconn if that is
- * already larger. */
+ * retry only after seconds. The advised somaxconn is the number of nodes. If the present somaxconn is at least as large,
+ * its double is advised. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -174,10 +175,11 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
     for (uint32_t i = 0; i < s->n_strangers; i++)
         check_stranger(d, s, &s->strangers[i]);
     if (store->accept_overflows > 0)
-        ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", number(count, store->accept_overflows),
+        ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", counted(count, store->accept_overflows, "time"),
             "somaxconn", number(somaxconn, store->somaxconn), "wanted", number(wanted, nodes));
     if (store->refused_no_fd > 0)
-        ADD(d, STORE_NO_DESCRIPTORS, store->host, "count", number(count, store->refused_no_fd));
+        ADD(d, STORE_NO_DESCRIPTORS, store->host, "count",
+            counted(count, store->refused_no_fd, "connection"));
     if (store->max > 0 && store->used > store->max - store->max / 64)
         ADD(d, STORE_NEARLY_FULL, store->host, "used", number(count, store->used), "max",
             number(wanted, store->max));
@@ -186,7 +188,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
 /* Report a node that has left and has not returned. A node that was in no round is reported only while the job waits
- * for nodes. The finding depends on how the node left, because the remedies differ. */
+ * for nodes, because a running job does not need it. The finding depends on how the node left, because the remedies
+ * differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -326,11 +329,13 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
  * does not know their members. */
 
 enum {
-    CLAIMS_SHOWN = 6,
-    WHO_MAX = 500,
-    TAIL_MAX = 90 /* bytes reserved for the text after the claims */
+    CLAIMS_SHOWN = 6, /* a claim is a process that has registered in a group (struct snapshot_claim) */
+    WHO_MAX = 500,    /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
+    TAIL_MAX = 90     /* bytes reserved for the text after the claims */
 };
 
+/* Check for a wait during the start of PyTorch in which all ranks take part. If so, *key is the purpose of the awaited
+ * key. */
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
     return !wait->is_barrier && wait->waiting > 0 && torch_key_read(wait->name, key) &&
@@ -353,6 +358,7 @@ uint64_t diagnose_torch_waits(const struct snapshot *s)
     return longest;
 }
 
+/* Format the text that `put` appends for a key. */
 static const char *words_of(words out, const struct torch_key *key,
                             bool (*put)(const struct torch_key *key, struct buf *out))
 {
@@ -363,6 +369,8 @@ static const char *words_of(words out, const struct torch_key *key,
     return out;
 }
 
+/* Report that ranks wait for a key of a group's set-up. A key of a rank that the job does not have means that the program
+ * expects a larger world, so no rank is missing. */
 static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w,
                              const struct torch_key *key)
 {
@@ -377,6 +385,8 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
+/* Check whether the wait is a part of the set-up of a PyTorch group, and report it. Return true in this case, even if
+ * another finding already covers the wait, so that the caller does not report the key as an ordinary key. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -424,8 +434,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return how long the text may be after the next claim. If text follows this claim, TAIL_MAX bytes stay free for that
- * text. */
+/* Return the length that the text may have with the next claim. If this is not the last claim, or a count follows,
+ * TAIL_MAX bytes stay free for "; and 3 more". */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
@@ -460,6 +470,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
+/* Check whether some process of the group does not belong to the job. Such a process is from another launch. */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
@@ -486,6 +497,8 @@ static const char *surplus_words(const struct snapshot_surplus *surplus)
     return surplus->count > surplus->n ? "registrations were made" : "processes of this job take part";
 }
 
+/* Format why the number of processes is wrong. It may be right if one rank has registered twice and another is
+ * missing. */
 static const char *belong(words out, const struct snapshot *s)
 {
     if (s->surplus.is_double)
@@ -495,6 +508,7 @@ static const char *belong(words out, const struct snapshot *s)
     return out;
 }
 
+/* Report a PyTorch group with too many members. The list of members may be longer than `words`. */
 static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
@@ -542,7 +556,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report that ranks wait in two different barriers: the calls of these ranks differ. */
+/* Report that ranks wait in two different barriers: the calls of these ranks differ. A barrier and a key are no proof,
+ * because the rank that waits for the key may enter the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
@@ -556,7 +571,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* Report the wait of most ranks. A wait shorter than WAITS_MS is usual, for example during a checkpoint. */
+/* Report the wait of most ranks. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in
+ * the start of PyTorch has no minimum here: hub/schedule.c decides when it is reported, and `why` shows it at once. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -594,7 +610,9 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Run all checks. Ranks are checked only while a round runs, because ranks of a stopping round end in any order. If
- * diagnose_hang has a result, the other checks of ranks are skipped, because stacks show more than requests. */
+ * diagnose_hang has a result, the other checks of ranks are skipped, because stacks show more than requests. The store
+ * calls this function in its event loop and answers no request meanwhile, so a check should be linear in the number of
+ * ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

@@ -8,7 +8,13 @@
  * "Typical cause: ..." or "Typical causes: ...", which `ddprun explain` prints as a section.
  *
  * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
- * passes the text for every other placeholder. */
+ * passes the text for every other placeholder.
+ *
+ * A remedy is something that the reader can do or type: each option and command in it must exist under this name. The
+ * readers are users of ddprun, so an option without a program's name is an option of ddprun.
+ *
+ * The codes are an interface: report.json, `ddpctl why --json` and the control protocol carry them, and scripts compare
+ * them. So a code is never renamed, and a new row may be inserted anywhere. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -17,7 +23,8 @@
 
 #include <stdint.h>
 
-/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. */
+/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. The words are also
+ * in JSON. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \
@@ -25,37 +32,42 @@
 
 /* clang-format off */
 
-/* A node's findings about itself, before it starts any worker. */
+/* A node's findings about itself and its addresses, before it starts any worker. The launcher makes them where it
+ * chooses the store's address (net/hosting.c), hosts the store (net/store_host.c) and checks limits and GPUs
+ * (report/host_checks.c). ddp-rendezvous makes the two rows about a missing secret, too. Only the store sees the
+ * addresses of all nodes, so it makes ADDRESS_NOT_UNIQUE and ADDRESS_TRANSLATED (diagnosis.c). A worker with libddp
+ * reports PORTS_CLOSED through the store. */
 #define FINDINGS_OF_HOSTS(X)                                                                                \
     X(PORT_IN_USE, ERROR,                                                                                   \
       "${subject}: port ${port} is in use by ${holder}",                                                    \
-      "stop that process if it is a leftover, or pass another --master_port on every node",                 \
+      "stop that process if an earlier job has left it, or pass another --master_port on every node",       \
       "n1: port 29500 is in use by python3 (pid 4242, user ann)",                                           \
-      "Binding the store's port failed with EADDRINUSE. Typical causes: a leftover of an earlier "          \
-      "job, or a second job with the same port.")                                                           \
+      "Binding the store's port failed with EADDRINUSE. Typical causes: a process of an earlier job, "      \
+      "or a second job with the same port.")                                                                \
     X(NO_STORE_HOST, ERROR,                                                                                 \
       "no node hosts the store: ${subject} is not an address of ${host} (${addresses})",                    \
       "pass the address of the node that hosts the store, or pass --host_store=yes on exactly one "         \
       "node",                                                                                               \
       "no node hosts the store: 10.0.0.9 is not an address of n0 (10.0.0.1)",                               \
-      "Node 0 compared the master address with its own addresses, found no match, and no store "            \
-      "answered there. Typical cause: a stale --master_addr.")                                              \
+      "Node 0 compared the master address with its own addresses and found no match. No store answered "    \
+      "at the master address. Typical cause: a --master_addr of an earlier job.")                           \
     X(NO_SECRET, ERROR,                                                                                         \
       "${subject} is not opened to other hosts, because it has no secret${why}",                                \
-      "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun --make_secret "\
-      "FILE' makes one); under a scheduler, run munged on every node; if all run on one host, use a loopback "  \
-      "address; on a network that you trust, use --insecure",                                                   \
+      "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "         \
+      "--make_secret FILE' makes one); under a scheduler, run munged on every node; if all nodes run "      \
+      "on one host, use the address 127.0.0.1; on a network that you trust, use --insecure",                \
       "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                     \
-      "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and MUNGE "      \
-      "delivers no secret. Every host that reaches a store without a secret can change its keys and end the "       \
-      "job. Typical cause: a job of several nodes started without --secret_file.")                                  \
+      "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and "    \
+      "MUNGE delivers no secret. Without a secret, every host that reaches the store could change its "     \
+      "keys and end the job. Typical cause: a job of several nodes started without --secret_file.")         \
     X(STORE_IS_OPEN, WARNING,                                                                                   \
       "${subject} serves every host that reaches it, because it has no secret${why}",                           \
       "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "             \
       "--make_secret FILE' makes one)",                                                                         \
       "the store at 10.0.0.1:29500 serves every host that reaches it, because it has no secret",                \
-      "Other hosts may use the store, and --insecure or the name torchrun allows a store without a secret. "        \
-      "Typical causes: --insecure, or a script written for torchrun, on a network with other users.")               \
+      "The store has no secret, and other hosts may use it, because --insecure is given or ddprun was "     \
+      "started under the name torchrun. Typical causes: --insecure, or a script written for torchrun, "     \
+      "on a network with other users.")                                                                     \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
       "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
       "store",                                                                                              \
@@ -69,8 +81,9 @@
       "address",                                                                                            \
       "pass an address that all nodes can reach, such as ${such}",                                          \
       "172.17.0.1 is the address of docker0 on n0; other machines probably have the same address",          \
-      "The address belongs to a bridge of containers or virtual machines, which gets the same address on "          \
-      "every machine. Typical causes: --master_addr copied from docker0, virbr0 or a similar interface.")           \
+      "The address belongs to a bridge of containers or virtual machines, which has the same address "      \
+      "on every machine. Typical cause: --master_addr copied from docker0, virbr0 or a similar "            \
+      "interface.")                                                                                         \
     X(LOOPBACK_ADDRESS, WARNING,                                                                            \
       "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
       "no action needed if all nodes run on ${host}; otherwise give every node an address that the "     \
@@ -78,19 +91,22 @@
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
       "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
+    /* Limits and memory. report/host_checks.c estimates the need from the number of workers. A limit that is \
+     * too low is only a warning, because not every program uses what the estimate includes. */             \
     X(LIMIT_NOFILE, WARNING,                                                                                \
       "${subject} allows ${have} open files; this job needs about ${need} there",                           \
-      "raise the limit: 'ulimit -n ${need}', LimitNOFILE= of the service, or nofile in limits.conf",        \
+      "raise the limit: 'ulimit -n ${need}' if you are root, else LimitNOFILE= of the service that "        \
+      "starts ddprun, or nofile in /etc/security/limits.conf",                                              \
       "n1 allows 1024 open files; this job needs about 4096 there",                                         \
       "The hard limit RLIMIT_NOFILE is below the estimate for the workers and their output. Typical cause: "        \
       "the default of 1024 open files, with many workers.")                                                         \
     X(LIMIT_NPROC, WARNING,                                                                                 \
       "${subject} allows this user ${have} processes and threads; this job needs about ${need} there",      \
-      "raise the limit: 'ulimit -u ${need}', or nproc in limits.conf",                                      \
+      "raise the limit: 'ulimit -u ${need}', or nproc in /etc/security/limits.conf",                        \
       "n1 allows this user 512 processes and threads; this job needs about 2048 there",                     \
-      "The limit RLIMIT_NPROC is below the estimate for the workers and their threads. fork or pthread_create "     \
-      "would fail. Typical causes: a limit of the administrator for each user, or many processes of other "         \
-      "jobs.")                                                                                                      \
+      "The limit RLIMIT_NPROC is below the estimate for the workers and their threads, so fork or "         \
+      "pthread_create would fail. Typical causes: a limit that the administrator has set for each "         \
+      "user, or a container with a low limit.")                                                             \
     X(LIMIT_MEMLOCK, WARNING,                                                                               \
       "${subject} allows ${have} of locked memory, but has InfiniBand, which needs an unlimited "           \
       "amount",                                                                                             \
@@ -101,63 +117,71 @@
       "in NCCL. Typical causes: a service or container without LimitMEMLOCK=infinity.")                             \
     X(SHM_SMALL, WARNING,                                                                                   \
       "/dev/shm on ${subject} has ${have} free; ${workers} need about ${need} there",                       \
-      "start the container with --shm-size=8g or --ipc=host, or delete files that dead jobs left "          \
-      "there",                                                                                              \
+      "start the container with --shm-size=8g or --ipc=host, or delete files of ended jobs in /dev/shm",    \
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
-      "The free space of /dev/shm is below the estimate. Data loaders and NCCL would die of SIGBUS. "       \
-      "Typical cause: Docker's default of 64 MiB.")                                                         \
+      "The free space of /dev/shm is below the estimate, so data loaders or NCCL would be killed by "       \
+      "SIGBUS. Typical cause: Docker's default of 64 MiB.")                                                 \
+    /* NVML (NVIDIA Management Library) must answer within 200 ms, or the two rows about GPUs are left out. */ \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject} is used by ${process}",                                                                   \
-      "stop that process if it is a leftover, or set CUDA_VISIBLE_DEVICES for ddprun to other GPUs",        \
+      "stop that process if an earlier job has left it, or set CUDA_VISIBLE_DEVICES for ddprun to "         \
+      "other GPUs",                                                                                         \
       "GPU 2 of n1 is used by pid 4242 (user ann), 31 GiB",                                                 \
-      "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run out of " \
-      "GPU memory or wait for that process. Typical cause: a leftover of an earlier job.")                  \
+      "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run "    \
+      "out of GPU memory or wait for that process. Typical cause: a process of an earlier job.")            \
     X(GPU_MODE, WARNING,                                                                                    \
       "${subject} is in compute mode ${mode}, which admits ${admits}; ${workers} ${needs} this GPU",        \
-      "run 'nvidia-smi -i GPU -c DEFAULT' as root, or give each worker a separate GPU",                   \
+      "run 'nvidia-smi -i ${gpu} -c DEFAULT' as root, or start at most one worker for each GPU "            \
+      "(--nproc_per_node)",                                                                                 \
       "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need this GPU", \
       "Before the start, NVML reported a compute mode that admits fewer processes than the workers of "     \
-      "that GPU: CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting of the " \
-      "batch system or of an administrator, or more workers than GPUs.")                                    \
+      "that GPU, so CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting "     \
+      "of the batch system or of an administrator, or more workers than GPUs.")                             \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
       "${subject} and ${other} report the same address ${address}: the address is local to each machine "   \
       "(docker0, for example), so the nodes cannot connect",                                                \
       "pass --local_addr on each node, with an address that the other nodes can reach",                     \
       "node 0 (n0, pid 71) and node 1 (n1, pid 80) report the same address 172.17.0.1: the address is "     \
       "local to each machine (docker0, for example), so the nodes cannot connect",                          \
-      "Two nodes with different boot ids joined with one address. Typical causes: containers or virtual "           \
-      "machines whose bridge has the same address on every host.")                                                  \
+      "Two nodes joined with the same address but different boot ids, so they run on different "            \
+      "machines. Typical cause: containers or virtual machines whose bridge has the same address on "       \
+      "every host.")                                                                                        \
     X(ADDRESS_TRANSLATED, WARNING,                                                                          \
       "${subject} has the address ${own}, but connects to the store from ${seen}: its address is "          \
       "translated on the way (NAT)",                                                                        \
-      "use a network without NAT (containers: --network=host): with NAT, nodes reach the store, but "       \
-      "workers cannot connect to each other (libddp, Gloo, NCCL)",                                          \
+      "use a network without NAT (containers: --network=host), because behind NAT the workers cannot "      \
+      "connect to each other (libddp, Gloo, NCCL)",                                                         \
       "node 1 (n1, pid 80) has the address 172.17.0.2, but connects to the store from 10.0.0.9: its "       \
       "address is translated on the way (NAT)",                                                             \
-      "The address that the node reported differs from the sender's address on its connection. "            \
+      "The address that the node reported differs from the address from which its connection arrives. "     \
       "Typical cause: a container with a bridge network.")                                                  \
+    /* Small packets arrive, so the job starts, and hangs at the first large message. This finding prevents a \
+     * search for the fault in the program. */                                                              \
     X(PATH_LOSES_LARGE, WARNING,                                                                            \
       "${subject} loses large packets: segments of ${large} bytes were sent ${times} times without an "     \
       "acknowledgement, segments of ${small} bytes arrive",                                                 \
       "compare the MTU of all interfaces on the way ('ip link', 'ping -M do -s 1472 ${address}'), and "     \
-      "permit ICMP 'fragmentation needed'; until then large messages from the workers are lost, too",         \
+      "permit ICMP 'fragmentation needed'; until then, large messages between workers are lost, too",       \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, segments of 536 bytes arrive",                                                   \
-      "The kernel has sent a segment of the agent several times, and the next connection works with "       \
-      "smaller segments. Typical cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")      \
+      "The kernel has sent a segment of the agent's connection several times without an "                   \
+      "acknowledgement. The next connection, with smaller segments, works. Typical cause: a tunnel "        \
+      "with a smaller MTU, and a firewall that drops ICMP.")                                                \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
-      "open a range and set it (libddp: DDP_PORT_RANGE=LOW-HIGH)",                                          \
+      "open a range, and pass this range to libddp with DDP_PORT_RANGE=LOW-HIGH",                           \
       "the store's port is open, but other ports are closed: rank 1 (n1, pid 81) cannot connect to "        \
       "rank 0 (10.0.0.1, port 40123): timed out",                                                           \
-      "A worker reached the store, but not the listening port of another worker. Typical causes: a "        \
-      "firewall or a cloud security group.")
+      "A worker reached the store, but not the port on which another worker listens. Typical causes: a "    \
+      "firewall, or a security group of the cloud.")
 
-/* Connections between a node and the store. launcher/net/dial_plan.h decides which row matches. ${host} is the name
+/* Connections between a node and the store. A node that cannot reach the store decides alone which row matches,
+ * from the error of each attempt and the first bytes of each reply. launcher/net/dial_plan.h decides which row matches. ${host} is the name
  * as the user typed it, ${at} the address and port of the attempt, ${address} the address alone, ${here} this node,
  * ${took} the duration, ${bytes} the first bytes of a reply, ${hosts} the line of /etc/hosts. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
+    /* Stage "resolve": the results of getaddrinfo (RFC 3493). */                                           \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
       "on ${here} the name '${host}' resolves to ${address}, which is ${here} itself; the store is "        \
       "on another node${hosts}",                                                                            \
@@ -168,8 +192,8 @@
       "cause: the 127.0.1.1 line that installers of Debian and Ubuntu write, copied to another machine.")           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
       "${here} cannot resolve '${host}': no such name",                                                     \
-      "check the spelling; on Kubernetes check that the pod is scheduled and its service has this "         \
-      "name; a numeric address needs no name service",                                                      \
+      "check the spelling; on Kubernetes, check that the pod is scheduled and its service has this "        \
+      "name; or pass a numeric address",                                                                    \
       "n1 cannot resolve 'n0.example': no such name",                                                       \
       "getaddrinfo returned EAI_NONAME. The name of a new pod or machine can take a minute to appear. Typical "     \
       "causes: a spelling error, or a pod whose service does not exist yet.")                                       \
@@ -189,37 +213,41 @@
       "pass a numeric address",                                                                             \
       "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
       "getaddrinfo failed with another error. Typical cause: a broken answer of the name server.")                  \
+    /* Stage "route": the kernel rejects the address before the first packet (errno of connect). */         \
     X(NO_ROUTE, ERROR,                                                                                      \
       "${here} has no route to ${address}",                                                                 \
-      "check the address; 'ip route get ${address}' on ${here} shows the route; an interface may be "       \
-      "down, or a container may lack this network",                                                         \
+      "check the address, and on ${here} the interfaces ('ip addr') and the routes ('ip route'); a "        \
+      "container may lack this network",                                                                    \
       "n1 has no route to 10.0.0.1",                                                                        \
       "The kernel's route lookup failed with ENETUNREACH. Typical causes: an interface that is down, or a "         \
       "container without this network.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \
       "${here} has a route that marks ${address} as unreachable",                                           \
-      "'ip route get ${address}' on ${here} shows the rule",                                                \
+      "'ip route' (IPv6: 'ip -6 route') on ${here} lists the route: remove it, or pass another address",    \
       "n1 has a route that marks 10.0.0.1 as unreachable",                                                  \
       "The kernel's route lookup failed with EHOSTUNREACH. Typical cause: an 'unreachable' route of "       \
       "a VPN or a container network.")                                                                      \
     X(ROUTE_PROHIBITED, ERROR,                                                                              \
       "${here} has a route or rule that prohibits ${address}",                                              \
-      "'ip route get ${address}' and 'ip rule' on ${here} show the entry; check the output rules of the "   \
-      "firewall too",                                                                                       \
+      "'ip route' and 'ip rule' on ${here} list the entry: remove it, or pass another address; check "      \
+      "the output rules of the firewall, too",                                                              \
       "n1 has a route or rule that prohibits 10.0.0.1",                                                     \
       "The kernel's route lookup failed with EACCES. Typical cause: a 'prohibit' route or rule.")           \
     X(FAMILY_OFF, ERROR,                                                                                    \
-      "${here} cannot use the address ${address}: its protocol is disabled",                                \
-      "pass an address of the other family (IPv4 or IPv6), or enable the protocol",                         \
-      "n1 cannot use the address fd00::1: its protocol is disabled",                                        \
+      "${here} cannot use the address ${address}: this host has disabled its protocol (IPv4 or IPv6)",      \
+      "pass an address of the other protocol, or enable the protocol on ${here}",                           \
+      "n1 cannot use the address fd00::1: this host has disabled its protocol (IPv4 or IPv6)",              \
       "The kernel's route lookup failed with EADDRNOTAVAIL or EAFNOSUPPORT. Typical cause: IPv6 is "        \
       "disabled.")                                                                                          \
     X(ROUTE_FAILED, ERROR,                                                                                  \
       "${here} cannot send to ${address}: ${error}",                                                        \
-      "'ip route get ${address}' on ${here} shows the route",                                               \
+      "check the address; 'ip route get ${address}' on ${here} shows the route",                            \
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
       "The kernel rejected the destination with another error. Typical causes: an address that no route "           \
       "accepts, such as 0.0.0.0 or a multicast address.")                                                           \
+    /* Stage "connect": the TCP handshake. EHOSTUNREACH has two causes, which only the time separates: within a \
+     * round trip, an ICMP message rejected the connection; after about 3 s, no machine answered three neighbour \
+     * requests of the kernel. */                                                                           \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "no process listens at ${at}, which is this machine (${here}): node 0 has not started, or its store is on another machine",                    \
       "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
@@ -230,18 +258,19 @@
       "yet.")                                                                                                       \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
-      "check 'ss -ltnp sport = :${port}' on that host and the output of ddprun: ddprun may have failed, "   \
-      "or use another port or address; a firewall that rejects connections causes the same error",          \
+      "check 'ss -ltnp sport = :${port}' on that host: if it lists no process, check the output of "        \
+      "ddprun there, and compare address and port; a firewall that rejects connections causes the same "    \
+      "error",                                                                                              \
       "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset. Typical causes: node 0 "      \
       "has not started yet or has failed, or the port differs.")                                                    \
     X(CONNECT_DROPPED, ERROR,                                                                               \
       "${at} does not answer: neither a connection nor a refusal within ${took}",                           \
-      "allow that TCP port in the firewall or security group; check the address ('ip addr' on the store's " \
-      "host lists its addresses); the machine may be frozen",                                               \
+      "allow TCP port ${port} in the firewall or security group; check the address ('ip addr' on the "      \
+      "store's host lists its addresses); check that the machine is not frozen",                            \
       "10.0.0.1:29500 does not answer: neither a connection nor a refusal within 5.0 s",                    \
-      "SYN packets get no reply. Typical causes: a firewall that drops, a wrong address, a machine "        \
-      "that is frozen.")                                                                                    \
+      "The kernel gets no reply to its SYN packets. Typical causes: a firewall that drops packets, a "      \
+      "wrong address, or a machine that is frozen.")                                                        \
     X(HOST_SILENT, ERROR,                                                                                   \
       "no machine answers for ${address} on its network (the kernel gave up after ${took})",                \
       "check the address ('ip addr' on the store's host lists its addresses), and that the machine and its "\
@@ -251,25 +280,27 @@
       "neighbour requests. Typical causes: a machine that is off, or an address that no machine has.")              \
     X(CONNECT_REJECTED, ERROR,                                                                              \
       "a device between ${here} and ${at} rejected the connection after ${took}",                           \
-      "allow that TCP port in the firewall; firewalld rejects most ports by default",                       \
+      "allow TCP port ${port} in the firewall; firewalld rejects most ports by default",                    \
       "a device between n1 and 10.0.0.1:29500 rejected the connection after 0.8 ms",                        \
       "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected the connection. "     \
       "Typical cause: firewalld.")                                                                          \
     X(NET_UNREACHABLE, ERROR,                                                                               \
       "a router between ${here} and ${at} has no route to ${address}",                                      \
-      "check the address; 'ip route get ${address}' shows the first hop",                                   \
+      "check the address; 'ip route get ${address}' on ${here} shows the first router",                     \
       "a router between n1 and 10.0.0.1:29500 has no route to 10.0.0.1",                                    \
       "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message. Typical "     \
       "causes: a wrong address, or a link between two networks that is down.")                                      \
     X(CONNECT_PROHIBITED, ERROR,                                                                            \
       "${here} is not permitted to connect to ${at}",                                                       \
-      "check routes, the output rules of the firewall, and the container's policy on ${here}",              \
+      "check on ${here} the routes ('ip route'), the output rules of the firewall, and the network "        \
+      "policy of the container",                                                                            \
       "n1 is not permitted to connect to 10.0.0.1:29500",                                                   \
       "connect failed with EPERM or EACCES. Typical causes: an output rule of iptables, or a "              \
       "security policy of the container.")                                                                  \
     X(NO_DESCRIPTORS, ERROR,                                                                                \
       "${here} has no file descriptor left for a connection",                                               \
-      "raise the limit: 'ulimit -n'",                                                                       \
+      "raise the limit of open files on ${here}: 'ulimit -n 65536' before ddprun, or LimitNOFILE= of "      \
+      "the service that starts ddprun",                                                                     \
       "n1 has no file descriptor left for a connection",                                                    \
       "socket failed with EMFILE or ENFILE. Typical causes: a low limit of open files, or a leak in another "       \
       "program.")                                                                                                   \
@@ -278,35 +309,37 @@
       "check the network between ${here} and ${address}",                                                   \
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
       "connect failed with another error. Typical causes: a network or firewall that resets connections.")          \
+    /* Stage "hello": the TCP connection exists, and the first bytes of the reply show what has the port. */ \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
-      "ddprun there may be stopped or lack CPU time, or a proxy (a service mesh's sidecar) or another "     \
-      "service may have the port: 'ss -ltnp sport = :${port}' on that host names the process",              \
+      "check with 'ss -ltnp sport = :${port}' on that host which process has the port: ddprun there "       \
+      "may be stopped or lack CPU time, or the port may belong to another service or a proxy (a "           \
+      "service mesh's sidecar)",                                                                            \
       "10.0.0.1:29500 accepts connections, but does not reply within 5.0 s",                                \
       "The TCP connection succeeded, but no reply to the store's handshake arrived. Typical causes: a stopped "     \
       "ddprun, a machine without free CPU time, or another service on that port.")                                  \
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
-      "the port may belong to a store of another user (run as the same user; --insecure opens a store to "  \
-      "all users and, without a secret, to all hosts), a proxy or load balancer without a store, "          \
-      "PyTorch's own store before 2.5, or another service ('ss -ltnp sport = :${port}' there names it); "   \
-      "in a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",            \
+      "'ss -ltnp sport = :${port}' on that host names the process: the store of another user serves "       \
+      "only this user and root (start both as one user; --insecure opens a store to all users and, "        \
+      "without a secret, to all hosts); for a proxy, another service, or PyTorch's own store before "       \
+      "2.5, choose another port; in a service mesh disable the sidecar for this job "                       \
+      "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. Typical cause on one host: the "         \
       "store belongs to another user.")                                                                     \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
-      "'ss -ltnp sport = :${port}' on the store's host names the process: stop it or choose another port; " \
-      "in place of a proxy's address pass the store's own",                                                 \
+      "'ss -ltnp sport = :${port}' on that host names the process: stop it or choose another port; if "     \
+      "${address} is a proxy, pass the address of the store itself",                                        \
       "10.0.0.1:29500 is a web server or HTTP proxy, not a store; it sent \"HTTP/1.1 400 Bad "              \
       "Request\"",                                                                                          \
       "The first bytes of the reply are HTTP. Typical causes: the port of a web service, or a proxy on the "        \
       "way.")                                                                                                       \
     X(PORT_IS_TLS, ERROR,                                                                                   \
       "${at} speaks TLS; it is not a store",                                                                \
-      "'ss -ltnp sport = :${port}' on the store's host names the process: stop it or choose another port; " \
-      "in a service mesh disable the sidecar for this job "                                                 \
-      "(sidecar.istio.io/inject: \"false\")",                                                               \
+      "'ss -ltnp sport = :${port}' on that host names the process: stop it or choose another port; in "     \
+      "a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",               \
       "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
       "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
       "service.")                                                                                                   \
@@ -314,34 +347,35 @@
       "${at} is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
       "10.0.0.1:29500 is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",   \
-      "The store was started with --encrypt and answered the plain request with a TLS alert. Typical causes: "      \
-      "--encrypt was given to node 0 or to ddp-rendezvous only.")                                                   \
+      "The store was started with --encrypt and answered the request, which was not encrypted, with a "     \
+      "TLS alert. Typical cause: --encrypt was given to node 0 or to ddp-rendezvous only.")                 \
     X(STORE_NOT_ENCRYPTED, ERROR,                                                                           \
-      "${at} does not encrypt, but this node has --encrypt",                                                \
-      "start the store and all nodes with --encrypt, or all without",                                       \
-      "10.0.0.1:29500 does not encrypt, but this node has --encrypt",                                       \
-      "The store answered the TLS handshake with the alert of a store without --encrypt. Typical causes: "          \
-      "--encrypt was not given to node 0 or to ddp-rendezvous.")                                                    \
+      "${at} is a store without --encrypt, but this node has --encrypt",                                    \
+      "start the store and all nodes with --encrypt, or all of them without",                               \
+      "10.0.0.1:29500 is a store without --encrypt, but this node has --encrypt",                           \
+      "The store answered the TLS handshake with the alert of a store without --encrypt. Typical "          \
+      "cause: --encrypt was not given to node 0 or to ddp-rendezvous.")                                     \
     X(TLS_REJECTED, ERROR,                                                                                  \
       "the TLS handshake with ${at} failed: the store has another secret or does not serve this job",       \
       "use the same --secret_file and --rdzv_id for the store and on all nodes; 'ddpctl rejects' on the "   \
       "store's host prints the reason",                                                                     \
       "the TLS handshake with 10.0.0.1:29500 failed: the store has another secret or does not serve this "  \
       "job",                                                                                                \
-      "The store, or a host that answers in its place, has not proven the secret. Typical causes: nodes with "      \
-      "different secret files, or a secret for other job ids.")                                                     \
+      "The store, or a host that answers in its place, did not prove that it has the secret. Typical "      \
+      "causes: nodes with different secret files, or a secret for other job ids.")                          \
     X(SECRET_UNKNOWN, ERROR,                                                                                \
       "this node has --encrypt, but gets no secret from ${at}: ${bytes}",                                   \
       "run munged on every node, or start all nodes with the same --secret_file (PET_SECRET_FILE)",         \
       "this node has --encrypt, but gets no secret from 10.0.0.1:29500: MUNGE: Failed to access "           \
       "\"/run/munge/munge.socket.2\"",                                                                      \
-      "MUNGE delivers the secret under a scheduler. The store has no credential of MUNGE, or munged of "    \
-      "this node has not unsealed it. Typical causes: munged does not run on this node, or its key differs.")   \
+      "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged "     \
+      "on this node could not decode it. Typical causes: munged does not run on this node, or its key "     \
+      "differs.")                                                                                           \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose another port, which 'ss -ltn' on the store's host does not list",                             \
       "10.0.0.1:22 is an SSH server, not a store; it sent \"SSH-2.0-OpenSSH_9.2\"",                         \
-      "The first bytes of the reply are an SSH banner. Typical causes: port 22 in --master_port or "                \
+      "The first bytes of the reply are an SSH banner. Typical cause: port 22 in --master_port or "         \
       "--rdzv_endpoint.")                                                                                           \
     X(PORT_IS_TORCH, ERROR,                                                                                 \
       "${at} is a PyTorch store (torchrun's or a script's), not a ddprun store",                            \
@@ -354,33 +388,37 @@
       "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
       "choose another port; 'ss -ltnp sport = :${port}' on that host names the process",                    \
       "10.0.0.1:29500 is another service, not a store; it sent \"220 mail ESMTP\"",                         \
-      "The reply has no form that ddprun recognizes. Typical cause: a port that another program of that host "      \
-      "uses.")                                                                                                      \
+      "ddprun does not recognize the protocol of the reply. Typical cause: a port that another program "    \
+      "of that host uses.")                                                                                 \
     X(HELLO_FAILED, ERROR,                                                                                  \
       "the connection to ${at} broke during the first message: ${error}",                                   \
       "check the network between ${here} and ${address}",                                                   \
       "the connection to 10.0.0.1:29500 broke during the first message: connection reset by peer",          \
-      "Reading or writing the handshake failed with a system error. Typical causes: a firewall or load "            \
-      "balancer that resets connections.")
+      "Reading or writing the first message failed with a system error. Typical cause: a firewall or "      \
+      "load balancer that resets connections.")
 
-/* Rejected nodes. ${words} names both values and both hosts (admission.c). */
+/* Rejected nodes. job/admission.c decides in the store whether a node may join. ${words} names both values and both
+ * hosts, because the user must compare two command lines. The rejected ddprun prints the row and exits; the other nodes
+ * print it too, because they wait for the rejected node. */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
       "${words}",                                                                                           \
-      "start one ddprun on each node, which starts the workers (srun --ntasks-per-node=1 ddprun ..., "      \
-      "mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun --per_task ...)",     \
+      "start one ddprun on each node, which starts the workers of the node (srun --ntasks-per-node=1 "      \
+      "ddprun ..., mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun "         \
+      "--per_task ...)",                                                                                    \
       "Slurm started 8 ddprun on 2 nodes (job 77), 4 of them here: each would start all workers of "        \
       "its node",                                                                                           \
       "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
       "--ntasks-per-node or -np set to the number of GPUs.")                                                        \
+    /* The store distinguishes a second start on one host from a copied option by the hosts of both nodes. */ \
     X(LAUNCHED_TWICE, ERROR,                                                                                \
       "${words}",                                                                                           \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
       "--master_port",                                                                                      \
       "ddprun was started twice on n1: pid 80 has --node_rank=1, which pid 71 has already",                 \
-      "Two agents on one host joined with the same node rank. Typical causes: a scheduler that starts several "     \
-      "tasks on a node, or a leftover of an earlier start.")                                                        \
+      "Two agents on one host joined with the same node rank. Typical causes: a scheduler that starts "     \
+      "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       "${words}${unclaimed}",                                                                               \
       "give every node its own --node_rank; stop the other ddprun if it is a leftover",                     \
@@ -396,17 +434,18 @@
       "--nnodes that was not raised.")                                                                              \
     X(JOB_FULL, ERROR,                                                                                      \
       "${words}",                                                                                           \
-      "raise --nnodes, or stop the extra node, which may belong to an earlier start or another job",        \
+      "raise --nnodes, or stop the extra node, which may belong to an earlier start or to another job",     \
       "n3 (pid 99) is one node too many: job 'none' already has 2 of 2 nodes, as required by n0",           \
       "More nodes joined than --nnodes allows. Typical causes: a node of an earlier start that still runs, or "     \
       "one start too many.")                                                                                        \
+    /* The nodes sent different values of one parameter. The first node sets the expected value. */         \
     X(VERSION_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
-      "install the same version of ddprun on every node, and of ddp-rendezvous; only the third number may " \
-      "differ",                                                                                             \
+      "install the same version of ddprun on every node, and of ddp-rendezvous if you use it; only the "    \
+      "third number may differ",                                                                            \
       "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
-      "The agents sent different versions when they joined, or a version that the store does not have. "            \
-      "Typical causes: an update of ddprun on some nodes only, or several ddprun in PATH.")                         \
+      "A node joined with another version than the other nodes or the store. Typical causes: an update "    \
+      "of ddprun on some nodes only, or several ddprun in PATH.")                                           \
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --rdzv_id on every node, or give each job its own port",                               \
@@ -430,13 +469,14 @@
       "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 'train.py'",                      \
       "The agents sent different names of the program when they joined. Typical causes: different command "         \
       "lines, or two jobs that share a host and a port.")                                                           \
+    /* The node has no mistake, but is too late, or the store has no room. */                               \
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "start this ddprun again",                                                                            \
       "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (its instance: 4f, "          \
       "present instance: 7a): the job has ended and was started again",                                     \
-      "The agent has the instance id of an earlier start of this job. Typical causes: a node that was frozen "      \
-      "or cut off while the job was started again.")                                                                \
+      "The agent has the instance id of an earlier start of this job. Typical cause: a node that was "      \
+      "frozen or cut off while the job was started again.")                                                 \
     X(JOB_OVER, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "start the job again, with another --rdzv_id if the old job is still ending",                         \
@@ -449,20 +489,23 @@
       "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
+    /* A genuine ddprun never causes these two rows, so they protect the store from other programs. */      \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
       "a node was rejected 2.0 s ago: n1 has 0 workers: must be between 1 and 4096",                        \
-      "A join message has values out of range. Typical cause: a program other than ddprun that sends join "         \
-      "messages.")                                                                                                  \
+      "A join message has values out of range. Typical cause: a program other than ddprun that sends "      \
+      "join messages to the store.")                                                                        \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
       "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
-      "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends join "           \
-      "messages.")
+      "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
+      "join messages to the store.")
 
-/* A host of --hosts. ${shell} is the remote shell, ${words} its output. */
+/* A host of --hosts. ${shell} is the remote shell, ${words} its output. launcher/remote/start.c recognizes the row by the
+ * exit status and the output of the remote shell, because ssh has only one exit status (255) for all its errors. The
+ * other rows come from a ddprun that runs on the host (remote/starter.c). */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
@@ -479,17 +522,19 @@
       "loaded into ssh-agent.")                                                                             \
     X(HOST_KEY_DIFFERS, ERROR,                                                                              \
       "${subject} has a host key that ssh does not accept: ${words}",                                       \
-      "run '${shell} ${subject} true' once and compare the key with the host's own key; if the host was "   \
-      "reinstalled, remove its old key with 'ssh-keygen -R'",                                               \
+      "run '${shell} ${subject} true' once and compare the key with the host's own key; if the host "       \
+      "was reinstalled, remove its old key with 'ssh-keygen -R ${subject}'",                                \
       "n1 has a host key that ssh does not accept: Host key verification failed.",                          \
       "The file known_hosts has no key of this host, or has a different key. Typical causes: a first login to "     \
       "that host, or a host that was installed again.")                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
       "${subject} was not reached from ${via}, which starts it: ${words}",                                  \
-      "start all hosts from here with --ssh_fanout=0; or give the host that starts it a key and known hosts: --remote_shell='ssh -A' forwards your agent",                                                                 \
+      "pass --ssh_fanout=0 to start all hosts from here; or give ${via} a key and a known_hosts file "      \
+      "for ${subject}; --remote_shell='ssh -A' forwards your ssh-agent",                                    \
       "n20 was not reached from n4, which starts it: ann@n20: Permission denied (publickey).",              \
-      "With --ssh_fanout a host starts other hosts by its own ssh. Typical causes: that host has no key, "  \
-      "no agent, or another file known_hosts.")                                                             \
+      "With --ssh_fanout, a host starts other hosts with its own ssh. Typical causes: no ssh key, no "      \
+      "ssh-agent, or another known_hosts file on the host that starts it.")                                 \
+    /* The login succeeded: the faults below are on the host itself. */                                     \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
       "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \
       "install ddprun there at the same path, or add its directory to PATH in a file that "                 \
@@ -501,8 +546,8 @@
       "${subject} cannot start the job: ${words}",                                                          \
       "correct the error on ${subject} and start again",                                                    \
       "n1 cannot start the job: /home/ann/run: No such file or directory",                                  \
-      "ddprun runs there, but a file or directory of the job is missing there, or ddprun has another version. Typical causes: a "       \
-      "missing directory, file or library on that host.")                                                           \
+      "ddprun runs on that host, but it has another version, or a file or directory of the job is "         \
+      "missing there. Typical causes: a missing directory, file or library on that host.")                  \
     X(HOST_MACHINE_DIFFERS, ERROR,                                                                          \
       "${subject} has another architecture: ${words}",                                                      \
       "install on ${subject} a ddprun for its architecture, and leave out --ship",                          \
@@ -511,7 +556,7 @@
       "cause: x86-64 and Arm hosts in one list.")                                                                   \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
-      "install the missing library there, or start the ddprun of the Python wheel, which needs only the "   \
+      "install the missing library there, or use the ddprun of the Python wheel, which needs only the "     \
       "C library",                                                                                          \
       "n1 cannot run ddprun: /proc/self/fd/3: error while loading shared libraries: libcjson.so.1: cannot " \
       "open shared object file: No such file or directory",                                                 \
@@ -545,9 +590,10 @@
       "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
       "A shell, sshd or ddprun there could not create a process, or sshd closed the connection before the "         \
       "login. Typical causes: many hosts started at once from one machine, or a limit for each user.")              \
+    /* The remote shell has worked before. */                                                               \
     X(HOST_ENDED, ERROR,                                                                                    \
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
-      "check the lines of ${subject} above",                                                                \
+      "read the lines of ${subject} above, correct the error and start again",                              \
       "n1: ddprun has ended (exit code 125), so the job cannot begin",                                      \
       "With --hosts, ddprun on one host ended before all nodes had joined. The others end, too, because "   \
       "ddprun starts each host only once. Typical causes: an option that is wrong on that host, or a kill.")                                                                 \
@@ -555,23 +601,25 @@
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
       "check ${subject} and the network to this host; the workers on that host stop by themselves",                  \
       "n1 was lost: its remote shell ended while the job ran (exit status 255)",                            \
-      "ssh ended although ddprun on that host had not reported an end. Typical causes: the host or the "    \
-      "network failed, or a user stopped ssh.")                                                             \
+      "ssh ended although ddprun on that host had not reported its end. Typical causes: a failure of "      \
+      "the host or the network, or a user who stopped ssh.")                                                \
     X(NO_COMMON_ADDRESS, ERROR,                                                                             \
       "${subject} has no address that all hosts reach: ${other} reaches no address of ${subject} (${addresses})",              \
       "open the TCP ports between the hosts, or pass --master_addr and --master_port",                      \
       "n0 has no address that all hosts reach: n1 reaches no address of n0 (10.0.0.1)",                                \
-      "The first host of --hosts opened a port, and no address of this host was reachable from all other "          \
-      "hosts. Typical causes: a firewall, or a first host without an address in the network of the others.")
+      "The first host of --hosts opened a port, but no address of this host was reachable from all "        \
+      "other hosts. Typical causes: a firewall, or a first host without an address in the network of "      \
+      "the others.")
 
-/* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. */
+/* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. plan/scheduler.c
+ * compares the scheduler's variables with the options before any node connects; only NPROC_UNEVEN needs the store. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
       "${scheduler} allocated ${count} nodes to ${subject}, but started ${who} only on the first node",     \
       "'${launch} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",             \
       "Slurm allocated 4 nodes to job 77, but started ddprun only on the first node",                       \
-      "The scheduler's variables name several nodes, but no step runs on the others. Typical cause: "       \
-      "sbatch runs the script on the first node only.")                                                     \
+      "The scheduler's variables name several nodes, but ddprun was started only on the first. Typical "    \
+      "cause: a script for sbatch, which runs on the first node only, without srun.")                       \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
       "${scheduler} allocated ${count} nodes to ${subject}, but started ddprun on only ${launched}",        \
       "'${launch} ...' starts one ddprun on each node (check for --ntasks=1); pass "                        \
@@ -589,10 +637,12 @@
       "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
       "no action needed if intended; otherwise find out why ${other} has fewer workers",                    \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
-      "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed and "       \
-      "is no longer listed.")
+      "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed, so "       \
+      "that its node finds one GPU less.")
 
-/* Clients of the store's port that are not part of the job. */
+/* Clients of the store's port that are not part of the job. The store rejects them and keeps their first bytes
+ * (rejected.h). Each row but the notes may explain a missing node: the node was started, but with another program, job or
+ * proxy. */
 #define FINDINGS_OF_STRANGERS(X)                                                                            \
     X(PROXY_BETWEEN, ERROR,                                                                                 \
       "connections arrive from ${subject}${times}, the address of a proxy (a service mesh's sidecar)",      \
@@ -613,43 +663,43 @@
       "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \
       "on the host with that address, start ddprun, not torchrun or the script itself",                     \
       "10.0.0.9 speaks PyTorch's protocol (2 times), but no ddprun has joined from that address",            \
-      "A client of PyTorch connected from an address without an agent. Typical causes: torchrun or the plain "      \
-      "script was started on that host.")                                                                           \
+      "A client of PyTorch connected from an address without an agent. Typical cause: torchrun, or the "    \
+      "script without a launcher, was started on that host.")                                               \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
-      "pass the same --rdzv_id on every node; stop that ddprun if it is a leftover",                        \
+      "pass the same --rdzv_id on every node; if an earlier job has left that ddprun, stop it",             \
       "10.0.0.9 requests job 'b' (2 times); this store serves job 'a'",                                      \
-      "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs with one "       \
-      "host and port, or a leftover of an earlier job.")                                                            \
+      "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs "        \
+      "with one host and port, or a ddprun of an earlier job.")                                             \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
-      "probably a health check or a port scanner, or a firewall that allows connections but drops their "   \
-      "messages",                                                                                           \
+      "no action needed if it is a health check or a port scanner; a firewall that drops the messages "     \
+      "of its connections causes the same",                                                                 \
       "10.0.0.9 connected (4 times), but never sent a complete message",                                     \
       "A connection to the store closed or timed out before its first message was complete. Typical causes: a "     \
       "health check, a port scanner, or a firewall.")                                                               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
-      "harmless if it is a port scanner, a health check or a monitor; otherwise it may be a missing "       \
-      "node",                                                                                               \
+      "no action needed if it is a port scanner, a health check or a monitor; otherwise it may be a "       \
+      "missing node",                                                                                       \
       "10.0.0.9 was rejected (2 times): it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
       "scanner, a health check, or a monitor.")
 
-/* The store itself. */
+/* The store itself: limits of its process and its machine. diagnosis.c reads the counters from the snapshot. */
 #define FINDINGS_OF_THE_STORE(X)                                                                            \
     X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                     \
-      "the queue of new connections on ${subject} overflowed ${count} times since the store started "       \
+      "the queue of new connections on ${subject} overflowed ${count} since the store started "             \
       "(somaxconn ${somaxconn})",                                                                           \
-      "run 'sysctl net.core.somaxconn=${wanted}' on that machine",                                          \
+      "run 'sysctl net.core.somaxconn=${wanted}' as root on that machine before the next start",            \
       "the queue of new connections on n0 overflowed 12 times since the store started (somaxconn 128)",     \
       "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 seconds, so "        \
       "the start is slow. Typical cause: thousands of workers that connect at once.")                               \
     X(STORE_NO_DESCRIPTORS, ERROR,                                                                          \
-      "the store on ${subject} rejected ${count} connections for lack of file descriptors",                 \
-      "raise the hard limit of open files on that node: 'ulimit -n', or LimitNOFILE= of the "               \
-      "service",                                                                                            \
-      "the store on n0 rejected 7 connections for lack of file descriptors",                                \
+      "the store on ${subject} rejected ${count}: no file descriptor was left",                             \
+      "raise the hard limit of open files on that node: 'ulimit -n 65536' if you are root, else "           \
+      "LimitNOFILE= of the service that starts the store",                                                  \
+      "the store on n0 rejected 7 connections: no file descriptor was left",                                \
       "accept failed with EMFILE or ENFILE. Typical cause: the default of 1024 open files, with many workers.")     \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
       "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
@@ -658,7 +708,9 @@
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
 
-/* Reasons why a node is missing. */
+/* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. The agents make three: CONNECTION_BROKE
+ * (report/cause.c, from the last lines of a failed rank), and NODE_FROZEN and NODE_UNREACHABLE (report/host_checks.c,
+ * after the loss of the store, when the store can no longer be asked). */
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
       "${subject} cannot start the program: ${words}",                                                      \
@@ -675,29 +727,33 @@
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
-      "The last lines of the rank that failed first name a lost peer at an address of another node. No worker "     \
-      "had ended before, and both agents answered the store afterwards. Typical causes: a switch, cable or "        \
-      "firewall that drops connections, or a rank that left a process group early.")                                \
+      "The last lines of the rank that failed first name a lost peer, whose address belongs to another "    \
+      "node. No worker had ended before, and both agents answered the store afterwards. Typical "           \
+      "causes: a switch, cable or firewall that drops connections, or a rank that left a process group "    \
+      "early.")                                                                                             \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
-      "later failures are consequences; the end of the rank's log and of the report show the reason",       \
+      "read the end of the rank's log and of the report, which show the reason; later failures of "         \
+      "other ranks are consequences",                                                                       \
       "rank 3 (n1, pid 812) exited with code 1, 12.3 s after the start of the round",                       \
       "This worker failed first, by the clock of the store. Typical causes: an error of the program, or a "         \
       "lack of memory.")                                                                                            \
+    /* A lost connection shows how the node ended: the kernel of a running machine closes the connections of a \
+     * killed process; a crashed machine or a cut network closes nothing. */                                \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
-      "that host is down or frozen, or its network is cut: ping it from the store's host, and the store's " \
-      "host from there",                                                                                    \
+      "check whether that host is down or frozen, or its network is cut: ping it from the store's "         \
+      "host, and the store's host from there",                                                              \
       "node 1 (n1, pid 80) has been lost for 12 s: silent for 15 s",                                        \
       "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
       "frozen machine, or a cut network.")                                                                          \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
-      "its ddprun exited or was killed: check its output, and the kernel's log for an out-of-memory "       \
-      "kill; if its connection broke, check the network between it and the store's host, too",              \
+      "check the output of ddprun there, which exited or was killed, and the kernel's log for an "          \
+      "out-of-memory kill; if only the connection broke, check the network to the store's host",            \
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
-      "The agent's connection closed, although the agent had not sent a message that it leaves. Typical "           \
-      "causes: kill -9, the out-of-memory killer, or a reset by a firewall.")                                       \
+      "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
+      "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual "   \
@@ -709,22 +765,23 @@
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
       "the store dropped ${subject}, although ddprun was never frozen: ${words}",                           \
-      "messages from this node do not arrive: check the network and the firewalls between this node and "     \
-      "the store",                                                                                          \
+      "check the network and the firewalls between this node and the store: messages from this node do "    \
+      "not arrive",                                                                                         \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
       "reason is 'silent for 15 s' (--node_timeout is 15 s)",                                           \
       "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
       "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
-      "its ddprun exited or was killed: check its output and start it again; the job waits",                \
+      "check the output of ddprun there, which exited or was killed, and start it again; the job waits",    \
       "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12 s: its connection was "       \
       "closed",                                                                                             \
       "The node was lost before the first round began. Typical causes: Ctrl-C, a time limit, or kill -9 on "        \
       "that node.")                                                                                                 \
     X(NODE_LEFT, ERROR,                                                                                     \
       "${subject} left ${time} ago: ${words}",                                                              \
-      "a user, a scheduler or a time limit stopped ddprun on that node",                                    \
+      "check which user, scheduler or time limit stopped ddprun on that node, and start ddprun there "      \
+      "again",                                                                                              \
       "node 1 (n1, pid 80) left 12 s ago: SIGTERM from pid 77 (bash) of ann",                               \
       "The agent announced that it leaves because of a signal. Typical causes: Ctrl-C, scancel, or a "              \
       "preemption.")                                                                                                \
@@ -734,6 +791,7 @@
       "node 1 (n1, pid 80) is still missing: its ddprun was rejected (NNODES_DIFFERS) and exited",          \
       "A node was rejected when it joined, and has not joined since. Typical causes: another version, job id "      \
       "or option on that node.")                                                                                    \
+    /* The store counts nodes that have never connected. So it cannot name their hosts. */                  \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
       "check that ddprun runs on each missing node, with its --node_rank and with ${endpoint} as the "      \
@@ -760,10 +818,11 @@
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
       "${subject} was asked to stop ${time} ago and has not stopped",                                       \
-      "look for a worker in state D on that node: nothing can kill a worker that hangs in the kernel",      \
+      "run 'ps -eo pid,stat,wchan:30,args' on that node: no signal can end a worker in state D, which "     \
+      "hangs in the kernel",                                                                                \
       "node 1 (n1, pid 80) was asked to stop 20 s ago and has not stopped",                                 \
-      "The grace period of the round's end has passed without a reply from the agent. Typical causes: a network "     \
-      "file system or a driver that does not answer.")                                                              \
+      "The round has ended, and the grace period has passed without a reply from the agent. Typical "       \
+      "cause: a network file system or a driver that does not answer.")                                     \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
       "${subject} joined while the job ran with ${members}: it waits as a spare for the next round",        \
       "no action needed; --grow=now restarts the workers with this node at once",                           \
@@ -772,34 +831,37 @@
       "An elastic job accepts new nodes only between rounds. Typical cause: a node that was started after the "     \
       "others.")
 
-/* Reasons why a rank does not arrive. The end of its process is reported before its present state. */
+/* Reasons why a rank does not arrive. The end of its process is reported before its present state. ranks.c chooses the
+ * row from the rank's requests and from the state of its process, which its agent reads from /proc. The parts in
+ * parentheses are left out if they are unknown. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
       "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks "           \
       "enter the same collectives, and one last barrier before they exit",                                  \
       "rank 0 (n1, pid 812) exited with code 0 while ranks 1-3 waited for it at barrier 'epoch-3'",         \
-      "A rank exited with success while other ranks were waiting for it. Typical causes: uneven numbers of "        \
+      "A rank exited with code 0 while other ranks waited for it. Typical causes: uneven numbers of "       \
       "batches, or sys.exit on one rank.")                                                                          \
     X(RANK_KILLED, ERROR,                                                                                   \
       "${subject}: killed by signal ${signal}${where}",                                                     \
       "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
       "killer",                                                                                             \
       "rank 3: killed by signal 9, SIGKILL (n1, pid 812)",                                                  \
-      "The agent collected the worker's wait status. Typical causes: a lack of memory (SIGKILL), or a defect "      \
-      "in native code (SIGSEGV).")                                                                                  \
+      "The agent read the wait status of the worker. Typical causes: a lack of memory (SIGKILL), or a "     \
+      "defect in native code (SIGSEGV).")                                                                   \
     X(RANK_EXITED, ERROR,                                                                                   \
       "${subject}: exited with code ${code}${where}",                                                       \
       "exit code 0: the rank finished while other ranks still needed it; any other code: check the "        \
       "end of its log",                                                                                     \
       "rank 3: exited with code 1 (n1, pid 812)",                                                           \
-      "The agent collected the worker's wait status. Typical causes: an error of the program, or an exit "          \
-      "before the other ranks were done.")                                                                          \
+      "The agent read the wait status of the worker. Typical causes: an error of the program, or an "       \
+      "exit before the other ranks were done.")                                                             \
     X(RANK_NODE_LOST, ERROR,                                                                                \
       "${subject}: its node is lost${where}",                                                               \
       "see the finding about the node",                                                                     \
       "rank 3: its node is lost (n1, pid 812)",                                                             \
-      "The agent of its node no longer answers. Typical causes: a crashed machine, or a cut network.")              \
+      "The agent of the rank's node no longer answers. Typical causes: a crashed machine, or a cut "        \
+      "network.")                                                                                           \
     X(RANK_STALLED, WARNING,                                                                                \
       "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
       "if it is stopped: kill -CONT ${pid}; otherwise: py-spy dump --pid ${pid} or gdb -p ${pid}; a "       \
@@ -811,11 +873,12 @@
       "do not take.")                                                                                               \
     X(RANKS_DIVERGED, ERROR,                                                                                \
       "${subject} in ${what}, while ${other} in ${elsewhere}: their calls differ",                          \
-      "check for uneven numbers of batches, or a branch that not all ranks take: every rank must "          \
-      "enter the same barriers and collectives in the same order",                                          \
+      "compare the code of these ranks: every rank must enter the same barriers and collectives in the "    \
+      "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
       "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ",        \
       "Two barriers wait for missing ranks at the same time. Typical causes: uneven numbers of batches, or a "      \
       "branch that depends on the rank.")                                                                           \
+    /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals), R and S. */ \
     X(RANK_STOPPED, ERROR,                                                                                  \
       "${subject}: stopped (state T)${where}${since}",                                                      \
       "kill -CONT ${pid} continues it; a debugger or a suspended terminal may hold it",                     \
@@ -823,7 +886,8 @@
       "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
     X(RANK_IN_KERNEL, ERROR,                                                                                \
       "${subject}: hangs in the kernel (state D${wchan})${where}${since}",                                  \
-      "a disk, a network file system or a driver does not answer on that host: check its kernel log",       \
+      "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that "     \
+      "does not answer",                                                                                    \
       "rank 3: hangs in the kernel (state D, in nfs_wait_bit_killable) (n1, pid 812), for 32 s",            \
       "/proc/PID/stat has shown state D for at least two seconds. Typical causes: a network file system, a "        \
       "disk or a GPU driver that does not answer.")                                                                 \
@@ -834,9 +898,10 @@
       "rank 3: computes (98 % CPU) (n1, pid 812) and has not arrived; last message 32 s ago",               \
       "The process uses CPU time, and has not reached the point where the others wait. Typical causes: "            \
       "preparation of data, an import, or a compiler run on one rank.")                                             \
+    /* The requests and connections of the rank, if the state of its process explains nothing. */           \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits for ${waits}; last message ${silent} ago",                  \
-      "its calls differ from those of the other ranks: compare the code before this point",                 \
+      "compare the code before this point: this rank makes other calls than the other ranks",               \
       "rank 3: connected (n1, pid 812), but waits for key 'eval'; last message 32 s ago",                   \
       "Most ranks wait at one place, and this rank waits at another. Typical cause: a branch that depends on "      \
       "the rank.")                                                                                                  \
@@ -845,8 +910,8 @@
       "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
       "${pid} or gdb -p ${pid}",                                                                            \
       "rank 3: was connected (n1, pid 812), but closed its connection; last message 32 s ago",              \
-      "The rank used the store, and has no connection to it any more. Typical causes: an exit that is about "       \
-      "to happen, or a process group that was destroyed.")                                                          \
+      "The rank used the store, and has no connection to it any more. Typical causes: a rank that is "      \
+      "about to exit, or a process group that was destroyed.")                                              \
     X(RANK_MISSING, WARNING,                                                                                \
       "${subject}: connected${where}, but has not arrived; last message ${silent} ago${does}",              \
       "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
@@ -860,119 +925,128 @@
       "the rank is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} "         \
       "or gdb -p ${pid}",                                                                                   \
       "rank 3: started (n1, pid 812), but never connected to the store; it sleeps in futex_wait",           \
-      "The agent started the process, but it has made no connection to the store. Typical causes: imports "         \
-      "that take long, or a program without init_process_group.")                                                   \
+      "The agent started the process, but the process has made no connection to the store. Typical "        \
+      "causes: imports that take long, or a program without init_process_group.")                           \
     X(RANK_UNKNOWN, ERROR,                                                                                  \
       "${subject}: never connected",                                                                        \
-      "check how the rank is started: no agent reported its start, and no process identified "              \
-      "itself as this rank",                                                                                \
+      "check how the rank is started: no agent reported its start, and no process connected as this "       \
+      "rank",                                                                                               \
       "rank 3: never connected",                                                                            \
-      "The rank is below WORLD_SIZE, but no process has identified itself as that rank. Typical cause: "            \
+      "The rank is below WORLD_SIZE, but no process has connected as this rank. Typical cause: a "          \
       "WORLD_SIZE that is larger than the number of started ranks.")                                                \
     X(RANK_SLOW, WARNING,                                                                                   \
       "${subject} is slow: it waits ${own} % of the time in collectives, the others ${others} %${where}",   \
-      "compare its work and its machine with the others': amount of data, other processes, clocks; "        \
-      "'ddpctl top' shows all ranks",                                                                       \
+      "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \
+      "GPU; 'ddpctl top' shows all ranks",                                                                  \
       "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "            \
       "instead it is in augment (data.py:41)",                                                              \
-      "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the slowest "         \
-      "rank, so the slowest rank waits least. Samples in which all ranks wait for a GPU give no evidence. "         \
-      "Typical causes: more data on that rank, another process on its CPUs, or a GPU at a low clock.")
+      "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
+      "slowest rank, so the slowest rank itself waits least. Samples in which all ranks wait for a GPU "    \
+      "give no evidence. Typical causes: more data on that rank, another process on its CPUs, or a GPU "    \
+      "at a low clock.")
 
-/* A rank for which all others wait, found by two samples of the stacks (hang.c). */
+/* A rank for which all others wait, found by two samples of the stacks (hang.c). If several ranks are culprits, the row
+ * that is first here is reported, so the rows are ordered by certainty: a child that has ended proves more than a long
+ * computation. finding_is_hang returns true for these rows. ${is}, ${has} and ${s} are "is", "has" and "s" for one rank,
+ * else "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
-      "${subject} is in ${place} and waits for its child process ${child}, which has ended; ${waiters}",    \
-      "find out how that process ended (its own log, 'dmesg' for a lack of memory); a data loader "         \
-      "needs less memory with fewer workers",                                                               \
-      "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for its child process 840, which has "  \
+      "${subject} ${is} in ${place} and wait${s} for child process ${child}, which has ended; ${waiters}",  \
+      "find out how process ${child} ended: its log, or 'dmesg' if memory ran out; a data loader "          \
+      "needs less memory with a smaller num_workers",                                                       \
+      "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; 7 ranks wait in all_reduce (train.py:88)",                                                    \
-      "Two samples of the stacks are equal, and a process that the rank started is a "                      \
-      "zombie. Typical causes: a data loader killed for lack of memory, a fork that crashed.")              \
+      "Two samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
+      "rank has not collected its exit status. Typical causes: a data loader that was killed because memory ran out, or a " \
+      "child process that crashed.")                                                                        \
     X(RANK_TRACEBACK, ERROR,                                                                                \
-      "${subject} has failed and has not exited: ${error}; it is in ${place}; ${waiters}",                  \
-      "the traceback above is the cause; the process stays because a thread or an exit handler "            \
-      "does not end: make them daemon threads, or call os._exit",                                           \
-      "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; it is in "         \
+      "${subject} ${has} failed and ${has} not exited: ${error}; the main thread is in ${place}; ${waiters}", \
+      "correct the error of the traceback; the process does not exit because a thread or an exit handler "  \
+      "does not end: start threads with daemon=True, or call os._exit",                                     \
+      "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; the main thread is in " \
       "_shutdown (threading.py:1567); 7 ranks wait in all_reduce (train.py:88)",                            \
       "The rank printed a Python traceback and nothing after it, and two samples of the stacks are equal. "         \
       "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
     X(RANK_IN_LOCK, ERROR,                                                                                  \
-      "${subject} is in ${place} and waits for a lock, without progress for ${time}; ${waiters}",                            \
-      "'ddpctl stacks --rank ${rank}' shows its other threads: one of them holds the lock, or the "         \
+      "${subject} ${is} in ${place} and wait${s} for a lock, without progress for ${time}; ${waiters}",     \
+      "'ddpctl stacks --rank ${rank}' shows the other threads of rank ${rank}: one of them holds the lock, or the " \
       "thread that held it has ended",                                                                      \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock, without progress for "       \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Two samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
-      "futex outside of a collective. Typical cause: two locks that are taken in two orders, or a "         \
-      "lock held during a fork.")                                                                           \
+      "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, or a " \
+      "fork while another thread held the lock.")                                                           \
     X(RANK_BLOCKED, ERROR,                                                                                  \
-      "${subject} is in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}",                         \
-      "check for a file system that does not answer, a pipe without a writer, or a peer that is gone",      \
+      "${subject} ${is} in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}", \
+      "check whether the file system or the network peer answers, and whether a pipe still has a writer",   \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked in read of "                             \
       "/mnt/data/x.bin, without progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",               \
       "Two samples of the stacks are equal, and the main thread of the rank sleeps in this system call "            \
-      "outside of a collective. Typical causes: an NFS server or a pipe whose other end does not answer.")          \
+      "outside of a collective. Typical causes: an NFS server that does not answer, or a pipe to which no process " \
+      "writes.")                                                                                            \
     X(RANK_SLEEPS, ERROR,                                                                                   \
-      "${subject} is in ${place} and sleeps, without progress for ${time}; ${waiters}",                                    \
-      "'ddpctl stacks --rank ${rank}' shows all of its threads; if the pause is intended, pass a "          \
-      "larger --hang_timeout",                                                                              \
+      "${subject} ${is} in ${place} and sleep${s}, without progress for ${time}; ${waiters}",               \
+      "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}; if the pause is intended, pass a " \
+      "larger --hang_timeout to ddprun",                                                                    \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41) and sleeps, without progress for "      \
       "42 s; 7 ranks wait in all_reduce (train.py:88)",                                                     \
       "Two samples of the stacks are equal, and the rank sleeps outside of a collective while others wait in "      \
-      "one. Typical causes: a loop that waits for a file or a service.")                                            \
+      "one. Typical cause: a loop that waits for a file or a service.")                                     \
     X(RANK_LOOPS, ERROR,                                                                                    \
-      "${subject} is in ${place} and computes (${cpu} % CPU), without progress for ${time}; ${waiters}",    \
-      "'ddpctl stacks --rank ${rank}' shows where: an endless loop, or work that takes longer than "        \
-      "--hang_timeout",                                                                                     \
+      "${subject} ${is} in ${place} and compute${s} (${cpu} % CPU), without progress for ${time}; ${waiters}", \
+      "check this function for an endless loop ('ddpctl stacks --rank ${rank}' shows its callers); if it only needs " \
+      "long, pass a larger --hang_timeout to ddprun",                                                       \
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
       "while others wait in one. Typical causes: an endless loop, or preparation of data on one rank only.")        \
+    /* No rank is outside of a collective. The calls of the ranks, or a fault below the program, are the cause. */ \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
       "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",                 \
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \
       "batches and for branches that not all ranks take",                                                   \
       "rank 3 (n1, pid 812) waits in broadcast (train.py:57), while 7 ranks wait in all_reduce "            \
       "(train.py:88): their calls differ; no progress for 42 s",                                            \
-      "Two samples of the stacks are equal: all ranks wait in collectives, and not in the same one. Typical "       \
+      "Two samples of the stacks are equal: all ranks wait in collectives, but not all in the same collective. Typical " \
       "causes: uneven numbers of batches, or a branch that depends on the rank.")                                   \
     X(RANK_BEHIND, ERROR,                                                                                   \
-      "${subject} ${misses} ${call}, in which ${waiters}${last}; no progress for ${time}",                  \
-      "'ddpctl stacks --rank ${rank}' shows the rank; 'ddpctl flight' compares the records in the log "     \
-      "directory",                                                                                          \
+      "${subject} ${has} ${misses} ${call}, in which ${waiters}${last}; no progress for ${time}",           \
+      "'ddpctl stacks --rank ${rank}' shows what rank ${rank} does; 'ddpctl flight flight_torch_*' in "     \
+      "the attempt's log directory compares the flight records",                                            \
       "rank 3 (n1, pid 812) has not called all_reduce #9 (Float x 1024), in which ranks 0-2 wait "          \
       "(train.py:88); its last call is all_reduce #8 (Float x 1024) (train.py:88); no progress for 42 s",   \
-      "The stacks do not name a culprit. PyTorch's flight records (--flight_recorder), written after the last "     \
-      "progress, end with different calls. Typical causes: an exception that was caught, a branch that "            \
+      "The stacks do not name a culprit. PyTorch's flight records (ddprun --flight_recorder) show that this rank has " \
+      "not reached the call in which the others wait. Typical causes: an exception that was caught, a branch that " \
       "depends on the rank, or a GPU kernel that does not end.")                                                    \
     X(RANK_NEEDS_KEY, ERROR,                                                                                \
-      "${subject} is in ${place} and waits for ${key}, which no rank has set${setter}; no progress for ${time}${waiters}", \
-      "find the rank that should set the key: that rank takes another branch, uses another name or has "    \
+      "${subject} ${is} in ${place} and wait${s} for ${key}, which no rank has set${setter}; no progress for ${time}${waiters}", \
+      "find the rank that should set the key: it has taken another branch, has used another name for the key, or has " \
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and waits for key 'epoch/3', "               \
       "which no rank has set; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",              \
-      "Two samples of the stacks are equal, and the rank waits in the store for a key. If only one rank's key is missing, the finding names that rank. Typical causes: a "         \
-      "rank that has ended, or a key whose name depends on the rank.")                                              \
+      "Two samples of the stacks are equal, and the rank waits for a key of the store. If the key's "       \
+      "name ends with the number of a rank, and every other rank has set its key, the finding names "       \
+      "the rank whose key is missing. Typical causes: a rank that has ended, or a key whose name "          \
+      "depends on the rank.")                                                                               \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
       "cause: ${between}",                                                                                  \
-      "check the network (cable, firewall, MTU: does 'ping -M do -s 8972' get an answer?) and "             \
-      "the GPUs ('dmesg' for Xid); NCCL_DEBUG=INFO names the transport",                                    \
+      "check the network between the nodes ('ping -M do -s 1472 HOST', or -s 8972 for an MTU of 9000) and " \
+      "the GPUs ('dmesg | grep Xid'); NCCL_DEBUG=INFO prints the transport that NCCL uses",                 \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
-      "is alive; probable cause: the network between n0 and n1, or a GPU",                                  \
+      "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
       "Two samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
-      "kernel sends a rank's data again and again without an answer, the two nodes of this connection are "         \
-      "named. Typical causes: a cable, a switch or an MTU on the way, or a GPU that has failed (Xid).")
+      "kernel sends a rank's data again and again without an answer, the finding names the two nodes of this " \
+      "connection. Typical causes: a cable, a switch or an MTU on the way, or a GPU that has failed (Xid).")
 
-/* Ranks that wait because of the problems above. */
+/* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
     X(BARRIER_INCOMPLETE, WARNING,                                                                          \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
       "see the findings about the missing ranks",                                                           \
       "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
-      "A named barrier has waited for ten seconds, or until its timeout. Typical causes: a rank that "              \
-      "computes, has ended, or waits elsewhere.")                                                                   \
+      "The ranks of a named barrier have waited for ten seconds, or until its timeout. Typical causes: "    \
+      "a missing rank that computes, has ended, or waits elsewhere.")                                       \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
@@ -983,7 +1057,8 @@
       "Typical causes: a rank that is still importing, has failed, or was not started.")                            \
     X(RANK_STATE_DIFFERS, WARNING,                                                                          \
       "${subject} ${does}, while ${others}; no progress for ${time}; the stacks cannot be read: ${note}",   \
-      "'ddpctl stacks' shows what all threads wait for; if py-spy works, this report names the line",       \
+      "'ddpctl stacks' shows what all threads wait for; if you install py-spy and allow ptrace, this "      \
+      "report names the line of the program",                                                               \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
       "In two samples this rank slept in one system call, and all other ranks in another. Their stacks "    \
@@ -998,18 +1073,20 @@
       "Typical causes: py-spy is not installed, or the system forbids ptrace.")                                     \
     X(KEY_NOT_SET, WARNING,                                                                                 \
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
-      "the rank that sets it is busy, has ended, or is in another branch: see the ranks that do not wait",  \
+      "find the rank that should set the key, among the ranks that do not wait: it is busy, has ended, "    \
+      "or has taken another branch",                                                                        \
       "rank 1 waits for key 'model-ready', for 32 s now; no rank has set it",                               \
       "A wait on a key of the store has lasted for ten seconds. Typical causes: a rank that is busy or has "        \
       "ended, or a key whose name depends on the rank.")
 
 /* PyTorch's ranks during the set-up of a process group. ${who} lists processes. Processes that do not belong to the
- * job come first. */
+ * job come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names no process:
+ * the store counts the registrations of each group (hub/torch_observer.c), so it can name them within seconds. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \
-      "stop the unwanted launch, and restart the other launch if it waits, because PyTorch's count stays "  \
-      "wrong; or give each launch its own --master_port",                                                   \
+      "stop the unwanted launch; if the other launch waits, restart it, because PyTorch's count of "        \
+      "processes stays wrong; or give each launch its own --master_port",                                   \
       "init_process_group: 4 processes take part, but the job has 2 ranks: two launches share this "        \
       "store: pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                  \
       "Processes that ddprun did not start registered in the same process group. Typical cause: two "       \
@@ -1038,16 +1115,16 @@
       "init_process_group, or start more workers (--nproc_per_node, --nnodes)",                             \
       "init_process_group: 2 of 2 ranks have waited for 32 s for the address of rank 2, but the last "      \
       "rank of this job is 1",                                                                              \
-      "The ranks wait for a key of a rank that is not below WORLD_SIZE. Typical causes: a world_size written "      \
-      "into the script, or a variable of another launcher.")                                                        \
+      "The ranks wait for the key of a rank that does not exist, because it is not below WORLD_SIZE. "      \
+      "Typical causes: a world_size written into the script, or a variable of another launcher.")           \
     X(INIT_ABANDONED, ERROR,                                                                                \
       "${subject} gave up ${setup} after it waited ${time} for ${what}; ${why}",                            \
       "make sure that every rank calls ${setup}, and that the program expects at most WORLD_SIZE ranks; "   \
       "init_process_group(timeout=...) allows more time",                                                   \
       "rank 0 (n1, pid 71) gave up init_process_group after it waited 60 s for the address of rank "        \
       "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \
-      "A PyTorch rank timed out during the set-up of a process group and exited. Typical causes: a rank that "      \
-      "is stopped, has failed, or loads its data for longer than the timeout.")
+      "A rank waited for a process group of PyTorch until its timeout, and then exited. Typical "           \
+      "causes: a rank that is stopped, has failed, or loads its data for longer than the timeout.")
 
 #define FINDINGS(X)                                                                                         \
     FINDINGS_OF_HOSTS(X)                                                                                    \
@@ -1071,6 +1148,7 @@ enum finding_grade {
 #undef X
 };
 
+/* The order of the codes is the order of printing, and hang.c prefers the smaller code. */
 enum finding_code {
     FINDING_NONE,
 #define X(code, ...) FINDING_##code,
@@ -1079,9 +1157,11 @@ enum finding_code {
         FINDING_CODES
 };
 
+/* Bytes of a text, with the NUL. A longer text is cut; a sentence or an advice then ends with "...". The protocol has the
+ * same limits (hub/messages.h). */
 enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 
-/* One finding, as text. */
+/* One finding, as text. It borrows nothing, so it can be copied and sent. */
 struct finding {
     enum finding_code code;
     uint32_t

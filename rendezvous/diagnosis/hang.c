@@ -1,11 +1,14 @@
-/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. See text.h.
+/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks.
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
  * any. A rank in a collective waits. A rank that stays anywhere else is the culprit. There is no result if a rank has
  * moved between the samples, because the job is then only slow, or if no rank waits.
  *
- * The ranks' flight records decide if the stacks do not: if all stacks are equal or some cannot be read. Otherwise the
- * finding quotes the records. */
+ * If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
+ * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
+ *
+ * The store runs this code in its event loop, for each pair of successive samples (hub/hang_watch.h) and for reports
+ * such as 'ddpctl why'. All texts and numbers in a sample are from other processes and may have any value. */
 #include "base/text.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -20,13 +23,13 @@
 
 enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
-    BUSY_PERCENT = 50,
-    GROUPS_MAX = 16, /* most different places of waiting ranks */
-    GROUPS_SHOWN = 2,
+    BUSY_PERCENT = 50, /* percent of one CPU; a thread that uses at least this much computes or spins */
+    GROUPS_MAX = 16,   /* most different places of waiting ranks */
+    GROUPS_SHOWN = 2,  /* places in a sentence, which has room for WORDS_LEN bytes */
 };
 
 /* System calls in which a culprit sleeps, and the finding for each. The first row whose name is a part of the system
- * call's name is used. Any other system call means RANK_BLOCKED. */
+ * call's name is used, so "nanosleep" also matches clock_nanosleep. Any other system call means RANK_BLOCKED. */
 #define SLEEPS(X)                              \
     X("futex", RANK_IN_LOCK)                   \
     X("nanosleep", RANK_SLEEPS)                \
@@ -43,11 +46,19 @@ static const struct {
 #undef X
 };
 
+/* The activity of a rank between the two samples:
+ *
+ *     UNKNOWN     the stacks do not show it: no frames, a lost node, a failed rank, or a collective of libddp
+ *     GONE        the rank has exited with code 0
+ *     CULPRIT     the rank is at one place outside of a collective
+ *     NEEDS_KEY   the rank waits outside of a collective for a key of the store
+ *     WAITS       the rank waits in a collective */
 enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 
+/* One rank in the two samples. */
 struct rank_look {
-    struct spot *spot[2]; /* in hang.spots */
-    int cpu_percent;      /* percent of one CPU between the samples */
+    struct spot *spot[2]; /* the rank's entries in hang.spots: in the earlier and in the later sample */
+    int cpu_percent;      /* percent of one CPU that the main thread used between the samples */
     enum way way;
     enum finding_code code; /* only for WAY_CULPRIT */
     uint32_t group;         /* index in hang.groups; only for WAY_WAITS */
@@ -55,29 +66,34 @@ struct rank_look {
 
 /* Ranks that wait in the same place. */
 struct group {
-    const struct spot *spot;
-    uint32_t first, n;
+    const struct spot *spot; /* the spot of rank `first` in the later sample, borrowed from hang.spots */
+    uint32_t first, n;       /* the rank that was added first; number of ranks */
 };
 
+/* The state of one search. diagnose_hang creates it on its stack and frees it before it returns. */
 struct hang {
     const struct snapshot *s;
     struct rank_look *ranks; /* owned: one for each rank of the snapshot */
     struct spot
         *spots; /* owned: the spots of all ranks in the earlier sample, then those in the later sample */
-    struct group groups[GROUPS_MAX];
-    uint32_t n_groups, n[WAY_WAITS + 1];
-    uint32_t n_read;  /* ranks with frames in the last sample */
-    const char *note; /* reason why some rank has no frames; NULL = unknown */
+    struct group groups[GROUPS_MAX]; /* add_verdict sorts them: the largest first */
+    uint32_t n_groups;
+    uint32_t n[WAY_WAITS + 1]; /* number of ranks for each enum way */
+    uint32_t n_read;           /* ranks with frames in the last sample */
+    const char *note;          /* reason why some rank has no frames; NULL = unknown */
     struct records {
         struct flight_dump *dumps; /* owned: records that stood still between the samples, sorted by rank */
-        uint32_t n;
-        cJSON *compared; /* owned: from flight_compare; NULL = no record */
-        words quote;     /* "; flight records: ...", "" = no record */
+        uint32_t n;                /* number of these records; later entries of `dumps` are not used */
+        cJSON *compared;           /* owned: from flight_compare; NULL = no record */
+        words quote;               /* "; flight records: ...", "" = no record */
     } records;
 };
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
+/* Two samples are 1 s to 6 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in both. */
+
+/* Compare two frames. A file and a function in two samples are different strings, so the texts are compared. */
 static bool is_same_line(const cJSON *a, const cJSON *b)
 {
     return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
@@ -92,7 +108,8 @@ static bool is_same_function(const cJSON *a, const cJSON *b)
 }
 
 /* Check whether two stacks are equal. The lines of the program's innermost function and of its callees may differ,
- * because the function may loop. The lines of its callers must be equal. */
+ * because the function may loop. The lines of its callers must be equal: a caller at another line has called the
+ * function again, which is progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     const cJSON *x = a->frames->child, *y = b->frames->child;
@@ -105,8 +122,9 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Check whether two ranks are at the same line of the program and in the same collective, or both in no
- * collective. */
+/* Check whether two ranks are at the same line of the program and in the same collective, or both in no collective.
+ * Two stacks without a frame of the program are the same only in a collective, because library frames alone show no
+ * place of the program. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -115,6 +133,8 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
                                                                : is_same_line(a->user, b->user));
 }
 
+/* Check whether a rank has made progress between the samples. A rank with frames in only one sample, or with another
+ * process in the later sample, counts as moved. A rank without frames in both samples does not. */
 static bool has_moved(const struct rank_look *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -126,6 +146,7 @@ static bool has_moved(const struct rank_look *r)
 
 /* --- one rank --------------------------------------------------------------------------------------------- */
 
+/* Check whether a signal or a debugger has stopped the process, by the last heartbeat or by the later sample. */
 static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
 {
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
@@ -149,7 +170,9 @@ static bool computes(const struct rank_look *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return why a rank keeps the others waiting. The first reason that matches counts. */
+/* Return why a rank keeps the others waiting. The first reason that matches counts: the facts that explain most are
+ * first. A thread that sleeps on an object (a file, a pipe or a peer) waits for this object, even if it calls select,
+ * so the finding is RANK_BLOCKED and names the object. */
 static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -169,13 +192,15 @@ static enum finding_code culprit_code(const struct rank_facts *f, const struct r
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
+/* Check whether the rank has exited with success. A failed rank needs no search, because its agent reports the failure
+ * and the round ends. */
 static bool has_left(const struct rank_facts *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
 }
 
-/* Decide what the rank does. A collective is checked before a wait for a key, because a collective may set itself up
- * through keys. */
+/* Decide what the rank does. A stopped process is a culprit even in a collective, because it cannot take part in the
+ * collective. A collective is checked before a wait for a key, because a collective may set itself up through keys. */
 static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -192,7 +217,7 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a rank to the group whose spots are the same by `is_same`, or to a new group. Return the index of the group, or
+/* Add a rank to the group whose spot is the same by `is_same`, or to a new group. Return the index of the group, or
  * GROUPS_MAX if there is no room for another group. */
 static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
                            uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
@@ -224,7 +249,8 @@ static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if the rank shows that the job is slow and does not hang. */
+/* Examine one rank. Return false if the rank shows that the job is slow and does not hang. One such rank ends the
+ * search, because the other ranks may wait for this rank, which makes progress. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
@@ -242,6 +268,9 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 }
 
 /* --- words ------------------------------------------------------------------------------------------------ */
+
+/* The texts are cut to the size of their arrays. Hosts, files and functions are from other processes and may be long,
+ * so each of them has a limit in the format ("%.100s") that leaves room for the other parts. */
 
 /* Return "waits in" or "wait in" for a collective. Return "is in" or "are in" for a line that waits for a GPU. */
 static const char *group_verb(const struct group *group)
@@ -262,6 +291,8 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
+/* Sort the larger group first, and of two equal groups the one with the lower rank, so that two samples of the same
+ * hang give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
@@ -289,6 +320,7 @@ struct selected {
     uint32_t like; /* a rank; is_like selects the ranks with the same way and place */
 };
 
+/* Check whether rank `i` is in the same situation as the rank `like`, so that one finding can name both. */
 static bool is_like(const void *of, uint32_t i)
 {
     const struct selected *selected = of;
@@ -300,15 +332,23 @@ static bool is_like(const void *of, uint32_t i)
     return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
-/* Format "rank 3 (n1, pid 812)" or "ranks 3, 5-7". */
+/* Return the number of ranks that who_words names, which decides between "is" and "are" in a sentence. */
+static uint32_t count_like(const struct hang *h, uint32_t rank)
+{
+    const struct selected selected = { h, rank };
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < h->s->n_ranks; i++)
+        n += is_like(&selected, i);
+    return n;
+}
+
+/* Format "rank 3 (n1, pid 812)" or "ranks 3, 5-7": all ranks in the situation of `rank`. */
 static const char *who_words(words out, const struct hang *h, uint32_t rank)
 {
     const struct selected selected = { h, rank };
     const struct rank_facts *f = &h->s->ranks[rank];
+    const uint32_t n = count_like(h, rank);
     struct buf text = { 0 };
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < h->s->n_ranks; i++)
-        n += is_like(&selected, i);
     buf_printf(&text, n == 1 ? "rank " : "ranks ");
     append_ranges(&text, &selected, h->s->n_ranks, is_like);
     if (n == 1 && f->host != NULL)
@@ -320,6 +360,10 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
+/* PyTorch writes a flight record on request, in a thread of the worker: so the record exists although the main thread
+ * hangs. With a sample, the agents send the last calls of each rank (flight_open_calls). These calls can be compared without
+ * the earlier calls, because each call has its group and number. */
+
 /* Return the member, or 0 if it is not a number that a double represents exactly. */
 static uint64_t whole_number(const cJSON *o, const char *name)
 {
@@ -328,6 +372,7 @@ static uint64_t whole_number(const cJSON *o, const char *name)
     return fits ? (uint64_t)item->valuedouble : 0;
 }
 
+/* Append a row to the calls of a rank. read_records has checked that there is room. */
 static void read_call(const cJSON *row, struct flight_dump *d)
 {
     struct flight_entry *e = &d->calls[d->n];
@@ -345,7 +390,8 @@ static void read_call(const cJSON *row, struct flight_dump *d)
 }
 
 /* Sort the rows of a sample into one record for each of `n` ranks, and return the records, or NULL if memory is short.
- * Rows beyond the limit of a rank are left out. A rank without rows has no calls. */
+ * Rows beyond the limit of a rank are left out. A rank without rows has no calls. The caller frees the records with
+ * dumps_free. */
 static struct flight_dump *read_records(const cJSON *rows, uint32_t n)
 {
     const cJSON *row;
@@ -394,7 +440,8 @@ static bool stands_still(const struct flight_dump *a, const struct flight_dump *
     return is_same;
 }
 
-/* Keep the records of the later sample that stood still. */
+/* Keep the records of the later sample that stood still, and move them to the front of the array. flight_compare
+ * expects them there. */
 static void keep_records(const struct snapshot *s, struct records *r)
 {
     const uint32_t n = s->n_ranks;
@@ -414,7 +461,7 @@ static bool is_chosen(const void *of, uint32_t i)
     return chosen[i];
 }
 
-/* Format "rank 3 (n1, pid 71)" or "ranks 3, 5-7": the ranks in a list of flight_compare. Return the first rank, or -1
+/* Format "rank 3 (n1, pid 71)" or "ranks 3, 5-7": the ranks in a list of flight_compare. Return the lowest rank, or -1
  * if the list is empty. */
 static int64_t listed_ranks(words out, const struct hang *h, const cJSON *list)
 {
@@ -461,7 +508,8 @@ static const cJSON *compared_rank(const struct hang *h, int64_t rank)
     return NULL;
 }
 
-/* Return the smallest or the largest group of ranks that made one of several different calls. */
+/* Return the smallest or the largest group of ranks that made one of several different calls. Of groups with equal
+ * sizes, return the last as the smallest and the first as the largest, so that the two differ even for two ranks. */
 static const cJSON *differ_group(const struct hang *h, bool largest)
 {
     const cJSON *group, *found = NULL;
@@ -477,7 +525,8 @@ static const cJSON *differ_group(const struct hang *h, bool largest)
     return found;
 }
 
-/* Compare the records, and format the sentence that quotes them. */
+/* Compare the records, and format the text that quotes them. The quote also follows a finding from the stacks, because
+ * it names the collective with its number. */
 static void compare_records(struct hang *h)
 {
     struct records *r = &h->records;
@@ -492,7 +541,7 @@ static void compare_records(struct hang *h)
         snprintf(r->quote, sizeof(r->quote), "; flight records: only %.90s called %.120s", who,
                  spot_text(few, "call"));
     else if (listed_ranks(who, h, compared(h, "behind")) >= 0)
-        snprintf(r->quote, sizeof(r->quote), "; flight records: %.90s not in %.120s", who, front);
+        snprintf(r->quote, sizeof(r->quote), "; flight records: %.120s is missing for %.90s", front, who);
     else
         snprintf(r->quote, sizeof(r->quote), "; flight records: the last call of %s is %.120s",
                  counted(who, r->n, "rank"), front);
@@ -526,9 +575,11 @@ static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
+/* A call that some ranks have not reached. All members are borrowed. */
 struct behind {
-    const cJSON *ranks, *there;
-    const char *misses, *call, *at;
+    const cJSON *ranks, *there; /* ranks that are behind; ranks that wait in the call */
+    const char *misses;         /* follows "has" in the sentence: "not called" */
+    const char *call, *at;      /* the call, and its place in the program; `at` "" = unknown */
 };
 
 /* Add the finding about ranks that are behind in the flight records. Return the first of them, or -1 if the records
@@ -536,6 +587,7 @@ struct behind {
 static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
 {
     words who, there, waiters, last = "", time, number_, line;
+    const bool is_one = cJSON_GetArraySize(b->ranks) == 1;
     const int64_t rank = listed_ranks(who, h, b->ranks);
     if (rank < 0 || listed_ranks(there, h, b->there) < 0)
         return -1;
@@ -544,12 +596,12 @@ static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struc
     snprintf(waiters, sizeof(waiters), "%.100s %s%.80s", there,
              cJSON_GetArraySize(b->there) == 1 ? "waits" : "wait", line_words(line, b->at));
     if (mine != NULL && strcmp(spot_text(mine, "call"), b->call) != 0)
-        snprintf(last, sizeof(last), "; its last call is %.120s%.80s", spot_text(mine, "call"),
-                 line_words(line, spot_text(mine, "at")));
+        snprintf(last, sizeof(last), "; %s last call is %.120s%.80s", is_one ? "its" : "the first rank's",
+                 spot_text(mine, "call"), line_words(line, spot_text(mine, "at")));
     if (slot != NULL)
-        finding_make(slot, FINDING_RANK_BEHIND, who, "misses", b->misses, "call", b->call, "waiters", waiters,
-                     "last", last, "time", duration(time, h->s->hang.still_ms), "rank",
-                     number(number_, (uint64_t)rank), NULL);
+        finding_make(slot, FINDING_RANK_BEHIND, who, "has", is_one ? "has" : "have", "misses", b->misses,
+                     "call", b->call, "waiters", waiters, "last", last, "time",
+                     duration(time, h->s->hang.still_ms), "rank", number(number_, (uint64_t)rank), NULL);
     return rank;
 }
 
@@ -563,21 +615,21 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     for (uint32_t i = 0; call != NULL && i < r->n; i++)
         json_append(flight_is_scheduled(&r->dumps[i], call) ? late : there,
                     cJSON_CreateNumber(r->dumps[i].rank));
-    const int64_t rank =
-        call == NULL ? -1
-                     : add_behind(d, h,
-                                  &(struct behind){ .ranks = late,
-                                                    .there = there,
-                                                    .misses = "has called, but on its GPU not started,",
-                                                    .call = flight_call_words(text, call),
-                                                    .at = call->place });
+    const int64_t rank = call == NULL
+                             ? -1
+                             : add_behind(d, h,
+                                          &(struct behind){ .ranks = late,
+                                                            .there = there,
+                                                            .misses = "called, but not started on the GPU,",
+                                                            .call = flight_call_words(text, call),
+                                                            .at = call->place });
     cJSON_Delete(late);
     cJSON_Delete(there);
     return rank;
 }
 
-/* Report the culprit that the records show. Return its rank, or -1 if all records end with the same call. Some record
- * may be missing, for example because its file server is slow. Then any rank without a record may be the culprit. */
+/* Report the culprit that the records show. Return its rank, or -1 if all records end with the same call. If the record
+ * of a rank is missing, for example because its file server is slow, return -1 too: this rank may be the culprit. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
@@ -592,12 +644,15 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
     return add_behind(d, h,
                       &(struct behind){ .ranks = behind,
                                         .there = there,
-                                        .misses = "has not called",
+                                        .misses = "not called",
                                         .call = spot_text(h->records.compared, "front"),
                                         .at = spot_text(front, "at") });
 }
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
+
+/* The verdict is one finding about one rank or group of ranks. The monitor reports it only if the next pair of samples
+ * gives the same code and subject, so the choice below must not depend on chance. */
 
 /* Return the culprit whose finding is the first in findings.h, because the most certain findings are first. Return
  * n_ranks if no rank is a culprit. */
@@ -619,7 +674,9 @@ static uint32_t find_way(const struct hang *h, enum way way)
     return i;
 }
 
-/* Add the finding about a rank that keeps others waiting, from the newer of its two samples. */
+/* Add the finding about a rank that keeps others waiting, from the later of its two samples. Not every sentence has a
+ * place for every value. A stopped rank has the same finding as outside of a search; the sample may show the stop before
+ * the heartbeat does. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -627,6 +684,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     const struct spot *spot = r->spot[1];
     char place[SPOT_PLACE_MAX], object[SPOT_PLACE_MAX + 8] = "";
     words who, waiters, time, cpu, child, call, pid, number_;
+    const bool is_one = count_like(h, rank) == 1;
     struct finding *slot = diagnosis_slot(d, r->code);
     if (slot == NULL)
         return;
@@ -643,7 +701,8 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "cpu",
                  number(cpu, (uint64_t)r->cpu_percent), "child", number(child, (uint64_t)spot->ended_child),
                  "call", call, "object", object, "error", f->traceback != NULL ? f->traceback : "", "pid",
-                 number(pid, (uint64_t)f->pid), "rank", number(number_, rank), NULL);
+                 number(pid, (uint64_t)f->pid), "rank", number(number_, rank), "is", is_one ? "is" : "are",
+                 "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
 /* Add the finding about a rank that has exited while others wait for it in a collective. */
@@ -668,6 +727,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
     struct buf key = { 0 };
     const uint32_t setter = h->s->ranks[rank].waits.setter, culprit = find_culprit(h);
     words who, time, waiters, others = "", key_words, by = "";
+    const bool is_one = count_like(h, rank) == 1;
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_NEEDS_KEY);
     diagnose_append_place(h->s->ranks[rank].waits.name, false, &key);
@@ -675,7 +735,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);
     if (setter > 0 && setter <= h->s->n_ranks)
-        snprintf(by, sizeof(by), "; the keys of all other numbers exist");
+        snprintf(by, sizeof(by), "; every other rank has set its key: rank %u has not", setter - 1);
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     else if (culprit < h->s->n_ranks)
@@ -684,7 +744,8 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_NEEDS_KEY, who_words(who, h, rank), "place",
                      spot_place(place, h->ranks[rank].spot[1]), "time", duration(time, h->s->hang.still_ms),
-                     "key", key_words, "setter", by, "waiters", others, NULL);
+                     "key", key_words, "setter", by, "waiters", others, "is", is_one ? "is" : "are", "s",
+                     is_one ? "s" : "", NULL);
 }
 
 /* Report ranks that wait in different collectives. The smallest group is reported as the culprit. */
@@ -705,7 +766,11 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* --- connections ------------------------------------------------------------------------------------------ */
 
-/* Two ends of a connection whose data is not acknowledged. */
+/* If all ranks wait in one collective, a lost packet is a probable cause. The kernel sends unacknowledged data again and
+ * counts this (TCP_INFO). The agents report such connections of their workers as rows of the sample
+ * (STACKS_UNANSWERED). */
+
+/* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
     const struct snapshot_node *from, *to; /* to == NULL: the peer is not on another node of the job */
     const char *peer;
@@ -722,6 +787,7 @@ static bool is_peer_at(const char *peer, const char *address)
            (has_bracket ? strncmp(peer + len, "]:", 2) == 0 : peer[len] == ':');
 }
 
+/* Check both addresses of a node: workers may use the address that the node sent, or the one that the store sees. */
 static bool is_peer_on(const char *peer, const struct snapshot_node *node)
 {
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
@@ -736,7 +802,7 @@ static bool holds_peer(const struct spot *spot, const char *peer)
 }
 
 /* Find a rank's connection without an answer in both samples, preferably to another node. Return false if no such
- * connection exists. */
+ * connection exists. A connection in only one sample is left out, because a single lost packet is sent again, too. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -760,6 +826,7 @@ static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
     return cut->peer != NULL;
 }
 
+/* Check whether two cuts are between the same two nodes, in any direction. Both ends of one connection may report it. */
 static bool is_same_pair(const struct cut *a, const struct cut *b)
 {
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
@@ -811,7 +878,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
         snprintf(between, sizeof(between), "%s%s%.200s", cut, pairs > 1 ? ", and others" : "",
                  h->records.quote);
     else if (members_of(s) > 1)
-        snprintf(between, sizeof(between), "the network between %.180s, or a GPU%.100s%.250s",
+        snprintf(between, sizeof(between), "the network between the nodes (%.180s), or a GPU%.100s%.250s",
                  all_hosts(hosts, s), cut, h->records.quote);
     else
         snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share%.100s%.250s", cut,
@@ -831,7 +898,8 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
 }
 
 /* Mark the culprits as waiting ranks if most ranks are culprits at one line. A rank that waits for a GPU has no frame of a
- * collective: it is at the line that reads a result, and the driver of the GPU spins. */
+ * collective: it is at the line that reads a result, and the driver of the GPU spins. Two ranks have no majority. If all
+ * ranks are at one line, there is no other culprit. A job that never showed progress may still be starting. */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -863,7 +931,9 @@ static bool only_loops(const struct hang *h)
 }
 
 /* Add the finding and return its rank, or -1. A rank without frames may be the culprit, so while such a rank exists,
- * only a known culprit or an ended rank is reported. */
+ * only a known culprit or an ended rank is reported. The order is from the most to the least certain evidence: a culprit
+ * outside of the collective, a rank that has exited, a missing key, different calls in the records, and last a fault
+ * below the program (network or GPU) or different collectives. */
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -881,7 +951,7 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
     if (h->n[WAY_UNKNOWN] > 0 || gone < n || (culprit < n && needs_key == n))
         return report_records(d, h);
     if (needs_key < n && only_loops(h))
-        return -1; /* this rank may still set the key */
+        return -1; /* the rank that computes may still set the key */
     if (needs_key < n) {
         add_needs_key(d, h, needs_key);
         return needs_key;
@@ -901,6 +971,9 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 }
 
 /* --- stacks that cannot be read ---------------------------------------------------------------------------- */
+
+/* Without py-spy or the permission to trace, only the system call of each main thread is known. It shows no line of the
+ * program, so a finding from it is a hint: it never stops or restarts the job (--on_hang). */
 
 /* Groups of live ranks without frames, by the state of their main thread in the kernel. */
 struct states {
@@ -927,7 +1000,7 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the ranks without frames. Return false if such a rank may still make progress. */
+/* Group the live ranks without frames by their state. Return false if such a rank may still make progress. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -941,8 +1014,8 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group that does not sleep in futex. Ranks in a collective of Gloo sleep in futex. Without such a
- * group, return the smallest group. */
+/* Return the smallest group that does not sleep in futex, because ranks in a collective of Gloo sleep in futex. If all
+ * groups sleep in futex, return the smallest group. `states` has at least one group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;
@@ -958,7 +1031,7 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
-/* Check whether ranks with frames wait in collectives, and none of them in the state of the group. */
+/* Check whether some ranks with frames wait in collectives, and no rank with frames is in the state of `group`. */
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)
@@ -967,7 +1040,7 @@ static bool differs_from_waits(const struct hang *h, const struct group *group)
     return h->n_groups > 0;
 }
 
-/* Format "2 ranks are sleeping in futex, 1 rank waits in all_reduce (train.py:88)": all ranks outside of `odd`. */
+/* Format "2 ranks are sleeping in futex, rank 3 waits in all_reduce (train.py:88)": all ranks outside of `odd`. */
 static const char *other_states(words out, const struct hang *h, const struct states *states,
                                 const struct group *odd)
 {
@@ -988,7 +1061,8 @@ static const char *other_states(words out, const struct hang *h, const struct st
     return out;
 }
 
-/* Return the reason why frames cannot be read, such as a missing program. */
+/* Return the reason why frames cannot be read, such as a missing program. The agents' notes begin with a prefix that
+ * the sentences of the findings already contain. */
 static const char *unreadable_why(const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";
@@ -1036,6 +1110,8 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
                      duration(time, h->s->hang.still_ms), "note", unreadable_why(h), NULL);
 }
 
+/* Compare the samples. If neither stacks nor records name a rank, compare the states of the processes, or report why
+ * the frames cannot be read. Return -1 after these two findings, because neither proves a culprit. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h = { .s = s };

@@ -291,7 +291,7 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     does = NULL;
     live(50 * S, false);
     expect_told(0, "all 4 ranks wait in all_reduce (train.py:88)");
-    expect_told(0, "the network between n0, n1");
+    expect_told(0, "the network between the nodes (n0, n1)");
 }
 
 /* Three ranks have set their keys. The highest number may also be that of a step, so its rank is not named. */
@@ -305,8 +305,10 @@ Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_
             sim_set_key(&sim, rank, rank == 0 ? "ready/0" : rank == 1 ? "ready/1" : "ready/3");
     sim_wait_key(&sim, 3, "ready/2");
     live(50 * S, false);
-    expect_told(0, "which no rank has set; the keys of all other numbers exist; no progress for 42.0 s; 3 "
-                   "ranks wait in");
+    expect_told(
+        0,
+        "which no rank has set; every other rank has set its key: rank 2 has not; no progress for 42.0 s; 3 "
+        "ranks wait in");
     tear_down();
     set_up();
     run_job("");
@@ -411,7 +413,8 @@ Test(hang_sim, a_traceback_is_named_until_the_rank_moves)
     run_job("");
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"errors\":[[1,\"ValueError: empty\"],[7,\"x\"],[\"a\"],5]}");
     live(50 * S, false);
-    expect_told(0, "has failed and has not exited: ValueError: empty; it is in load_batch (data.py:41)");
+    expect_told(
+        0, "has failed and has not exited: ValueError: empty; the main thread is in load_batch (data.py:41)");
     live(5 * S, true);
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"errors\":[[1,\"\"]]}");
     live(500 * S, false);

@@ -432,7 +432,7 @@ Test(join_dial_munge, a_store_that_only_rejects_ends_the_dial_with_its_reason, .
 Test(join_dial_munge, a_plain_store_is_named, .fini = end_munge, .timeout = 120)
 {
     begin_munge(false, true, true);
-    expect_no_key("STORE_NOT_ENCRYPTED", "does not encrypt, but this node has --encrypt");
+    expect_no_key("STORE_NOT_ENCRYPTED", "is a store without --encrypt, but this node has --encrypt");
 }
 
 /* The encrypting store answers the request once, and only TLS may follow. */

@@ -186,7 +186,7 @@ Test(hang, a_read_of_a_pipe_that_is_named)
 Test(hang, a_child_that_has_ended)
 {
     WAY("child", "RANK_CHILD_ENDED", "rank 1 (n1, pid 71)",
-        "is in wait_for_child (worker.py:48) and waits for its child process ");
+        "is in wait_for_child (worker.py:48) and waits for child process ");
 }
 
 Test(hang, a_process_stopped_by_a_signal_has_its_usual_finding)
@@ -208,17 +208,18 @@ Test(hang, all_ranks_in_the_same_collective_name_the_nodes)
         "wait in all_reduce (worker.py:71), without progress for 42.0 s, and every process is alive; "
         "probable cause: the "
         "network "
-        "between n0, "
-        "n1, or a GPU");
+        "between the nodes (n0, "
+        "n1), or a GPU");
 }
 
 Test(hang, a_traceback_without_an_exit)
 {
     struct hang_case c = load("traceback", "traceback");
     c.ranks[1].traceback = "ValueError: batch 7 is empty";
-    expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
-                   "has failed and has not exited: ValueError: batch 7 is empty; it is in _shutdown "
-                   "(threading.py:1583)" OTHERS);
+    expect_verdict(
+        &c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
+        "has failed and has not exited: ValueError: batch 7 is empty; the main thread is in _shutdown "
+        "(threading.py:1583)" OTHERS);
     case_free(&c);
 }
 
@@ -258,9 +259,9 @@ Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
     c.ranks[1].waits = (struct rank_wait){ .name = slice_str("ready/2"), .for_ms = 42000, .setter = 3 };
-    expect_verdict(
-        &c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
-        "which no rank has set; the keys of all other numbers exist; no progress for 42.0 s" OTHERS);
+    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
+                   "which no rank has set; every other rank has set its key: rank 2 has not; no progress for "
+                   "42.0 s" OTHERS);
     case_free(&c);
 }
 
@@ -303,8 +304,9 @@ Test(hang, a_connection_to_no_other_node_is_only_quoted)
     struct hang_case c = load("all_wait", "all_wait");
     cut(&c, 1, "10.9.0.1:4711");
     cut(&c, 0, "10.9.0.10:4712"); /* the own node */
-    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
-                   "the network between n0, n1, or a GPU; rank 0 sends to 10.9.0.10:4712 without an answer");
+    expect_verdict(
+        &c, "ALL_RANKS_WAIT", "all 3 ranks",
+        "the network between the nodes (n0, n1), or a GPU; rank 0 sends to 10.9.0.10:4712 without an answer");
     cut(&c, 1, "10.9.0.11:4713");
     expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
                    "between n0 and n1 (rank 1 sends to 10.9.0.11:4713 without an answer)");
@@ -327,7 +329,7 @@ Test(hang, a_peer_of_one_sample_is_none)
         snprintf(t.object, sizeof(t.object), "10.9.0.11:471%d", i);
         stacks_add_thread(&c.samples[i], &t);
     }
-    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", "the network between n0, n1, or a GPU");
+    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", "the network between the nodes (n0, n1), or a GPU");
     case_free(&c);
 }
 
@@ -436,7 +438,7 @@ Test(hang, a_gpu_that_has_not_started_the_call_of_the_others_is_named)
     expect_by_records(
         "all_wait", true, "[" STARTED(0, "started") "," STARTED(1, "scheduled") "," STARTED(2, "started") "]",
         "RANK_BEHIND", "rank 1 (n1, pid 71)",
-        "has called, but on its GPU not started, all_reduce #17 (Float x 4), in which ranks 0, 2 "
+        "has called, but not started on the GPU, all_reduce #17 (Float x 4), in which ranks 0, 2 "
         "wait (train.py:17)");
 }
 
@@ -450,7 +452,8 @@ Test(hang, equal_records_are_quoted)
 Test(hang, records_are_quoted_if_stacks_name_the_culprit)
 {
     expect_by_records("sleep", true, ONE_BEHIND, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
-                      OTHERS "; flight records: rank 1 (n1, pid 71) not in all_reduce #19 (Float x 4)");
+                      OTHERS
+                      "; flight records: all_reduce #19 (Float x 4) is missing for rank 1 (n1, pid 71)");
 }
 
 /* Rank 1 has called #18 since the previous sample, so its record is older than its wait. */
@@ -468,7 +471,8 @@ Test(hang, a_record_that_moves_is_not_used)
 Test(hang, records_of_some_ranks_are_only_quoted)
 {
     expect_by_records("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 18) "]", "ALL_RANKS_WAIT",
-                      "all 3 ranks", "or a GPU; flight records: rank 1 (n1, pid 71) not in all_reduce #19");
+                      "all 3 ranks",
+                      "or a GPU; flight records: all_reduce #19 (Float x 4) is missing for rank 1");
 }
 
 /* Rank 1 has no call in the world among its latest groups. */

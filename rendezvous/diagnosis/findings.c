@@ -1,4 +1,4 @@
-/* findings.c -- see findings.h.
+/* findings.c -- fills in the rows of findings.h, and prints them for `ddprun explain` and the manual page.
  *
  * A template is filled in when a finding is made, so a struct finding has only text. A placeholder without a value
  * stays in the text, so that a typing error is visible. */
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rows of findings.h. */
+/* The rows of findings.h, with the code as index. Row 0 (FINDING_NONE) has no texts: callers check for it. */
 static const struct row {
     const char *code;
     enum finding_grade grade;
@@ -47,6 +47,7 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
+/* Expand the group of rows again, so that a new row of the group needs no change here. */
 bool finding_is_hang(enum finding_code code)
 {
     switch (code) {
@@ -59,6 +60,7 @@ bool finding_is_hang(enum finding_code code)
     }
 }
 
+/* Such a finding is the same problem while the number of missing nodes changes, so it is not reported again. */
 bool finding_is_count(enum finding_code code)
 {
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
@@ -95,6 +97,9 @@ static const char *finding_example(enum finding_code code)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
+/* A template has placeholders as in a shell: "${subject} is in ${place}". launcher/net/dial_plan.c and torch_keys.c fill
+ * in their templates with finding_fill, too, but with values of their structs. */
+
 /* Return the word of the placeholder "${word}" at `text`, and set *skip to the length of the placeholder. If no
  * placeholder is at `text`, return an empty word and set *skip to 1. */
 static struct slice word_at(const char *text, size_t *skip)
@@ -121,8 +126,11 @@ bool finding_fill(struct buf *out, const char *text, finding_word put, void *use
     return ok;
 }
 
-enum { WORDS_MAX = 16 };
+enum {
+    WORDS_MAX = 16
+}; /* most placeholders of a finding, with ${subject}; finding_make ignores later ones */
 
+/* The values of the placeholders. All texts are borrowed from the caller of finding_make. */
 struct words {
     int n;
     struct {
@@ -130,6 +138,7 @@ struct words {
     } of[WORDS_MAX];
 };
 
+/* Append the value of a placeholder. The search is linear, because a finding has few placeholders. */
 static bool append_word(void *user, struct slice word, struct buf *out)
 {
     const struct words *words = user;
@@ -139,7 +148,8 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return buf_printf(out, "${%.*s}", (int)word.len, (const char *)word.data);
 }
 
-/* Fill in a text. If memory is short the text is empty, so that at least the code is reported. */
+/* Fill in a text, and cut it if it is too long. If memory is short the text is empty, so that at least the code is
+ * reported. */
 static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
 {
     struct buf out = { 0 };
@@ -152,7 +162,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
 }
 
 /* Fill in sentence and advice. Values are passed with the names of their placeholders, because the order of the
- * placeholders differs between rows. `subject` is also copied into the finding. */
+ * placeholders differs between rows. The subject is copied first, because the templates use the copy,
+ * which has the length that the protocol allows. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -187,7 +198,7 @@ const char *finding_predicate(const struct finding *f)
 
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
-/* Append "HOST" for "${host}". */
+/* Append "HOST" for "${host}", as manual pages write a value that the reader supplies. */
 static bool append_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;
@@ -204,7 +215,7 @@ static bool finding_append_readable(struct buf *out, const char *text)
     return finding_fill(out, text, append_placeholder, NULL);
 }
 
-/* Append text for troff: escape a dot or a quote at the beginning of a line, and write each hyphen as a minus. */
+/* Append text for troff (groff_char(7)): escape a dot or a quote at the beginning of a line, and write each hyphen as a minus. */
 static bool append_troff(struct buf *out, const char *text)
 {
     struct buf plain = { 0 };
@@ -219,6 +230,7 @@ static bool append_troff(struct buf *out, const char *text)
     return ok;
 }
 
+/* Print the example in place of the sentence, because a sentence without its values is hard to read. */
 bool findings_print_man(struct buf *out)
 {
     bool ok = true;
@@ -234,8 +246,10 @@ bool findings_print_man(struct buf *out)
 
 /* All texts are in the tables of findings.h and exit_codes.h. */
 
+/* CODE_MAX: bytes of a code's name, with the NUL. EXIT_STATUS_MAX: the largest exit code that a process can have. */
 enum { CODE_MAX = 40, EXIT_STATUS_MAX = 255 };
 
+/* The rows of exit_codes.h. The row EXIT_CODE_SIGNAL describes all exit codes 128 + signal. */
 static const struct {
     int code;
     const char *meaning, *remedy, *detection, *example;
@@ -246,6 +260,7 @@ static const struct {
 };
 enum { EXIT_ROWS = sizeof(exit_rows) / sizeof(exit_rows[0]) };
 
+/* Append a heading and an indented text, wrapped as the help of an option. */
 static bool append_paragraph(struct buf *out, const char *heading, const char *text)
 {
     enum { INDENT = 4 };
@@ -257,7 +272,8 @@ static bool append_paragraph(struct buf *out, const char *heading, const char *t
     return ok;
 }
 
-/* Append a row's text about detection as two sections: the detection, and the typical causes. */
+/* Append a row's text about detection as two sections: the detection, and the typical causes. The causes are a list
+ * without a verb after "Typical causes: ", so their section needs no full stop. */
 static bool append_detection(struct buf *out, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");
@@ -268,7 +284,7 @@ static bool append_detection(struct buf *out, const char *heading, const char *t
     ok = ok && append_paragraph(out, heading, part);
     if (ok && causes != NULL) {
         snprintf(part, strlen(text) + 1, "%s", strstr(causes, ": ") + 2);
-        part[strlen(part) - 1] = '\0'; /* without the full stop, because a remedy has none */
+        part[strlen(part) - 1] = '\0'; /* remove the full stop */
         ok = append_paragraph(out, "Typical causes", part);
     }
     free(part);
@@ -320,6 +336,7 @@ static bool list_findings(const char *part, struct buf *out, int *n)
     return ok;
 }
 
+/* Append one line for each finding and exit code, with the example, because it shows what the code is about. */
 static bool list_all(struct buf *out)
 {
     int n = 0;
@@ -331,6 +348,7 @@ static bool list_all(struct buf *out)
            buf_printf(out, "\n'ddprun explain CODE' prints the meaning, the causes and the remedy of one.\n");
 }
 
+/* Accept '-' for '_', as option names do. Reject a number above 255, because no finding has such a name. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)
 {
     char name[CODE_MAX];

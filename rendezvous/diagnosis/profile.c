@@ -1,4 +1,5 @@
-/* profile.c -- see profile.h. */
+/* profile.c -- see profile.h. The store calls profile_add in its event loop for each sample (hub/stacks.c), so the work
+ * for a sample is linear in the number of ranks. Only a rank with much evidence is compared with all others. */
 #include "diagnosis/profile.h"
 
 #include "diagnosis/text.h"
@@ -7,20 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The two hypotheses of profile.h, and the probability of a false report in a window. equal_share is below 1, so that
- * a rank that is only a little slower than the others is not reported. */
+/* The two hypotheses of profile.h, and the probability of a false report in a window for the whole job. equal_share is
+ * below 1, so that a rank that is only a little slower than the others is not reported. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
 /* A slow rank is reported only if its share of waits is smaller than that of the other ranks by at least this
  * much. */
 static const double least_loss = 0.05;
 
-/* The smallest evidence. Without this limit, the earlier samples of a rank could hide that the rank has become
- * slow. */
+/* The smallest evidence. Without this limit, the earlier samples of a rank could hide that the rank has become slow:
+ * each sample in which the rank waits divides the evidence by 8.5. */
 static const double least_evidence = 1e-6;
 
+/* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. */
 enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
 
+/* Leave an empty profile after a failure: profile_add accepts and ignores it. */
 bool profile_begin(struct profile *p, uint32_t n)
 {
     profile_free(p);
@@ -50,6 +53,8 @@ static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
     return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;
 }
 
+/* Hashes of places and steps. A collision only gives a wrong count, so no secret key is needed. */
+
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
     return hash_bytes(hash, &value, sizeof(value));
@@ -60,7 +65,8 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Count the place of a rank. All lines of a function are one place, whose text shows the latest line. */
+/* Count the place of a rank. All lines of a function are one place, whose text shows the latest line. A new place takes
+ * the entry with the smallest count, so frequent places stay. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -88,6 +94,7 @@ const char *profile_place(const struct profile_rank *r)
     return most->words;
 }
 
+/* Begin new counts. A slow rank is remembered for one window, so that it is reported once and not once per window. */
 static void begin_window(struct profile *p)
 {
     p->samples = 0;
@@ -100,7 +107,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return the part of the samples in which the other ranks wait. */
+/* Return the part of the samples in which the other ranks wait, from 0 to 1: their average, weighted by samples. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -111,6 +118,8 @@ static double share_of_others(const struct profile *p, uint32_t rank)
     return share(waits, seen);
 }
 
+/* Check whether the evidence is sufficient. The limit is n / false_report, because n ranks are tested at once: a limit
+ * n times as high keeps the probability of any false report (Bonferroni's correction). */
 static bool is_slow(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -118,7 +127,8 @@ static bool is_slow(const struct profile *p, uint32_t rank)
            share_of_others(p, rank) - share(r->waits, r->seen) >= least_loss;
 }
 
-/* Multiply the evidence of a rank by the likelihood ratio of a sample in which `part` of the ranks wait. */
+/* Multiply the evidence of a rank by the likelihood ratio of a sample in which `part` of the ranks wait (above 0, below
+ * 1). The rank waits with probability slow_share * part if it is slow, else with equal_share * part. */
 static void weigh(struct profile_rank *r, bool waits, double part)
 {
     r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);
@@ -161,6 +171,8 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
     return news;
 }
 
+/* Count a sample. `moves` is a digest of the steps of all ranks and of the last progress: if it changes, the job has
+ * moved, so the present wait is a new wait. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
@@ -168,7 +180,7 @@ bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *
     const char *note = NULL;
     uint64_t moves = mix(1, moved_ms);
     bool news = false;
-    if (spots != NULL && stands != NULL) {
+    if (spots != NULL && stands != NULL) { /* without memory, the sample is left out */
         (void)spots_read(rows, spots, p->n, &note);
         if (p->samples++ >= PROFILE_WINDOW)
             begin_window(p);
@@ -221,6 +233,7 @@ static bool is_marked(const void *of, uint32_t rank)
     return p->ranks[rank].is_slow;
 }
 
+/* Report all slow ranks in one finding, with the numbers of the first. Slow ranks on one machine usually have one cause. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

@@ -1,7 +1,7 @@
 /* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). Pure.
  *
  * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the
- * slowest rank waits least in collectives.
+ * slowest rank itself waits least in collectives.
  *
  * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability k / n, its share.
  * Two hypotheses about a rank are compared: it waits with a tenth of this probability (a slow rank), or with at least
@@ -21,9 +21,9 @@ struct snapshot;
 enum {
     PROFILE_EVERY_MS =
         500, /* ms between samples; of four ranks, one that is 20 % slower is found within a minute */
-    PROFILE_WINDOW = 600, /* samples of a window; a new window begins with new counts */
-    PROFILE_RANKS_MAX = 4096,
-    PROFILE_PLACES = 8, /* counted places of a rank; a new place replaces the rarest place */
+    PROFILE_WINDOW = 600,     /* samples of a window (5 min); a new window begins with new counts */
+    PROFILE_RANKS_MAX = 4096, /* a larger job has no profile; a rank needs about 1.4 KB */
+    PROFILE_PLACES = 8,       /* counted places of a rank; a new place replaces the rarest place */
 };
 
 struct profile_place {

@@ -1,7 +1,10 @@
 /* ranks.c -- the findings about ranks that others wait for, and their texts. See diagnosis.h.
  *
  * The store knows the requests from a rank, and the agent knows the state of the rank's process. Only both together
- * distinguish a computing rank from a hanging rank. */
+ * distinguish a computing rank from a hanging rank.
+ *
+ * Three situations are covered: ranks wait in the store (for a key or in a barrier), ranks wait in a collective of
+ * libddp, and a rank has exited although others need it. hang.c covers collectives of PyTorch. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -12,11 +15,10 @@
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 
 enum {
-    STUCK_MS = 2000,     /* a shorter sleep in the kernel is normal */
+    STUCK_MS = 2000,     /* a shorter sleep in state D is normal, for example while a disk reads */
     BUSY_PERCENT = 50,   /* percent of one CPU */
     SHARE_PERCENT = 5,   /* percent for a runnable process, whose host may be overloaded */
     RANK_WORD_MAX = 256, /* bytes of one word of a sentence */
@@ -35,7 +37,8 @@ static bool computes(const struct rank_facts *f)
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* Return the facts that agents have reported about a rank. session.c adds the facts about open connections. */
+/* Return the facts that agents have reported about a rank. hub/session.c adds the facts about open connections. The
+ * strings are borrowed from `m`, so the result is valid until the next message of an agent. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];
@@ -59,6 +62,7 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
     };
 }
 
+/* Leave out ranks with steps, because diagnose_still reports them together with the ranks that wait for them. */
 bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 {
     return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&
@@ -66,7 +70,8 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 }
 
 /* Return the finding that explains why the rank does not arrive. The end of the process is checked first, then its
- * present state, then its connections. */
+ * present state, then its connections. A lost node hides the state of its ranks, so that state may be old and is not
+ * used. A stopped or blocked process explains more than the request that it has sent before. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -88,7 +93,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* Return the rank's state for JSON, without the state of its process. */
+/* Return the rank's state for JSON, without the state of its process. docs/protocol.md lists these words. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)
@@ -98,38 +103,10 @@ static const char *state_word(const struct rank_facts *f)
     return f->met ? "disconnected" : "never_connected";
 }
 
-/* Return "SIGKILL", or NULL for a signal without a name. */
-static const char *signal_name(int signal)
-{
-#define NAME(sig) \
-    case sig:     \
-        return #sig;
-    switch (signal) {
-        NAME(SIGHUP)
-        NAME(SIGINT)
-        NAME(SIGQUIT)
-        NAME(SIGILL)
-        NAME(SIGTRAP)
-        NAME(SIGABRT)
-        NAME(SIGBUS)
-        NAME(SIGFPE)
-        NAME(SIGKILL)
-        NAME(SIGUSR1)
-        NAME(SIGSEGV)
-        NAME(SIGUSR2)
-        NAME(SIGPIPE)
-        NAME(SIGALRM)
-        NAME(SIGTERM)
-        NAME(SIGXCPU)
-        NAME(SIGXFSZ)
-        NAME(SIGSYS)
-    }
-#undef NAME
-    return NULL;
-}
-
 /* --- placeholders for facts ----------------------------------------------------------------------------- */
 
+/* A word is the value of one placeholder in a sentence of findings.h. Each function below writes it into `word` and
+ * returns `word`, or returns a constant. */
 typedef char rank_word[RANK_WORD_MAX];
 
 /* Copy the text of a buffer into `word`, and cut the text if it is too long. */
@@ -190,6 +167,7 @@ static bool append_wait(const struct rank_wait *wait, struct buf *out)
            (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
 }
 
+/* Format the wait of a rank: "key '/x'" or "barrier 'y'". Names of keys are cut. */
 static const char *waits_word(const struct rank_facts *f, rank_word word)
 {
     struct buf out = { 0 };
@@ -199,10 +177,11 @@ static const char *waits_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
+/* Format "9, SIGKILL", or only the number of a signal without a name. */
 static const char *signal_word(const struct rank_facts *f, rank_word word)
 {
-    const char *name = signal_name(f->signal);
-    snprintf(word, RANK_WORD_MAX, "%d%s%s", f->signal, name != NULL ? ", " : "", name != NULL ? name : "");
+    const char *name = signal_abbrev(f->signal);
+    snprintf(word, RANK_WORD_MAX, "%d%s%s", f->signal, name != NULL ? ", SIG" : "", name != NULL ? name : "");
     return word;
 }
 
@@ -231,7 +210,7 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
 }
 
 /* Make the finding about a rank. All values are formatted, even if the sentence of this code has no placeholder for a
- * value. */
+ * value: the rows of findings.h may then change without a change here. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
     rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
@@ -245,6 +224,7 @@ void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
+/* Add the wait as text, and for a key of PyTorch also its parts, so that a program need not parse the text. */
 static void add_wait(cJSON *o, const struct rank_facts *f)
 {
     struct torch_key key;
@@ -266,6 +246,7 @@ static void add_process_state(cJSON *o, const struct rank_facts *f)
         cJSON_AddStringToObject(o, "wchan", f->wchan);
 }
 
+/* Add the progress that libddp has recorded. "beat_ms" is the time since the last change of step or call. */
 static void add_steps(cJSON *o, const struct rank_facts *f)
 {
     char text[RANK_WORD_MAX];
@@ -308,14 +289,20 @@ cJSON *diagnose_json(const struct rank_facts *f)
  * and does not move. The finding about this rank also shows the state of its process, because the remedy depends on
  * that state. */
 
-enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
+enum {
+    STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
+    STILL_BUSY_PERCENT = 5, /* percent of one CPU from which on a rank computes; its host may be overloaded */
+    UNKNOWN_FACTOR = 3,     /* factor on the time before a rank without steps is expected not to arrive */
+};
 
+/* Check whether the rank is in a collective of libddp. */
 static bool waits(const struct rank_facts *f)
 {
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Return a rank in the call with the highest number. Asynchronous ranks may be several calls apart. */
+/* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`. With
+ * asynchronous calls, ranks may be several calls apart, so all ranks with lower numbers may be waited for. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;
@@ -327,6 +314,7 @@ static const struct rank_facts *furthest(const struct snapshot *s, uint64_t leas
     return most;
 }
 
+/* Check whether a rank is in the same call as `most`. The number identifies a call, because all ranks count alike. */
 static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
 {
     return waits(f) && f->call_seq == most->call_seq;
@@ -358,6 +346,9 @@ bool diagnose_stands_still(const struct snapshot *s, uint64_t least_ms)
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
+/* Each call of a barrier has a timeout, after which it returns an error. The two functions below decide whether the store
+ * reports the missing ranks earlier. */
+
 uint64_t diagnose_barrier_waits(const struct snapshot *s)
 {
     uint64_t longest_ms = 0;
@@ -367,8 +358,8 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* Check whether a rank will probably not arrive. A rank that reports no steps gets more time, because the store
- * cannot see whether the rank moves. */
+/* Check whether a rank will probably not arrive at `place`, where others wait. A rank that reports no steps gets
+ * UNKNOWN_FACTOR times as long, because the store cannot see whether the rank moves. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -392,7 +383,7 @@ bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Write what the rank's process does, in the words of a finding, from the last heartbeat of its agent. */
+/* Format what the rank's process does, from the last heartbeat of its agent. The text is the verb of a sentence. */
 static const char *does(words out, const struct rank_facts *f)
 {
     words in = "";
@@ -440,6 +431,7 @@ static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most
     return n;
 }
 
+/* Make the finding RANK_STALLED about rank `f`, for which the ranks in the call of `most` wait. */
 static void add_waited_for(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
                            const struct rank_facts *most)
 {
@@ -483,6 +475,8 @@ static bool has_left(const void *members, uint32_t rank)
     return member_has_left(members_at(members, rank));
 }
 
+/* Count the ranks that have exited with 0, and set *first to the lowest of them. Without such a rank, *first is
+ * unchanged. */
 static uint32_t count_left(const struct members *members, uint32_t *first)
 {
     uint32_t n = 0;
@@ -516,6 +510,7 @@ static void append_rank(struct buf *out, const struct rank_facts *f)
         buf_printf(out, " (%.100s, pid %d)", f->host, f->pid);
 }
 
+/* Name all ranks that have arrived, because each of them will wait until its timeout. */
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *f, struct finding *finding)
 {
     struct buf who = { 0 }, waiters = { 0 }, where = { 0 };
@@ -530,6 +525,8 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     buf_free(&where);
 }
 
+/* `lost` is the peer that the last lines of rank `waiter` name (hub/lost_rank.c). If they name no peer (-1), any rank that
+ * has exited may be this peer. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
 {
     struct buf who = { 0 };
@@ -553,7 +550,7 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
  * -------------------------------------- */
 
 /* Most lines and most ranks of a report. The counts in a report are complete, but a list of 100,000 missing ranks
- * would have 20 MB for each member. */
+ * would have 20 MB for each member. The store sends the report to every rank that waits in the barrier. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
@@ -599,6 +596,7 @@ static cJSON *missing_row(const struct rank_facts *facts)
     return row;
 }
 
+/* Add the first RANKS_MAX missing ranks, and the number of all missing ranks. */
 static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts facts_of, void *user)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "missing");
@@ -621,6 +619,7 @@ static void add_name(cJSON *o, struct slice name)
     buf_free(&text);
 }
 
+/* Format the answer to a worker whose call of the barrier failed. libddp uses only "message", as its error text. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out)
 {

@@ -1,8 +1,8 @@
 /* rejected.c -- see rejected.h.
  *
  * The first eight bytes of a connection show its protocol without parsing, because every known protocol begins with a
- * constant. Only these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis, because the
- * connection is closed in any case. */
+ * constant. Only these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis, because the store closes
+ * the connection in any case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TELL_EVERY_MS = 60000 };
+enum { TELL_EVERY_MS = 60000 }; /* time between two log lines about one source */
 
-/* --- dialect ---------------------------------------------------------------------------------------------- */
+/* --- protocol --------------------------------------------------------------------------------------------- */
 
 /* Four letters identify HTTP's methods. "PRI " begins HTTP/2. A TLS handshake of any version begins with 16 03. */
 static const struct {
@@ -36,9 +36,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
 }
 
-/* Check for an old PyTorch dialect. Its requests begin with an opcode and the length of a key: 8 bytes,
- * little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the length are 0. Text and TLS never have
- * these zeros. */
+/* Check for the store protocol of PyTorch before 2.2. Its requests begin with an opcode (below 12) and the length of a
+ * key: 8 bytes, little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the length are 0. Text and TLS
+ * never have these zeros. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -48,7 +48,7 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* Find the protocol. The old dialect is checked last, because any small number followed by zeros matches. */
+/* Find the protocol. PyTorch's old protocol is checked last, because any small number followed by zeros matches. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;

@@ -1,11 +1,10 @@
-/* rejected.h -- records for a diagnosis: rejected connections, rejected nodes, and the nodes' findings about
- * themselves.
+/* rejected.h -- three lists of the store that a diagnosis reads: rejected connections, rejected nodes, and findings that
+ * nodes have sent about themselves.
  *
- * The record of a connection has its address, the kind of its protocol, and its first bytes.
- *
- * An open port also receives connections of other programs: an old launcher, a browser, a health check, a scanner. If
- * a job does not start, these connections are evidence ("n7 does connect, but speaks TLS"). The table has one row for
- * each source, kind and job. A full table overwrites its oldest row. */
+ * An open port also receives connections of other programs: another launcher, a browser, a health check, a port scanner.
+ * If a job does not start, these connections are evidence: "n7 connects, but speaks TLS". The list of connections has
+ * one row for each source, protocol and job. All three lists have a fixed size, so that no client can fill the memory. A
+ * full list overwrites its oldest row. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
@@ -34,14 +33,16 @@ enum reject_kind {
         REJECT_KINDS_N
 };
 
+/* Rows of the list, and bytes of its texts. */
 enum {
     REJECTS_MAX = 64,
-    REJECT_FIRST_MAX = 8,
+    REJECT_FIRST_MAX = 8, /* first bytes of a connection: enough to recognize each protocol */
     REJECT_SOURCE_MAX = 64,
     REJECT_JOB_MAX = 64,
     REJECT_WHY_MAX = 160
 };
 
+/* The rejected connections of one client. Times are of the store's monotonic clock. */
 struct reject {
     enum reject_kind kind;
     char source[REJECT_SOURCE_MAX];           /* address of the client, without the port */
@@ -50,29 +51,31 @@ struct reject {
     uint8_t first[REJECT_FIRST_MAX], n_first; /* first bytes of the last rejected connection */
     uint32_t times;
     uint64_t first_ms, last_ms;
-    uint64_t told_ms; /* when rejects_note last requested a log line */
+    uint64_t told_ms; /* 1 + the time when rejects_note last requested a log line; 0 = never */
 };
 
 struct rejects {
     struct reject row[REJECTS_MAX]; /* `count` rows, not sorted */
     uint32_t count;
-    uint64_t total;
+    uint64_t total; /* all rejections, also those of overwritten rows */
 };
 
 /* Return the protocol of a connection that begins with these bytes. */
 enum reject_kind reject_kind_of(struct slice first);
 /* Return true if a wrongly started node may use this protocol, for example torchrun, or ddprun through a proxy. */
 bool reject_may_be_a_node(enum reject_kind kind);
+/* Return the word for JSON ("http"), or the name for sentences ("HTTP"). */
 const char *reject_kind_word(enum reject_kind kind);
 const char *reject_kind_words(enum reject_kind kind);
 
+/* One rejection. All pointers are borrowed for the call. */
 struct reject_facts {
-    const char *peer; /* "10.0.0.2:41234" */
-    const char *job;  /* NULL = the client named no job */
-    const char *why;
-    struct slice first;
-    bool is_ours; /* the client has sent IDENTIFY as a part of ddprun */
-    bool is_user; /* the connection was closed unread, because it belongs to another user */
+    const char *peer;   /* "10.0.0.2:41234" */
+    const char *job;    /* NULL = the client named no job */
+    const char *why;    /* reason for the log and for `ddpctl rejects` */
+    struct slice first; /* the bytes that the client has sent so far */
+    bool is_ours;       /* the client has sent IDENTIFY as a part of ddprun */
+    bool is_user;       /* the connection was closed unread, because it belongs to another user */
 };
 
 /* Count a rejection. Return true if a log line is due. Each source gets one line per minute. */
@@ -82,15 +85,16 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* Nodes that were rejected when they joined a job.
  *
- * A rejected agent prints the reason and exits. This record shows the reason on the other nodes, which still wait. */
+ * A rejected agent prints the reason and exits. This list shows the reason on the other nodes, which still wait. */
 
 enum { REFUSALS_MAX = 32 };
 
+/* The rejections of one process with one code. */
 struct refusal {
     enum rdzv_refused code;
     char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
-    char sentence[3 * RDZV_WORDS_MAX];
-    int32_t node_rank; /* requested node rank, -1 = any */
+    char sentence[3 * RDZV_WORDS_MAX]; /* the reason with both values, from job/admission.c */
+    int32_t node_rank;                 /* requested node rank, -1 = any */
     int pid;
     uint32_t times;
     uint64_t first_ms, last_ms;
@@ -102,13 +106,14 @@ struct refusals {
     uint32_t count;
 };
 
+/* Count a rejection of the node that sent `join`. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms);
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
 /* Findings of nodes about themselves that all nodes should see: limits that are too low, a port that is in use, an
- * unreachable neighbour. The list keeps the latest findings; an equal finding is kept once. */
+ * unreachable node. The list keeps the latest findings; two findings with the same code and subject share a row. */
 
 enum { NOTICES_MAX = 16 };
 
@@ -118,8 +123,8 @@ struct notices {
     uint32_t count, next; /* `next`: the row to replace if the list is full */
 };
 
-/* Add a finding, or replace an equal finding. `code` may be from the table of another version: an unknown code is
- * ignored. */
+/* Add a finding, or replace the finding with this code and subject. `code` may be from another version of ddprun: an
+ * unknown code is ignored. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice);
 /* Return true if the list has a finding with this code and subject. `subject` NULL = any subject. */

@@ -1,7 +1,8 @@
 /* snapshot.h -- the facts about a job at one moment: the input of diagnose_job and of its text.
  *
- * The structs are plain data, so that a test can write a case as a literal. All durations end at the moment of the
- * snapshot. All pointers are borrowed from the code that made the snapshot. */
+ * The structs are plain data, so that a test can write a case as a literal. All durations are in ms and end at the
+ * moment of the snapshot: `gone_ms` 5000 means "5 s ago". Strings are never NULL unless a comment allows it. All
+ * pointers are borrowed from hub/monitor.c, which makes a snapshot for each report and frees it afterwards. */
 #ifndef RENDEZVOUS_SNAPSHOT_H
 #define RENDEZVOUS_SNAPSHOT_H
 
@@ -12,40 +13,42 @@
 struct cJSON;
 struct profile;
 
+/* The phase of the rendezvous: nodes join, a round runs, its workers are being stopped, the job has ended. */
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
 
+/* A node that is a member of the job or waits to become one. */
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
     const char
         *own; /* address that the node has sent; `addr` is the address that the store sees; "" = unknown */
-    const char *state; /* word for the table of nodes, such as "waits" */
-    int32_t node_rank; /* -1 = none yet */
-    uint32_t first_rank, nproc;
-    int pid;
-    bool is_spare, is_stopping;
-    uint64_t joined_ms, heard_ms;
+    const char *state;          /* word for the table of nodes, such as "waits" */
+    int32_t node_rank;          /* -1 = none yet */
+    uint32_t first_rank, nproc; /* ranks first_rank to first_rank + nproc - 1, if the node is in the round */
+    int pid;                    /* of ddprun; 0 = unknown */
+    bool is_spare, is_stopping; /* waits for the next round; has been asked to stop its workers */
+    uint64_t joined_ms, heard_ms; /* since the node joined; since its last message */
 };
 
 /* A node that has left the job. */
 struct snapshot_gone {
-    const char *host, *how;
-    int32_t node_rank;
+    const char *host, *how; /* `how`: a sentence about the end, such as "its connection was closed" */
+    int32_t node_rank;      /* -1 = the node never had one */
     int pid;
     bool lost;   /* false = the node left by itself */
     bool silent; /* of a lost node: true = heartbeats stopped, false = the connection closed */
     bool ran;    /* the node was a member of the present or last round */
-    uint64_t stayed_ms, gone_ms;
+    uint64_t stayed_ms, gone_ms; /* how long the node was here; time since it left */
 };
 
 /* A ddprun that was rejected. */
 struct snapshot_refused {
-    const char *code; /* code of the rejection, "NODE_RANK_TAKEN" */
-    const char *words;
+    const char *code;  /* code of the rejection, "NODE_RANK_TAKEN" */
+    const char *words; /* sentence of job/admission.c, which names both hosts and both values */
     const char *host;
     int32_t node_rank; /* requested node rank, -1 = any */
     int pid;
-    uint32_t times;
-    uint64_t ago_ms;
+    uint32_t times;  /* rejections of this process with this code */
+    uint64_t ago_ms; /* since the last of them */
 };
 
 /* Rejected connections from one address. */
@@ -53,9 +56,9 @@ struct snapshot_stranger {
     enum reject_kind kind;
     const char *address; /* address without the port */
     const char *bytes;   /* first bytes of a connection, as printable text */
-    const char *job;     /* the requested job */
+    const char *job;     /* the requested job; "" = none */
     uint32_t times;
-    uint64_t ago_ms;
+    uint64_t ago_ms; /* since the last rejection */
 };
 
 /* An open barrier, or a key with waiters. */
@@ -92,25 +95,25 @@ struct snapshot_surplus {
 /* A finding of a node about itself, or of a rank about its network. */
 struct snapshot_notice {
     enum finding_code code;
-    const char *subject, *sentence, *advice;
+    const char *subject, *sentence, *advice; /* complete texts, made by the node */
 };
 
 /* The cause of the round's end, if any. */
 struct snapshot_cause {
-    bool known;
-    const char *host, *words;
-    int32_t node_rank, rank;
-    int pid, error; /* error: errno of a failed start; 0 = the worker was started */
-    uint64_t after_ms;
+    bool known;               /* false = the round runs, or ended without a failure */
+    const char *host, *words; /* `words`: how the worker ended, such as "exited with code 1" */
+    int32_t node_rank, rank;  /* rank -1 = the cause is a node, not a worker */
+    int pid, error;           /* error: errno of a failed start; 0 = the worker was started */
+    uint64_t after_ms;        /* from the start of the round to the failure */
 };
 
 /* Facts about the store's process and machine. */
 struct snapshot_store {
     const char *host, *endpoint;
     uint64_t accept_overflows,
-        somaxconn; /* connections dropped since the store started; limit of the queue */
-    uint64_t refused_no_fd;
-    uint64_t used, max; /* bytes */
+        somaxconn;          /* connections dropped since the store started; limit of the queue */
+    uint64_t refused_no_fd; /* connections rejected because the process had no descriptor left */
+    uint64_t used, max;     /* bytes; max 0 = unknown */
 };
 
 /* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
@@ -118,24 +121,24 @@ struct snapshot_hang {
     const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
     const struct cJSON
         *calls[2]; /* calls from the ranks' flight records in these samples (flight_call of hub/messages.h) */
-    uint64_t apart_ms;
+    uint64_t apart_ms; /* time from the earlier to the later sample */
     uint64_t still_ms; /* time since the last sign of progress */
     uint64_t due_ms;   /* value of still_ms at which stacks are sampled; 0 = they are not sampled */
     bool has_signals;  /* the job has shown signs of progress in this round */
 };
 
 struct snapshot {
-    const char *job;
+    const char *job; /* job id; "" = no job yet */
     enum snapshot_phase phase;
-    bool elastic;
-    uint32_t min, max; /* nodes; 0 = unknown */
-    uint32_t world_size, round;
-    uint32_t returning; /* number of nodes of the last round that may still join again */
-    uint64_t waited_ms; /* time since this phase began */
-    uint64_t left_ms;   /* time until the store stops waiting; UINT64_MAX = never */
-    uint64_t limit_ms;  /* value of `knob`; 0 = no limit */
-    const char *knob;   /* "--timeout" */
-    bool is_final;      /* no later check follows: the time is over, or the job has ended */
+    bool elastic;               /* nodes have no fixed node ranks and may join and leave */
+    uint32_t min, max;          /* nodes; 0 = unknown */
+    uint32_t world_size, round; /* round: number of completed rendezvous; 0 = none yet */
+    uint32_t returning;         /* number of nodes of the last round that may still join again */
+    uint64_t waited_ms;         /* time since this phase began */
+    uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
+    uint64_t limit_ms;          /* value of `knob`; 0 = no limit */
+    const char *knob;           /* "--timeout" */
+    bool is_final;              /* no later check follows: the time is over, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_surplus surplus;

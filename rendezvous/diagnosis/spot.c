@@ -1,4 +1,7 @@
-/* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked. */
+/* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked.
+ *
+ * A place in the program is found from the outside: py-spy prints the frames of Python, the innermost first. So a rank
+ * needs no change of its program and no import of ddprun. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -8,7 +11,10 @@
 #include <string.h>
 
 /* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any
- * function), and idle_only. */
+ * function), and idle_only. Each file exists in some version of torch from 1.13 on.
+ *
+ * backward() waits for the all_reduce of DDP, synchronize() for kernels of NCCL. A thread in one of them may also
+ * compute, so only a sleeping thread counts as waiting (idle_only). */
 #define WAITING_FRAMES(X)                                        \
     X("torch/distributed/distributed_c10d.py", "", false)        \
     X("torch/distributed/rendezvous.py", "", false)              \
@@ -29,6 +35,7 @@ static const struct {
 #undef X
 };
 
+/* Return a member, or NULL. cJSON accepts a NULL object, so calls can be nested. */
 static const cJSON *member(const cJSON *o, const char *name)
 {
     return cJSON_GetObjectItemCaseSensitive(o, name);
@@ -64,9 +71,9 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
-/* Find the innermost frame of the program, and the library function that it called and in which the thread waits. A
- * function whose name begins with '_' is used only if there is no other function, because only the library itself
- * calls functions with such names. */
+/* Find the innermost frame of the program, and the library function that it called and in which the thread waits. The
+ * outermost such function is used, because the user has called this function. A function whose name begins with '_' is
+ * used only if there is no other function, because only the library itself calls functions with such names. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame;
@@ -85,7 +92,8 @@ static void read_frames(struct spot *spot)
     }
 }
 
-/* Store a thread in the spot of its rank. Return true if the thread is a main thread with frames. */
+/* Store a thread in the spot of its rank. Return true if the thread is a main thread with frames. Other threads only
+ * show connections without an answer and child processes that have ended. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");
@@ -111,6 +119,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     return spot->frames != NULL;
 }
 
+/* Equal stacks share a row (record/stacks.h), so all threads of a row get the same frames. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note)
 {
     const cJSON *row, *thread;

@@ -1,5 +1,8 @@
 /* text.c -- see text.h. Texts have a fixed size on the caller's stack, so that a lack of memory does not prevent a
- * diagnosis. */
+ * diagnosis.
+ *
+ * Hosts, names of keys and parts of sentences are from workers and other hosts. Before a text leaves this file, control
+ * characters are escaped (text_append, text_disarm), because the text is printed on terminals. */
 #include "diagnosis/text.h"
 
 #include "base/text.h"
@@ -60,7 +63,12 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 /* Limits of the texts below. */
 
-enum { MOMENT_MS = 1000, QUIET_MS = 10000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
+enum {
+    MOMENT_MS = 1000, /* shorter waits are not counted as a place where ranks wait */
+    QUIET_MS = 10000, /* time without progress after which the screen shows when the stacks are compared */
+    HOSTS_SHOWN = 6,  /* hosts in a list, which then ends with "and 3 more" */
+    RANGES_SHOWN = 8, /* ranges in a list, which then ends with "and more" */
+};
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
@@ -74,6 +82,7 @@ bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
            text_append(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
 }
 
+/* Compare the names first. torch_key_may_set_up is cheaper than torch_key_read, and most keys are not PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
 {
     struct torch_key x, y;
@@ -198,6 +207,7 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
+/* Name the free ranks beside a rank that two nodes request, because they suggest a copied command line. */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -221,6 +231,8 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
+/* Check whether rank `i` waits where most ranks wait. Ranks are counted by such functions and not once in the snapshot,
+ * because a report is rare and the snapshot stays plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;
@@ -250,8 +262,8 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the ranks that are not at the main wait. If a waiter has an unknown rank, it may be any of these ranks, so
- * none is named. */
+/* Format the ranks that are not at the main wait. If the rank of a waiting client is unknown, it may be any of these
+ * ranks, so none is named. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -282,8 +294,8 @@ const char *named_waiters(words out, const struct snapshot *s, const struct snap
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* Find a node by binary search, because a job may have 16,384 nodes. monitor.c has sorted the nodes by node rank, and
- * nodes without a rank (-1) are first. */
+/* Find a node by binary search, because a job may have 16,384 nodes. hub/monitor.c has sorted the nodes by node rank,
+ * and nodes without a rank (-1) are first. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank)
 {
     uint32_t low = 0, high = s->n_nodes;
@@ -309,7 +321,8 @@ static bool node_was_here(const struct snapshot *s, int32_t node_rank)
     return false;
 }
 
-/* Check whether the process of a rejected node has joined since, with other parameters. */
+/* Check whether the process of a rejected node has joined since the rejection. Host and pid identify the process, because
+ * a rejected ddprun that retries keeps its pid. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -327,6 +340,7 @@ static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t
     return false;
 }
 
+/* Ignore a rejection if a node with this rank was a member of the job later. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank)
 {
     const struct snapshot_refused *last = NULL;
@@ -351,8 +365,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the place with the most waiting ranks. Places with waits below MOMENT_MS are skipped, because such waits are
- * normal. */
+/* Return the place with the most waiting ranks. Of places with equally many ranks, the first is returned. Places with
+ * waits below MOMENT_MS are skipped, because such waits are normal. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -397,7 +411,7 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
 }
 
-/* Append the time limit with the name of the option that sets it. */
+/* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". */
 static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -409,6 +423,7 @@ static bool append_limit(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " (%s is %llu s)", s->knob, (unsigned long long)(s->limit_ms / 1000));
 }
 
+/* Append the state of a job that waits for nodes. `max` is 0 until the first node has joined. */
 static bool append_gathering(const struct snapshot *s, struct buf *out)
 {
     words waited;
@@ -468,6 +483,7 @@ static bool append_row(struct buf *out, const char *rank, const char *host, cons
                       since, state);
 }
 
+/* Append the row of a node that has joined. A node without a node rank yet has the rank "-". */
 static bool append_node(struct buf *out, const struct snapshot_node *node)
 {
     words rank = "-", pid, workers, since;
@@ -507,6 +523,7 @@ static bool append_missing(const struct snapshot *s, struct buf *out)
            (missing == shown || buf_printf(out, "\n        and %u more that are not here", missing - shown));
 }
 
+/* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. A job without a node has no table. */
 static bool append_nodes(const struct snapshot *s, struct buf *out)
 {
     const uint32_t shown = s->n_nodes < SCREEN_NODES ? s->n_nodes : SCREEN_NODES;
@@ -528,6 +545,7 @@ static bool advice_is_due(const struct diagnosis *d, uint32_t i)
            strcmp(d->list[i + 1].advice, d->list[i].advice) != 0;
 }
 
+/* Append a finding. The number of left-out findings is before the advice, because the advice applies to them, too. */
 static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
 {
     const struct finding *f = &d->list[i];
@@ -538,7 +556,8 @@ static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *ou
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Escape the control characters in the whole text, because other hosts have sent parts of it. */
+/* Escape the control characters of the text from position `from` on, because other hosts have sent parts of it. Newlines
+ * stay, because they end the lines of the screen. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -626,6 +645,7 @@ static cJSON *finding_json(const struct finding *f)
     return o;
 }
 
+/* Add the findings as an array. cJSON does not own a row that it cannot append, so such a row is freed here. */
 static bool add_findings(cJSON *o, const struct finding *list, uint32_t n)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "findings");
@@ -644,6 +664,7 @@ bool screen_add_findings(cJSON *o, const struct diagnosis *d)
     return add_findings(o, d->list, d->n);
 }
 
+/* Add the text as member "text", and free the buffer in any case. */
 static bool add_text(cJSON *o, struct buf *text)
 {
     bool ok = buf_append(text, "", 1) && cJSON_AddStringToObject(o, "text", (const char *)text->data) != NULL;

@@ -2,7 +2,11 @@
  *
  * A key is parsed from the left: the path names the group, and the rest (the tail) is compared with the rows. The
  * first match is used. A user's program may have similar keys. A wrong match only leads to a wrong word in a report
- * or a useless check. */
+ * or a useless check.
+ *
+ * Keys are bytes from workers without a NUL at the end, so all texts are slices and every access is within the length.
+ * The formats are from torch/csrc/distributed/c10d/ (TCPStore.cpp, ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp),
+ * torch/distributed/distributed_c10d.py and torch/distributed/rpc/. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -13,8 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_SHOWN = 60, DIGITS_MAX = 9 };
+enum {
+    NAME_SHOWN = 60, /* bytes of a name from a key that a text shows */
+    DIGITS_MAX = 9,  /* a longer number would overflow, and is no rank */
+};
 
+/* The rows of torch_keys.h, with the kind as index. `where` is a set of TORCH_IN_GROUP and its neighbours. */
 static const struct row {
     const char *json, *tail, *words;
     uint8_t where;
@@ -44,6 +52,7 @@ static size_t digits(struct slice text)
     return n <= DIGITS_MAX ? n : 0;
 }
 
+/* Return the value of `n` digits. digits() has limited n to DIGITS_MAX. */
 static int64_t value_of(const char *digits, size_t n)
 {
     int64_t value = 0;
@@ -52,6 +61,7 @@ static int64_t value_of(const char *digits, size_t n)
     return value;
 }
 
+/* Return the text without its first `n` bytes. `n` is at most the length. */
 static struct slice behind(struct slice text, size_t n)
 {
     return slice_of((const char *)text.data + n, text.len - n);
@@ -65,7 +75,8 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* Match all digits of a number at once, because "@/#" must not find rank 1 in "0/12". */
+/* Match all digits of a number at once, because "@/#" must not find rank 1 in "0/12". The number is stored only after the
+ * rest of the tail has matched, so a failed match leaves no trace in `out`. */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -92,7 +103,8 @@ static size_t next_place(const char *tail, struct slice text, size_t from)
 }
 
 /* Match '*' with as few bytes as possible, so that in "*:last_worker" the name is the part before ":". At the end of a
- * row, '*' matches the whole rest. */
+ * row, '*' matches the whole rest. Two '*' in a row may need quadratic time, which is one reason why torch_key_read
+ * limits the length of a key. */
 static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
@@ -106,8 +118,8 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Match a tail. Runs of letters are compared with memcmp for speed, because every awaited key is compared with all
- * rows. */
+/* Match a tail against the whole text. Runs of letters are compared with memcmp for speed, because every awaited key is
+ * compared with all rows. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -147,6 +159,10 @@ static bool find_row(struct slice tail, int where, struct torch_key *out)
 
 /* --- the path ------------------------------------------------------------------------------------------- */
 
+/* Each function below skips one part at the beginning of the path and returns the rest. Without such a part, it returns
+ * the path unchanged. */
+
+/* Store the name of the group, cut to TORCH_GROUP_MAX. */
 static void name_group(struct torch_key *out, struct slice name)
 {
     snprintf(out->group, sizeof(out->group), "%.*s", (int)name.len, (const char *)name.data);
@@ -159,6 +175,7 @@ static struct slice step(struct slice path)
     return slice_of(path.data, slash != NULL ? (size_t)(slash - (const char *)path.data) : path.len);
 }
 
+/* Check for the name of a device. Between two double slashes, any other text is the name of a group. */
 static bool is_device(struct slice name)
 {
     static const char *const devices[] = { "cpu", "cuda", "xpu", "mps", "hpu", "npu", "mtia", "meta" };
@@ -209,7 +226,7 @@ static void name_barrier(struct torch_key *out)
         name_group(out, name);
 }
 
-/* Skip "/worker/attempt_0/". */
+/* Skip "/worker/attempt_0/", which PyTorch until 2.5 puts before all keys of a start of the workers. */
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
@@ -220,6 +237,7 @@ static struct slice skip_attempt(struct slice path)
     return n > 0 && text_begins_with(behind(rest, n), "/") ? behind(rest, n + 1) : path;
 }
 
+/* Parse the key of a process group behind "default_pg/". */
 static bool read_group(struct slice path, struct torch_key *out)
 {
     if (!find_row(skip_group(skip_steps(path, out), out), TORCH_IN_GROUP, out))
@@ -265,6 +283,7 @@ static bool is_default_group(const struct torch_key *key)
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
+/* Name the function of PyTorch that the user has called, because users know this name and not the key. */
 bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
 {
     if (key->is_rpc)
@@ -275,6 +294,7 @@ bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
            buf_printf(out, ")");
 }
 
+/* Append the value of a placeholder in a text of torch_keys.h: ${rank}, ${number}, ${setup} or ${name}. */
 static bool append_word(void *user, struct slice word, struct buf *out)
 {
     const struct torch_key *key = user;
@@ -319,7 +339,8 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* The first prefix begins the counters of barriers. The other prefixes begin keys of groups that are being set up. */
+/* The first prefix begins the counters of barriers. The other prefixes begin keys of groups that are being set up. The
+ * store reports only operations on keys with these prefixes to hub/torch_observer.c, so other keys cost no parsing. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
@@ -344,6 +365,7 @@ bool torch_key_may_set_up(struct slice key)
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
+/* Return the object even if memory is short for a member: a reader treats each member as optional. */
 cJSON *torch_key_json(const struct torch_key *key)
 {
     struct buf text = { 0 };
@@ -365,7 +387,8 @@ cJSON *torch_key_json(const struct torch_key *key)
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* The row of a barrier is its id modulo the number of rows, so a new barrier overwrites the oldest barrier. */
+/* The row of a barrier is its id modulo the number of rows, so a new barrier overwrites the oldest barrier. Id 0 is never
+ * used: it means "no barrier". */
 
 struct torch_client *torch_client_at(struct torch_client **at)
 {

@@ -1,4 +1,5 @@
-/* main.c -- ddprun from command line to exit code, as a table of contents.
+/* main.c -- ddprun from command line to exit code: each function is one step, and calls the module that does the
+ * work.
  *
  * Everything here happens before the first fork. This file reads the environment, the wall clock, random numbers and
  * the machine's facts once, and passes them to the other modules. */
@@ -34,15 +35,19 @@
 
 extern char **environ;
 
+/* Bytes of texts, with the NUL; NONCE_CHARS is without the NUL. */
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
 /* Facts about this machine, which are read once. `struct plan_facts` points to these facts. */
 struct looked_up {
-    char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
-    char start_time[START_TIME_MAX], error_stem[PATH_MAX];
-    char tmp_dir[PATH_MAX], tmp_note[TMP_NOTE_MAX]; /* "" = none */
+    char nonce[NONCE_CHARS + 1];     /* random letters for file names and for the id of the job */
+    char cookie[COOKIE_CHARS + 1];   /* see make_cookie(); "" = none */
+    char start_time[START_TIME_MAX]; /* see write_start_time(); "" = not needed */
+    char error_stem[PATH_MAX];       /* start of the paths of the workers' error files; "" = none */
+    char tmp_dir[PATH_MAX];          /* directory for log files without --log_dir; "" = none is safe */
+    char tmp_note[TMP_NOTE_MAX];     /* note that the user's TMPDIR is not used; "" = none */
     struct python_look python;
-    bool has_torch;
+    bool has_torch; /* `torch` is filled in */
     struct torch_look torch;
 };
 
@@ -56,7 +61,7 @@ static void keep_standard_fds(void)
         close(fd);
 }
 
-/* Print an error before the start. Return 2 for an error of the user, as argparse does, and another code for an error
+/* Print an error before the start. Return 2 for an error of the user, as Python's argparse does, and 125 for an error
  * of ddprun. */
 static int cannot_begin(const struct ddp_err *err)
 {
@@ -67,7 +72,8 @@ static int cannot_begin(const struct ddp_err *err)
     return EXIT_CODE_USAGE;
 }
 
-/* Print requested text to stdout. A failed write is a failure of ddprun. */
+/* Print requested text to stdout, and free it. `made` is false if memory was short for the text. A failed write is a
+ * failure of ddprun, because the caller may be a script that needs the text. */
 static int print_out(bool made, struct buf *out)
 {
     bool ok =
@@ -119,7 +125,8 @@ static int print_plan(const struct plan *plan)
     return print_out(plan->cli->json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
 }
 
-/* Return random text that fits into a file name. */
+/* Write random text that fits into a file name. Without random numbers, all letters are the same, and only a warning
+ * follows. */
 static void make_nonce(char nonce[NONCE_CHARS + 1])
 {
     static const char letters[] =
@@ -132,8 +139,8 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Return random text that identifies the processes of this job for the next start of ddprun. "" = no random
- * numbers. */
+/* Write random text that is in the environment of all workers. By this text, the next start of ddprun finds processes
+ * of this job. "" = no random numbers. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -189,8 +196,8 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
         close(fd);
 }
 
-/* Report an unsafe XDG_RUNTIME_DIR. With sudo -E the variable names a directory of another user. A missing directory
- * is not reported. */
+/* Report an unsafe XDG_RUNTIME_DIR, such as the directory of another user after sudo -E. A missing directory is no
+ * risk, so it is not reported. */
 static void note_unsafe_runtime_dir(const char *error_stem)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -219,7 +226,7 @@ static void choose_tmp_dir(struct looked_up *l)
     l->tmp_dir[0] = '\0';
 }
 
-/* Make the plan. The machine's topology is read only for --numa_binding. */
+/* Make the plan. Read the machine's topology only for --numa_binding, because reading takes time. */
 static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
                             struct ddp_err *err)
 {
@@ -236,8 +243,8 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Check PyTorch for a Python program, unless the user has decided about the store. Use the workers' variables,
- * because --env may select another Python. */
+/* Examine the PyTorch of a Python program, unless --torch_store decides which store the workers use. Use the workers'
+ * variables, because --env may select another Python. Return true if *look is filled in. */
 static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_look *look)
 {
     const char *python = program_python(cli, choice);
@@ -245,7 +252,8 @@ static bool check_torch(const struct cli *cli, const struct python_choice *choic
     return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_look(python, &env, look);
 }
 
-/* Choose the Python of the workers. NULL = the program is not a script or module. */
+/* Choose the Python of the workers. Return NULL if the program is not a Python script or module. The result points
+ * into *look. */
 static const struct python_choice *choose_python(const struct cli *cli, struct python_look *look)
 {
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
@@ -255,6 +263,7 @@ static const struct python_choice *choose_python(const struct cli *cli, struct p
     return &look->choice;
 }
 
+/* Read all facts about this machine, before the plan is made. */
 static void look_up(struct looked_up *l, const struct cli *cli)
 {
     make_nonce(l->nonce);
@@ -268,6 +277,7 @@ static void look_up(struct looked_up *l, const struct cli *cli)
     l->has_torch = check_torch(cli, choose_python(cli, &l->python), &l->torch);
 }
 
+/* Return the facts in the form that the plan needs. An empty text becomes NULL. */
 static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,
                                   const char *host, bool detached)
 {
@@ -294,7 +304,8 @@ static int detach(const struct cli *cli, char *const *argv, const char *id)
     return cli->detach && !cli->one_console && !cli->dry_run ? detach_begin(&job) : -1;
 }
 
-/* Carry out the command line. */
+/* Run a job on this node: read the facts, make the plan, and begin. The local address is checked first, because this
+ * error needs no plan. */
 static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
                    const char *host)
 {
@@ -308,8 +319,9 @@ static int run_job(const struct cli *cli, char *const *argv, const struct schedu
     if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
-        log_warn("workers cannot write error files: no directory for them; set XDG_RUNTIME_DIR, TMPDIR or "
-                 "--log_dir");
+        log_warn(
+            "workers cannot write error files: no safe directory was found; set XDG_RUNTIME_DIR, TMPDIR or "
+            "--log_dir to a directory of this user");
     if (facts.error_stem != NULL && !cli->quiet && !cli->dry_run)
         note_unsafe_runtime_dir(facts.error_stem);
     int exit_code = detach(cli, argv, looked_up.nonce);
@@ -328,7 +340,7 @@ static int print_scheduler_values(const struct scheduler *s, const struct cli *c
         cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);
 }
 
-/* Print the values of the scheduler. With --verbose, print also the plan's notes. */
+/* Print the values of the scheduler to stderr, for --verbose. stdout belongs to the workers. */
 static void log_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
@@ -337,7 +349,8 @@ static void log_scheduler_values(const struct scheduler *s, const struct cli *cl
     buf_free(&out);
 }
 
-/* End a task whose layout is wrong. One task of each node prints the finding. */
+/* End a task because the layout of the scheduler's tasks is wrong for ddprun. Only one task of each node prints the
+ * finding. */
 static int cannot_be_meant(const struct scheduler_finding *f)
 {
     if (!f->mine)
@@ -361,8 +374,9 @@ static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char
     return status;
 }
 
-/* --- --hosts ------------------------------------------------------------------------------------------------- */
+/* --- --hosts: the starter, which starts one ddprun on each host ---------------------------------------------- */
 
+/* Read the list of --hosts or --hostfile. The caller frees job->hosts. */
 static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, struct ddp_err *err)
 {
     struct ddp_err why;
@@ -379,6 +393,7 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
+/* Print what would be started, or start. The starter has a guardian, too, and so its remote shells end with it. */
 static int start_hosts(const struct cli *cli, const struct starter_job *job)
 {
     struct ddp_err err;
@@ -401,7 +416,7 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
     return exit_code;
 }
 
-/* Read the soft limits, which every host gets. */
+/* Read the soft limits of this process, which ddprun on every host uses, because a remote shell has its own limits. */
 static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 {
 #define X(id, ...)                                                                       \
@@ -415,7 +430,7 @@ static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 #undef X
 }
 
-/* Map this program into memory, for --ship. */
+/* Map this program into memory, for --ship. The mapping stays until the exit. */
 static ddp_status map_program(struct start_facts *facts, struct utsname *name, struct ddp_err *err)
 {
     struct stat st;
@@ -434,7 +449,8 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
     return status;
 }
 
-/* Start the job on the hosts of the list. */
+/* Start the job on the hosts of --hosts. umask() can only be read by a change, so the old mask is set again at
+ * once. */
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
@@ -473,12 +489,14 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 /* Reject --hosts under a scheduler, which starts one ddprun on each node itself. */
 static int refuse_hosts(const struct scheduler *s)
 {
-    log_error("--hosts: %s started this process and starts ddprun on its nodes itself; use '%s ...', or pass "
-              "%s--scheduler=none",
+    log_error("--hosts: %s started this process, and can start ddprun on its nodes; use '%s ...' without "
+              "--hosts, or "
+              "pass %s--scheduler=none",
               s->title, scheduler_launch(s), strcmp(s->name, "slurm") == 0 ? "--remote_shell=srun or " : "");
     return EXIT_CODE_USAGE;
 }
 
+/* Reject --detach under a scheduler, because the job would end at once. */
 static int refuse_detach(const struct scheduler *s)
 {
     log_error("--detach: %s ends the job's processes when this process exits; leave --detach out, or pass "
@@ -487,8 +505,8 @@ static int refuse_detach(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* Check that srun can start the job. If this process is the only task of the allocation, ignore Slurm's variables: they
- * describe this task and not the nodes of the job, which srun starts. */
+/* Check that srun can start the job. If this process is the only task of the allocation, ignore Slurm's variables:
+ * they describe this task, and srun will start other tasks. */
 static ddp_status use_srun(struct cli *cli, struct ddp_err *err)
 {
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
@@ -501,7 +519,8 @@ static ddp_status use_srun(struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Read the scheduler, then check the combination of options and start. */
+/* Read the scheduler's values, then check the combination of options, and start. The scheduler is first, because its
+ * values count as options. --explain prints the values even if the combination is wrong. */
 static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";
@@ -531,11 +550,13 @@ static int begin(struct cli *cli, char *const *argv)
 
 /* --- ddprun shim -------------------------------------------------------------------------------------------- */
 
-/* The shim is a command torchrun, for front ends that start torchrun from PATH: a symbolic link to ddprun, which starts
- * as torchrun because of the link's name. A link whose target is called ddprun is a shim. If DIR is ddprun's own
- * directory, the link is relative, so that the whole directory can be moved. */
+/* `ddprun shim DIR` creates the shim: a command torchrun for front ends that start torchrun from PATH. The shim is a
+ * symbolic link to ddprun, which behaves as torchrun because of the link's name. Any link whose target is called
+ * ddprun counts as a shim. If DIR is ddprun's own directory, the link is relative, so that the whole directory can be
+ * moved. */
 
 #define SHIM "torchrun"
+/* What DIR/torchrun is: nothing, a shim, another program, or not known because DIR cannot be read. */
 enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
 
 static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
@@ -543,8 +564,8 @@ static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *d
     return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir, strerror(errno), remedy);
 }
 
-/* Return the kind of DIR/torchrun, and the target of a shim in `target`. readlink fails with EINVAL if DIR/torchrun
- * is no link. */
+/* Return what DIR/torchrun is, and the target of a link in `target`. readlink fails with EINVAL if DIR/torchrun is
+ * not a link. */
 static enum holder shim_find_holder(int dir, char target[PATH_MAX])
 {
     const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);
@@ -569,8 +590,8 @@ static const char *shim_target(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link, or replace an older link by a rename. The first link is created without a rename, which could
- * overwrite another torchrun. */
+/* Create the link, or replace an older shim by a rename, so that torchrun exists at every moment. The first link is
+ * created without a rename, which could overwrite another torchrun. */
 static bool shim_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];
@@ -600,6 +621,7 @@ static bool shim_is_first(int dir)
            first.st_ino == ours.st_ino;
 }
 
+/* Write the shim in the open directory `fd`, which is `dir`. */
 static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct ddp_err *err)
 {
     char program[PATH_MAX], whole_dir[PATH_MAX], old[PATH_MAX];
@@ -620,7 +642,8 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
 }
 
 /* Make DIR/torchrun start this ddprun. Create DIR if its parent exists. Append the shell line that puts DIR first in
- * PATH, unless DIR/torchrun is already the first torchrun. A torchrun that is no shim is an error. */
+ * PATH, unless DIR/torchrun is already the first torchrun. If DIR/torchrun is another program, return an error and
+ * change nothing. */
 static ddp_status shim_write(const char *dir, struct buf *out, struct ddp_err *err)
 {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
@@ -709,7 +732,8 @@ static int run_STOP(int argc, char **argv)
     return run_with_job(argc, argv, detach_stop);
 }
 
-/* Return the exit code, or -1: the first word is not a command. */
+/* Run the command that the first word names, such as "explain", and return its exit code. Return -1 if the first word
+ * is not a command. */
 static int run_command(int argc, char **argv)
 {
     static int (*const run[COMMANDS])(int, char **) = {
@@ -742,8 +766,9 @@ int main(int argc, char **argv)
         return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
+    /* --ship starts this program as /proc/self/fd/N, so set the name that ps shows */
     if (cli.relay || cli.one_console)
-        prctl(PR_SET_NAME, "ddprun"); /* --ship starts the program by a name of /proc */
+        prctl(PR_SET_NAME, "ddprun");
     int exit_code = cli_only_prints(&cli) ? print_info(&cli) : cli.relay ? relay_run() : begin(&cli, argv);
     cli_free(&cli);
     return exit_code;

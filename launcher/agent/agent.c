@@ -19,35 +19,39 @@
 
 /* The progress of a stop. */
 struct stop {
-    int by_user, requests; /* signal of the user's first stop request, 0 = none; number of requests */
-    int signal;            /* signal that the current stop sends to workers; 0 before any stop */
-    bool sweep_hard;       /* leftovers were sent SIGKILL */
-    uint64_t give_up_ms;   /* when to stop waiting for processes that survive SIGKILL */
-    bool stuck;            /* a process survived until give_up_ms */
+    int by_user;         /* signal of the user's first stop request; 0 = no request */
+    int requests;        /* number of the user's stop requests */
+    int signal;          /* signal that the current stop sends to workers; 0 before any stop */
+    bool sweep_hard;     /* SIGKILL was sent to the leftovers, which are processes that workers left */
+    uint64_t give_up_ms; /* when to stop waiting for processes that survive SIGKILL */
+    bool stuck;          /* a process survived until give_up_ms */
 };
 
 struct agent {
     struct agent_options options;
     int nproc;
     enum agent_state state;
-    uint64_t now_ms, deadline_ms;
-    int attempt; /* number of the attempt, from 0 */
-    uint64_t linger_until_ms;
+    uint64_t now_ms;              /* time of the current event */
+    uint64_t deadline_ms;         /* when the shell sends AGENT_TICK; UINT64_MAX = never */
+    int attempt;                  /* number of the attempt, from 0 */
+    uint64_t linger_until_ms;     /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
     struct agent_verdict verdict; /* valid if `judged` */
     bool judged;                  /* the store has reported the end of the job */
     int told_code;                /* exit code of another node's failure; 0 = no failure was reported */
     bool told;                    /* the store has requested that this node stops */
     bool heard;                   /* the store has received this node's failure */
     bool hosts;                   /* this process hosts the store */
-    bool left, store_lost, not_ready;
-    enum no_restart no_restart;
+    bool left;                    /* EFFECT_LEAVE was emitted */
+    bool store_lost;
+    bool not_ready;             /* this node cannot start the next round */
+    enum no_restart no_restart; /* why no attempt follows, for the report */
     int spawning; /* local rank of the worker whose start was requested but not answered yet; -1 = none */
-    int alive;
+    int alive;    /* number of workers that run */
     struct stop stop;
     uint64_t settle_until_ms; /* when to stop waiting for workers that the kernel is still cleaning up */
     bool said_dying;          /* ddprun has reported that the kernel is still cleaning up a worker */
-    int first_failure,
-        first_victim; /* local ranks, -1 = none; first_victim is the first worker that only lost its peer */
+    int first_failure;        /* local rank of the worker that is the cause of the attempt's end; -1 = none */
+    int first_victim;         /* local rank of the first worker that only lost its peer; -1 = none */
     struct agent_worker *workers;
     struct agent_effect *effects; /* allocated for the largest number of effects of one step */
     size_t n_effects;
@@ -77,9 +81,8 @@ struct agent *agent_new(const struct agent_options *options)
         return NULL;
     *a = (struct agent){ .options = *options, .nproc = options->nproc, .deadline_ms = UINT64_MAX };
     a->workers = calloc(nproc, sizeof(*a->workers));
-    a->effects =
-        calloc(2 * nproc + 8, sizeof(*a->effects)); /* up to two signals for each worker, and a few effects
-                                                              * for the job */
+    /* one step emits at most two signals for each worker, and a few effects for the job */
+    a->effects = calloc(2 * nproc + 8, sizeof(*a->effects));
     if (a->options.settle_ms == 0)
         a->options.settle_ms = AGENT_DOUBT_MS;
     if (a->workers == NULL || a->effects == NULL) {
@@ -117,13 +120,16 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
 
 /* --- the end of an attempt ------------------------------------------------------------------------------ */
 
+/* Return true if this node must not wait long for the other nodes: the user wants to stop, or a process cannot be
+ * killed. */
 static bool in_hurry(const struct agent *a)
 {
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* Report the end of the attempt to the store, and wait for the verdict. If the user has requested a stop, or a
- * process hangs in the kernel, wait only AGENT_LEAVE_MS. */
+/* Report the end of the attempt to the store, and wait for the verdict. The cause precedes `stopped`, because the
+ * store may send the verdict as soon as all nodes have stopped. If in_hurry() returns true, wait only
+ * AGENT_LEAVE_MS. */
 static enum agent_state await(struct agent *a)
 {
     if (a->store_lost || a->judged)
@@ -277,6 +283,8 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
     return await(a);
 }
 
+/* Handle the user's stop while this node waits for the verdict. End at the second request. After the first request,
+ * wait at most AGENT_LEAVE_MS. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     const bool again = a->stop.by_user != 0;
@@ -285,8 +293,8 @@ static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
     return again ? finish(a, e) : a->state;
 }
 
-/* Leave the job, because the log directory is missing or the store rejects this node. No new attempt can begin. An
- * earlier failure stays the cause. */
+/* Leave the job, because this node cannot begin the next round: the log directory is missing, or the store rejects
+ * this node. An earlier failure stays the cause. */
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
     a->not_ready = true;
@@ -346,9 +354,9 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
  *
  * A worker whose peer dies may end before the peer, because the connection breaks while the kernel still cleans up
  * the peer or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or
- * in its output (`lost_peer`). The agent then waits for a while (settle_ms) and stops no worker. A worker that fails
- * in this time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time,
- * the agent waits for the exit status of this worker. */
+ * in its output (`lost_peer`). The agent then waits at most settle_ms and stops no worker. A worker that fails in
+ * this time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, the
+ * agent waits for the exit status of this worker. */
 
 /* Reset to the state before the first start. */
 static void agent_forget(struct agent *a)
@@ -450,8 +458,8 @@ static enum agent_state agent_stop_all(struct agent *a, int sig)
     return sweep_if_gone(a);
 }
 
-/* Make a worker the first failure, and report the failure to the store before anything else. The store orders the
- * failures of all nodes by arrival. */
+/* Make a worker the first failure, and report the failure to the store before any other message. If several nodes
+ * fail, the first report that arrives is the cause of the job's end. */
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
@@ -563,7 +571,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Wait for the end of another worker, because the ended worker has lost a peer. */
+/* Wait at most settle_ms for the end of another worker, because the ended worker has lost a peer. */
 static enum agent_state doubt(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -645,8 +653,8 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* Make the first worker that lost its peer the cause. First wait for a worker that the kernel is still cleaning
- * up. */
+/* Stop the workers when the wait for a lost peer is over. Wait longer while the kernel is still cleaning up a worker.
+ * If no worker has failed by itself, the first worker that lost its peer becomes the cause. */
 static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
@@ -693,9 +701,8 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Forget another node's failure if that failure was only a lost peer. The store may report a worker that lost its
- * peer before detecting that the peer's node is lost. After the loss of the store, the true cause can no longer
- * arrive. */
+/* Forget another node's failure if the failed worker had only lost a peer. The store reports such a worker at once,
+ * and later reports that the peer's node is lost. After the loss of the store, the second report cannot arrive. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
@@ -704,9 +711,9 @@ static void forget_victim_elsewhere(struct agent *a)
     a->told_code = 0;
 }
 
-/* Record that the store is lost. A worker that lost the store may end before this node detects the loss, so no
- * earlier end counts as a failure. Exceptions: the store has received the failure, or the program could not be
- * started. */
+/* Record that the store is lost. A worker may detect the loss and end before this node detects the loss. So no
+ * earlier end counts as a failure. Two failures still count: a failure that the store has received, and a program
+ * that could not be started. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -895,7 +902,8 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
-/* Return true if a worker ended, or failed to start, by itself. */
+/* Return true if the end of a worker counts for the exit code: the worker ended, or failed to start, without a stop
+ * by ddprun. */
 static bool has_own_code(const struct agent_worker *w)
 {
     return w->verdict == WORKER_OK || w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM ||
@@ -921,12 +929,15 @@ int agent_max_code(const struct agent *a)
     return highest;
 }
 
-/* Return the exit code of local rank 0, also 0. This policy is for jobs in which rank 0 controls the other ranks. */
+/* Return the exit code of local rank 0 for --exit_code=rank0. This policy is for jobs in which rank 0 controls the
+ * other ranks. */
 int agent_rank0_code(const struct agent *a)
 {
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
 }
 
+/* Select one of three exit codes by --exit_code. EXIT_POLICY_WORKERS differs from EXIT_POLICY_FIRST only in
+ * stop_succeeded(). */
 static int by_policy(const struct agent *a, int first, int max, int rank0)
 {
     switch (a->options.exit_policy) {
@@ -958,7 +969,7 @@ static int code_known_here(const struct agent *a)
 }
 
 /* Return true if the user stopped the job, no worker had failed before, and every worker of this node ended with 0.
- * Only --exit_code=workers asks this. */
+ * --exit_code=workers then makes the exit code 0. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
@@ -969,8 +980,8 @@ static bool stop_succeeded(const struct agent *a)
     return all_well;
 }
 
-/* Return ddprun's exit code. An unkillable process has the highest precedence, because a scheduler must not give this
- * host to another job. A stop by the user after the end of the job does not change the exit code. */
+/* Return ddprun's exit code. If a process could not be killed, the code is 124 in any case, because a scheduler must
+ * not give this host to another job. A stop by the user after the end of the job does not change the exit code. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

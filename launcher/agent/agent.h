@@ -1,24 +1,24 @@
 /* agent.h -- the life of one node: join the job, start the workers, watch them, stop them, receive the verdict, end.
  * This module only decides.
  *
- * agent_step receives an event and returns effects, which effects.c carries out. The agent uses no process, clock,
- * signal or socket, so a test with a grace period of 30 seconds takes no time. The whole state machine is the table
- * in agent.c.
+ * agent_step receives an event and returns effects. The shell (launcher/node/effects.c) carries out the effects. The
+ * agent uses no process, clock, signal or socket, so a test with a grace period of 30 s takes no time. The whole
+ * state machine is the table in agent.c.
  *
- * The agent alone decides about its processes. The store decides for all nodes about the job: its members, its
- * restarts and its exit code. The store sends each node a round (AGENT_START), a stop (AGENT_TOLD_TO_STOP) and a
- * verdict (AGENT_VERDICT). A job of one node has a store, too.
+ * The agent alone decides about the processes of its node. The store decides for all nodes: which nodes are members,
+ * whether the job restarts, and the exit code of the job. The store sends each node a round (AGENT_START), a stop
+ * (AGENT_TOLD_TO_STOP) and a verdict (AGENT_VERDICT). A job of one node has a store, too.
  *
- * Workers are started one at a time. The answer to EFFECT_SPAWN is AGENT_SPAWNED or AGENT_SPAWN_FAILED. After
- * AGENT_SPAWNED the next worker is started. After a failed start no more workers are started.
+ * Workers are started one at a time. The shell answers EFFECT_SPAWN with AGENT_SPAWNED or AGENT_SPAWN_FAILED. After
+ * AGENT_SPAWNED the agent starts the next worker. After a failed start the agent starts no more workers.
  *
  * A stop has these steps:
- *   - Send the workers a signal (SIGTERM, or the signal that the user sent), then SIGCONT, so that stopped processes
- * react.
+ *   - Send the workers a signal (SIGTERM, or the signal that the user sent). Then send SIGCONT, because a stopped
+ *     process handles no signal until it continues.
  *   - After the grace period, send SIGKILL.
- *   - When the workers are gone, do the same for the processes that they left, with a grace period of at most
- * AGENT_SWEEP_MS.
- *   - List a process that survives SIGKILL for AGENT_UNKILLABLE_MS in the report, and stop waiting for this process.
+ *   - When the workers are gone, do the same for the processes that the workers left. The grace period of this step
+ *     is at most AGENT_SWEEP_MS.
+ *   - If a process survives SIGKILL for AGENT_UNKILLABLE_MS, list the process in the report and stop waiting for it.
  *
  * An attempt is the life of all workers of a round, from the first start until no process of the attempt is left. The
  * agent reports the attempt's first failure to the store at once, and the attempt's end after the last output was
@@ -44,7 +44,7 @@ enum agent_state {
     AGENT_WAIT_PEERS, /* every worker of this node ended with 0; waiting for workers of other nodes */
     AGENT_WAIT_VERDICT, /* the end of the attempt was reported to the store; waiting for the verdict */
     AGENT_BACKING_OFF,  /* waiting for the next round to begin */
-    AGENT_DONE,
+    AGENT_DONE,         /* EFFECT_FINISH was emitted; all further events are ignored */
     AGENT_STATES
 };
 
@@ -54,7 +54,7 @@ enum agent_event_type {
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
     AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
-    AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST, at once or later: no descendant is left */
+    AGENT_ALONE,   /* no descendant is left; the answer to EFFECT_SIGNAL_REST, at once or later */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
     AGENT_TOLD_TO_STOP, /* from the store: another node failed or is lost, or the job grows. `exit_code`: exit code of
                          * the job, 0 = no failure */
@@ -77,26 +77,28 @@ struct agent_verdict {
 struct agent_event {
     enum agent_event_type type;
     uint64_t now_ms; /* monotonic; the only clock that the agent sees */
-    int local_rank;
+    int local_rank;  /* worker, for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED and a `dying` AGENT_TICK */
     int pid;
-    int exit_code;
-    int signal;
-    bool unasked;          /* for AGENT_EXITED: the worker ended before the requested signal was sent */
-    bool lost_peer;        /* for AGENT_EXITED: the worker's output reports a lost peer */
-    uint64_t import_error; /* for AGENT_EXITED: a hash of the import error that ended the worker, 0 =
-                            * another reason */
-    int error;
-    bool dying; /* for AGENT_TICK: the kernel is still cleaning up worker `local_rank` */
-    int attempt;
-    bool hosts; /* for AGENT_START: this process hosts the store, and must outlive the other nodes */
+    int exit_code;  /* exit code of the worker; for AGENT_TOLD_TO_STOP: exit code of the job */
+    int signal;     /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user */
+    bool unasked;   /* for AGENT_EXITED: the worker ended before the requested signal was sent */
+    bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */
+    /* for AGENT_EXITED: hash of the import error that ended the worker; 0 = the worker ended for another reason */
+    uint64_t import_error;
+    int error;   /* errno, for AGENT_SPAWN_FAILED */
+    bool dying;  /* for AGENT_TICK: the kernel is still cleaning up worker `local_rank` */
+    int attempt; /* for AGENT_START: number of the attempt, from 0 */
+    bool hosts;  /* for AGENT_START: this process hosts the store, and must outlive the other nodes */
     struct agent_verdict verdict;
 };
 
 enum agent_effect_type {
-    EFFECT_SPAWN,       /* start worker `local_rank`; the shell sends exactly one answer */
-    EFFECT_SAMPLE,      /* record the stacks of the workers, before a stop that follows a failure */
-    EFFECT_SIGNAL,      /* send `signal` to the process group of worker `local_rank` */
-    EFFECT_SIGNAL_REST, /* send `signal` to all remaining descendants; send AGENT_ALONE when none is left */
+    /* start worker `local_rank`; the shell sends AGENT_SPAWNED or AGENT_SPAWN_FAILED once */
+    EFFECT_SPAWN,
+    EFFECT_SAMPLE, /* record the stacks of the workers, before a stop that follows a failure */
+    EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */
+    /* send `signal` to all remaining descendants; answer with AGENT_ALONE when no descendant is left */
+    EFFECT_SIGNAL_REST,
     EFFECT_TELL_FAILED, /* report to the store, before anything else: the attempt has failed here,
                          * agent_first_failure() has the rank */
     EFFECT_TELL_EXITED, /* report to the store: worker `local_rank` has ended, so barriers that need it fail now */
@@ -109,21 +111,21 @@ enum agent_effect_type {
     EFFECT_SAY_WAITING, /* print: this node waits for other nodes to end, or no longer waits for them */
     EFFECT_SAY_RESTART, /* print: the attempt is over, the next one begins in agent_backoff() ms */
     EFFECT_JOIN,        /* join the next round; the answer is AGENT_START or AGENT_NOT_READY */
-    EFFECT_FINISH, /* end, because no process is left: read the rest of the output, print the report, exit with
-                         * `exit_code` */
+    /* end, because no process is left: read the rest of the output, print the report, exit with `exit_code` */
+    EFFECT_FINISH,
 };
 
 struct agent_effect {
     enum agent_effect_type type;
-    int local_rank;
-    int signal;
-    int exit_code;
+    int local_rank; /* -1 = the effect is not about one worker */
+    int signal;     /* for EFFECT_SIGNAL and EFFECT_SIGNAL_REST */
+    int exit_code;  /* for EFFECT_FINISH */
 };
 
 /* How a worker ended, from the job's view. */
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
-    WORKER_ALIVE,       /* still runs; in a finished job: could not be killed */
+    WORKER_ALIVE,       /* runs; after the end of the job: survived SIGKILL */
     WORKER_OK,          /* ended with 0, stopped or not */
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed, see `error` */
@@ -134,37 +136,40 @@ enum worker_verdict {
 
 struct agent_worker {
     enum worker_verdict verdict;
-    int pid;
-    int exit_code, signal, error;
-    uint64_t started_ms, ended_ms;
-    uint64_t import_error; /* from AGENT_EXITED: hash of the import error, 0 = none */
-    bool told_to_stop;     /* an effect to signal the worker was emitted before its end was reported */
+    int pid;                       /* for messages only: the pid outside a PID namespace; 0 = never started */
+    int exit_code, signal, error;  /* how the worker ended; `signal` and `error` 0 = does not apply */
+    uint64_t started_ms, ended_ms; /* by the clock of agent_event.now_ms */
+    uint64_t import_error;         /* from AGENT_EXITED: hash of the import error, 0 = none */
+    /* the agent has emitted EFFECT_SIGNAL for the worker before it received AGENT_EXITED */
+    bool told_to_stop;
 };
 
 enum {
-    AGENT_SWEEP_MS = 5000, /* longest grace period for leftovers; a shorter grace_ms is used instead */
-    AGENT_UNKILLABLE_MS =
-        1500,              /* wait after SIGKILL; a process that survives this wait hangs in the kernel */
+    /* longest grace period for processes that workers left; a shorter grace_ms is used instead */
+    AGENT_SWEEP_MS = 5000,
+    /* wait after SIGKILL; a process that survives this wait hangs in the kernel */
+    AGENT_UNKILLABLE_MS = 1500,
     AGENT_RESCAN_MS = 20,  /* wait between two rounds of SIGKILL, because leftovers may keep forking */
     AGENT_DOUBT_MS = 1000, /* wait for the end of a peer that a worker has lost */
-    AGENT_DYING_MS =
-        30000,           /* longer wait while the kernel writes a core file of the peer or frees its memory */
+    /* longer wait, while the kernel writes a core file of the peer or frees the peer's memory */
+    AGENT_DYING_MS = 30000,
     AGENT_LOOK_MS = 100, /* wait between two checks whether the kernel has cleaned up the peer */
-    AGENT_USAGE_MS =
-        5000, /* a worker that ends within this time after its start may have a usage or import error */
+    /* if a worker ends within this time after its start, a usage or import error is possible */
+    AGENT_USAGE_MS = 5000,
     AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */
     AGENT_LEAVE_MS = 2000,  /* wait for the verdict after a stop by the user */
     AGENT_SILENT_MS = 5000, /* wait for other nodes before a message is printed */
 };
 
 struct agent_options {
-    int nproc;
+    int nproc;          /* workers of this node, at least 1 */
     uint64_t grace_ms;  /* between SIGTERM and SIGKILL */
     uint64_t settle_ms; /* wait for the end of a lost peer or lost node; 0 = AGENT_DOUBT_MS */
-    uint64_t linger_ms; /* how long a node that has succeeded waits for the other nodes */
+    /* after the success of all workers of this node: how long to wait for the other nodes */
+    uint64_t linger_ms;
     enum exit_policy exit_policy;
     int max_restarts; /* only to explain a missing restart; the store counts the restarts */
-    bool alone;       /* the job has one node, whose success is the success of the job */
+    bool alone;       /* the job has one node, so the success of this node is the success of the job */
 };
 
 struct agent;
@@ -176,7 +181,7 @@ void agent_free(struct agent *agent);
 /* Process one event and return its *n effects. The effects are borrowed, and valid until the next step. */
 const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
-/* Return when to send AGENT_TICK next, in ms; UINT64_MAX = never. */
+/* Return the time at which to send AGENT_TICK, by the clock of agent_event.now_ms; UINT64_MAX = never. */
 uint64_t agent_deadline(const struct agent *agent);
 
 enum agent_state agent_state(const struct agent *agent);
@@ -188,7 +193,7 @@ int agent_first_failure(const struct agent *agent);
 /* Return the signal of the user's first stop request, or 0 without a request. */
 int agent_stop_signal(const struct agent *agent);
 
-/* Return the number of the running or latest attempt, from 0. */
+/* Return the number of the running or latest attempt. The first attempt is 0. */
 int agent_attempt(const struct agent *agent);
 int agent_max_restarts(const struct agent *agent);
 enum exit_policy agent_exit_policy(const struct agent *agent);

@@ -55,8 +55,9 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Count a pattern, and return true if the pattern is frequent. Each table entry has one pattern. Another
- * pattern with the same entry decrements the count, and replaces the old pattern at 0. */
+/* Count a line of a pattern, and return true if the pattern is usual. Each table entry has one pattern. A line of
+ * another pattern with the same entry lowers the count, and at 0 its pattern takes the entry. So a usual pattern
+ * keeps its entry. */
 static bool is_usual(struct progress_stream *s, uint64_t hash)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
@@ -101,6 +102,7 @@ static void read_trace(struct progress_rank *r, struct progress_stream *s, const
 
 /* --- lines ------------------------------------------------------------------------------------------------ */
 
+/* Return true if a line shows progress. */
 static bool is_sign(const struct progress *p, struct progress_stream *s, const char *line, size_t len)
 {
     if (p->regex != NULL)
@@ -108,7 +110,8 @@ static bool is_sign(const struct progress *p, struct progress_stream *s, const c
     return is_usual(s, hash_line(line, len));
 }
 
-/* Process a complete line. `s->line` has room for the NUL. */
+/* Process a complete line. Progress deletes the error of an earlier traceback, because the program has handled that
+ * error. `s->line` has room for the NUL. */
 static void end_line(struct progress *p, struct progress_rank *r, struct progress_stream *s, uint64_t now_ms)
 {
     s->line[s->len] = '\0';
@@ -121,6 +124,7 @@ static void end_line(struct progress *p, struct progress_rank *r, struct progres
     s->len = 0;
 }
 
+/* Append bytes to the incomplete line. Bytes beyond PROGRESS_LINE_MAX are dropped. */
 static void add_text(struct progress_stream *s, const char *text, size_t len)
 {
     const size_t room = PROGRESS_LINE_MAX - 1 - s->len, n = len < room ? len : room;

@@ -15,25 +15,26 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,
+    PROGRESS_SEEN = 5,          /* lines with one pattern from which this pattern is usual */
     PROGRESS_PATTERNS = 64,     /* patterns that are counted for each stream */
     PROGRESS_LINE_MAX = 512,    /* bytes of a line that are examined */
     PROGRESS_READ_MAX = 1024,   /* bytes at the end of a read that are examined */
     PROGRESS_ERRORS_MAX = 4096, /* the same for stderr; a whole traceback must fit */
-    PROGRESS_ERROR_MAX = 160,
+    PROGRESS_ERROR_MAX = 160,   /* bytes of a kept error, with the NUL */
 };
 
+/* One entry of a hash table. A zeroed entry is free. */
 struct progress_pattern {
-    uint64_t hash;
-    uint32_t seen;
+    uint64_t hash; /* of the line without its numbers */
+    uint32_t seen; /* number of lines, lowered by each line of another pattern with this entry */
 };
 
 struct progress_stream {
     struct progress_pattern patterns[PROGRESS_PATTERNS];
     char line[PROGRESS_LINE_MAX]; /* the incomplete last line */
-    uint32_t len;
-    bool skips;    /* ignore the rest of the current line */
-    bool in_trace; /* inside a Python traceback */
+    uint32_t len;                 /* bytes in `line`, below PROGRESS_LINE_MAX */
+    bool skips;                   /* ignore the rest of the current line */
+    bool in_trace;                /* inside a Python traceback */
 };
 
 struct progress_rank {
@@ -45,8 +46,8 @@ struct progress_rank {
 struct progress {
     const regex_t *regex;        /* borrowed; NULL = examine patterns */
     struct progress_rank *ranks; /* owned, by local rank */
-    int n;
-    uint64_t moved_ms; /* time of the latest progress; 0 = no progress yet */
+    int n;                       /* number of ranks */
+    uint64_t moved_ms;           /* time of the latest progress; 0 = no progress yet */
 };
 
 /* Initialize for `n` ranks. Return false if memory is short. The caller calls progress_free in any case. */

@@ -21,13 +21,15 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* /proc/self/cgroup      0::/user.slice/session-3.scope                     our group's path from the root
- *                            4:cpu,memory:/jobs/7                               the line of a hierarchy of version 1
+/* The kernel's files that this file parses (cgroups(7), proc(5)):
+ *
+ *     /proc/self/cgroup      0::/user.slice/session-3.scope          version 2: path of this process's own group
+ *                            4:cpu,memory:/jobs/7                    a hierarchy of version 1 and its controllers
  *     /proc/self/mountinfo   35 24 0:30 /user.slice /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw
  *                                       root        where          options     type   source  options
  *
- * A mount shows the part of the hierarchy below its root. In a container, the root may be our own group. A path that
- * begins with /.. is outside the visible part. Spaces are written as \040 in both files. */
+ * A mount shows the part of the hierarchy below its root. In a container, the root may be this process's own group. A
+ * path that begins with /.. is outside the visible part. Spaces are written as \040 in both files. */
 
 /* Return the end of the word that begins at `at`. One space separates words. A newline separates lines. */
 static const char *word_end(const char *at)
@@ -70,7 +72,7 @@ static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX
     return true;
 }
 
-/* Match "rw,relatime". */
+/* Return true if the first mount option is "rw", as in "rw,relatime". */
 static bool begins_rw(const char *options)
 {
     return strncmp(options, "rw", 2) == 0 && strchr(", \n", options[2]) != NULL;
@@ -115,7 +117,7 @@ static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
     return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
 }
 
-/* Return the line at *text and move *text to the next line. NULL at the end. */
+/* Return the line at *text and move *text to the next line. Return NULL at the end of the text. */
 static const char *next_line(const char **text)
 {
     const char *line = *text;
@@ -212,7 +214,9 @@ static bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. */
+/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. make_owned()
+ * waits at most MAKE_TRIES * MAKE_AGAIN_MS = 100 ms for another start of ddprun that is removing a group. The magic
+ * numbers are CGROUP_SUPER_MAGIC and CGROUP2_SUPER_MAGIC of linux/magic.h. */
 enum {
     DEPTH_MAX = 16,
     MAKE_TRIES = 100,
@@ -310,8 +314,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Find ddprun's own group and check its permissions. To move a worker into the job's group, ddprun must be able to write
- * cgroup.procs of this group, which is the parent of the job's group. */
+/* Find ddprun's own group and check its permissions. To move a worker into the job's group, ddprun must be able to
+ * write cgroup.procs of this group, which is the parent of the job's group. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!locate(groups, mounts, dir, why))
@@ -328,14 +332,16 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
 
 /* --- make and kill --------------------------------------------------------------------------------------- */
 
+/* Return true if `dir` is still the directory of `fd`. Another start of ddprun may have removed the group between
+ * open and lock, and a later mkdir creates another directory with this name. */
 static bool is_still_there(int fd, const char *dir)
 {
     struct stat mine, now;
     return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
 }
 
-/* Open and lock the new group. Return -1 with EAGAIN if another start of ddprun removes the group at this moment.
- * Ignore file systems without locks. */
+/* Open and lock the new group. Return -1 with EAGAIN if another start of ddprun is removing the group. If the file
+ * system has no locks, continue without a lock. */
 static int open_owned(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -20,7 +20,7 @@ enum { CGROUP_PATH_MAX = 4096 };
 struct cgroup_mount {
     char root[CGROUP_PATH_MAX];  /* part of the hierarchy that the mount shows */
     char where[CGROUP_PATH_MAX]; /* directory where this part is mounted */
-    bool writable;
+    bool writable;               /* false = mounted read-only */
 };
 
 /* Find the next mount of the wanted version in `*mounts`, the unread rest of the text of /proc/self/mountinfo. Return
@@ -39,16 +39,16 @@ const char *cgroup_below(const char *group, const char *root);
 enum { CGROUP_NAME_MAX = 96 };
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie);
 
-enum { CGROUP_WHY_MAX = 160 };
+enum { CGROUP_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
 /* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. Return false if
- * no mount was found. If the appended mounts do not contain the own group, the caller reads mountinfo, which takes
- * 0.1 ms. */
+ * no mount was found. These mounts may not contain this process's own group. The caller then reads mountinfo, which
+ * takes 0.1 ms. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
-/* Find the own group of this process, and check that groups can be created below the own group. After false, `why`
- * has the obstacle. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo, "" =
- * unreadable. */
+/* Find this process's own group, and check that groups can be created below it. Return false with the obstacle in
+ * `why`. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo; "" = the file cannot be
+ * read. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this

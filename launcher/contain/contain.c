@@ -40,7 +40,7 @@
  * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. So the agent checks
  * the lifeline after arming the signal. getppid() is always 0 in the namespace, and does not reveal the death. */
 
-/* --- reasons against it ---------------------------------------------------------------------------------- */
+/* --- settings that forbid namespaces ---------------------------------------------------------------------- */
 
 /* Settings of the system that forbid namespaces to ordinary users: the file, the forbidding value, and the remedy. */
 static const struct obstacle {
@@ -54,6 +54,7 @@ static const struct obstacle {
       "sysctl kernel.apparmor_restrict_unprivileged_userns=0" },
 };
 
+/* Return the command that allows namespaces again, or NULL if no known setting forbids them. */
 static const char *find_remedy(void)
 {
     const char *remedy = NULL;
@@ -120,6 +121,7 @@ static ddp_status pidns_unshare(struct ddp_err *err)
 
 /* --- in process 1 ---------------------------------------------------------------------------------------- */
 
+/* Return true if the guardian has closed its end of the lifeline, which means that the guardian has died. */
 static bool is_over(int lifeline)
 {
     struct pollfd fd = { .fd = lifeline, .events = POLLIN };
@@ -164,7 +166,7 @@ static pid_t pidns_host_pid(int host_proc, pid_t pid)
     return host_pid;
 }
 
-/* --- a try ----------------------------------------------------------------------------------------------- */
+/* --- the test of --contain=pidns -------------------------------------------------------------------------- */
 
 /* End a test process, after writing its error message to `pipe`. */
 static void leave(int pipe, const struct ddp_err *err)
@@ -188,7 +190,7 @@ static void try_all(int pipe, int lifeline)
     if (init < 0)
         explain("fork", errno, &err);
     else if (waitpid(init, &status, 0) != init || status != 0)
-        explain("keep a first process alive", ECHILD, &err);
+        explain("start process 1 of the namespace", ECHILD, &err);
     leave(pipe, &err);
 }
 
@@ -225,9 +227,9 @@ static ddp_status pidns_probe(struct ddp_err *err)
 
 /* Optional features of the system, one row for each.
  *
- * A feature may be missing because the kernel is old, or because a container filters system calls. Each feature has a
- * replacement that works less well. --verbose prints the missing features. A row is `grave` if processes end without
- * SIGTERM when the feature is missing. A missing grave feature is always printed. */
+ * A feature may be missing because the kernel is old, or because a container forbids system calls with a seccomp
+ * filter. Each feature has a replacement that works less well. --verbose prints the missing features. A row is
+ * `grave` if processes end without SIGTERM when the feature is missing. A missing grave feature is always printed. */
 
 /* Return true if a system call exists. `result` is the result of a call with invalid arguments. ENOSYS or EPERM means
  * that the call is missing or forbidden. */
@@ -268,17 +270,17 @@ static const struct {
       "/proc hides the processes of other users (hidepid): if a worker changes its user, its children "
       "get no SIGTERM and are killed when their parents are gone" },
     { descendants_adopt, true,
-      "PR_SET_CHILD_SUBREAPER is not available (under qemu-user, or forbidden by a filter): a process "
+      "PR_SET_CHILD_SUBREAPER is not available (under qemu-user, or forbidden by seccomp): a process "
       "that a worker started may outlive the job" },
     { pids_can_hold, false,
-      "pidfd_open is not available (before Linux 5.3, or forbidden by a filter): processes are "
+      "pidfd_open is not available (before Linux 5.3, or forbidden by seccomp): processes are "
       "identified by their start time; if workers fail at the same moment, the first failure is unknown; "
       "processes of dead jobs are not killed" },
     { has_clone3, false,
-      "clone3 is not available (before Linux 5.7, or forbidden by a filter): workers join their control "
+      "clone3 is not available (before Linux 5.7, or forbidden by seccomp): workers join their control "
       "group after they have started" },
     { has_close_range, false,
-      "close_range is not available (before Linux 5.9, or forbidden by a filter): descriptors are closed "
+      "close_range is not available (before Linux 5.9, or forbidden by seccomp): descriptors are closed "
       "one by one when a worker starts" },
 };
 
@@ -305,21 +307,22 @@ enum {
 struct contain {
     enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
     bool may_fall_back;     /* the user requested no layer, so another layer may replace a layer that fails */
-    bool recorded;
-    bool all_mounts;             /* `mounts` has all mounts, not only mounts at the usual places */
-    char *job, *cookie;          /* owned; cookie "" = none */
+    bool recorded;          /* this process has tried to write the record, once */
+    bool all_mounts;        /* `mounts` has all mounts, not only mounts at the usual places */
+    char *job, *cookie;     /* owned; cookie "" = none */
     struct buf mounts, groups;   /* see contain_mounts and contain_groups */
     char group[CGROUP_PATH_MAX]; /* directory of the job's group, below the group of ddprun; "" = none */
     int group_fd;                /* descriptor of that directory during an attempt; -1 = none */
     int host_proc;               /* with pidns: the host's /proc */
-    char words[WORDS_MAX];
+    char words[WORDS_MAX];       /* see contain_words */
 };
 
 /* --- choose ---------------------------------------------------------------------------------------------- */
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer. If the user requested no layer, add to the text why no control group is used. */
+/* Use the plain layer. If the user requested no layer, the text for the user contains the reason `why` no control
+ * group is used. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -331,6 +334,7 @@ static void choose_plain(struct contain *c, const char *why)
         snprintf(c->words, sizeof(c->words), "plain, guardian and agent watch each other, as requested");
 }
 
+/* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */
 static void choose_cgroup(struct contain *c, const char *own)
 {
     char name[CGROUP_NAME_MAX];
@@ -370,7 +374,8 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
            (read_all_mounts(c) && cgroup_find(contain_groups(c), contain_mounts(c), own, why));
 }
 
-/* Choose the layer. The control group needs the cookie for its name. */
+/* Choose the layer. The name of the control group contains the cookie, so without random numbers for a cookie there
+ * is no control group. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
     char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for its name";

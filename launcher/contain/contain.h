@@ -21,8 +21,9 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence.
- * `grave` is set if the sentence must always be printed. With `only_grave`, test only grave features. */
+/* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence. Set
+ * *grave if processes end without SIGTERM when the feature is missing; such a sentence is always printed. With
+ * `only_grave`, check only such features. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;
@@ -33,7 +34,7 @@ struct contain_options {
     const char *cookie;     /* DDPRUN_COOKIE of this job's workers, NULL = none; borrowed until
                              * contain_open returns */
     bool dry_run;           /* choose a layer, but kill no processes */
-    bool quiet;
+    bool quiet;             /* do not report that processes of dead jobs were killed */
 };
 
 /* Choose the layer, and kill and report the processes that dead jobs of this user left. Create no group or namespace

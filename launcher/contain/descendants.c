@@ -33,6 +33,8 @@ enum {
     PID_MOST = 4 * 1024 * 1024 /* the kernel's limit of pids */
 };
 
+/* How to find the children of a process: by the `children` files, by a scan of all of /proc, or by waitid without
+ * /proc. */
 enum way { UNKNOWN, BY_FILE, BY_SCAN, BY_WAIT };
 
 bool descendants_adopt(void)
@@ -96,6 +98,7 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
+/* Append each child of this process with a pid up to `most`. Return the length of `pids` in bytes. */
 static size_t children_up_to(pid_t most, struct buf *pids)
 {
     for (pid_t pid = 1; pid <= most; pid++) {
@@ -117,7 +120,7 @@ static void children_by_wait(struct buf *pids)
         children_up_to(PID_MOST, pids);
 }
 
-/* Return how children are found. The answer never changes while the kernel runs. */
+/* Return how children are found, which stays the same for the life of this process. */
 static enum way way_to_children(void)
 {
     static enum way way;
@@ -287,6 +290,7 @@ static int reap(bool *left)
     return count;
 }
 
+/* Kill the direct children, without a pidfd: their pids stay reserved until this process reaps them. */
 static void kill_children(void)
 {
     struct buf pids = { 0 };
@@ -296,7 +300,8 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Wait until a child exits, but at most RESCAN_MS, because the kernel does not report an adopted orphan. */
+/* Kill also the deeper descendants. Then wait until a child exits, at most RESCAN_MS, because the kernel sends no
+ * SIGCHLD when this process adopts an orphan. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -324,6 +329,7 @@ void killer_priority_restore(const struct killer_priority *before)
     prctl(PR_SET_TIMERSLACK, (unsigned long)before->slack_ns);
 }
 
+/* Repeat rounds of killing until no child is left or `end_ms` is reached. Return true if no child is left. */
 static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
 {
     bool left = true;

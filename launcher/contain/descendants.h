@@ -14,13 +14,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Make this process adopt orphans below it. Returns false and sets errno if the kernel does not support this. */
+/* Make this process adopt all orphans among its descendants. Return false and set errno if the kernel does not
+ * support this. */
 bool descendants_adopt(void);
 
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 
-/* Append at most `max` processes below `pid` to `pids`, an array of pid_t: its children, their children, and so on. Return their number. */
+/* Append at most `max` descendants of `pid` to `pids`, an array of pid_t: first the children, then the children of
+ * these children, and so on. Return the number of appended processes. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
 
 /* Return element `i` of a list of descendants_below(). */
@@ -33,14 +35,16 @@ static inline pid_t descendants_at(const struct buf *pids, size_t i)
  * remains after `limit_ms`, because it hangs in the kernel. No other code may wait for children at the same time. */
 bool descendants_kill_all(uint64_t limit_ms);
 
-/* Raise the priority of this process while it kills, if CAP_SYS_NICE allows this. Without a higher priority, a job
- * that forks without end leaves too little processor time for the killer. A process with another scheduling policy,
- * or with RLIMIT_RTTIME, stays unchanged. Start no child while the priority is raised. */
+/* The priority of this process while it kills. Without a higher priority, a job that forks without end leaves too
+ * little processor time for the killer. The kernel permits a higher priority only with CAP_SYS_NICE. A process with
+ * another scheduling policy, or with RLIMIT_RTTIME, stays unchanged. Start no child while the priority is raised,
+ * because the child would inherit it. */
 struct killer_priority {
     bool raised;
     int policy, slack_ns; /* policy and timer slack before the change */
 };
 
+/* Raise the priority, and keep the old one in *before. killer_priority_restore restores the old priority. */
 void killer_priority_raise(struct killer_priority *before);
 void killer_priority_restore(const struct killer_priority *before);
 

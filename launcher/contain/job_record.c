@@ -39,6 +39,7 @@ static bool is_writable_for_others(const struct stat *st)
     return (st->st_mode & S_IWOTH) != 0 || ((st->st_mode & S_IWGRP) != 0 && !own_group);
 }
 
+/* Check one directory, without the directories above. Return false with the reason in `why`. */
 static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
 {
     struct stat st;
@@ -469,6 +470,7 @@ enum {
 
 /* --- write and remove ------------------------------------------------------------------------------------ */
 
+/* Fill in the pid and the start time of a process. Return false if the start time cannot be read. */
 static bool who_is(pid_t pid, struct record_process *to)
 {
     struct proc_stat stat = { 0 };
@@ -480,6 +482,7 @@ static bool who_is(pid_t pid, struct record_process *to)
     return stat.start_ticks != 0;
 }
 
+/* Read this process's boot id and PID namespace. Return false if /proc does not show them. */
 static bool read_own_record(struct record *r)
 {
     struct stat st;
@@ -491,7 +494,7 @@ static bool read_own_record(struct record *r)
     return true;
 }
 
-/* Fill in the boot id and the PID namespace of this process. */
+/* Fill in the boot id and the PID namespace of this process, which are read once. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -605,7 +608,7 @@ void record_remove(const char *cookie)
     }
 }
 
-/* --- look ------------------------------------------------------------------------------------------------ */
+/* --- read records, and clean up after dead jobs ------------------------------------------------------------ */
 
 /* Read a text file of this user and append a NUL. Return false if the file is missing or empty, or belongs to another
  * user. */

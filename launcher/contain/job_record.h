@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { SAFE_DIR_WHY_MAX = 160 };
+enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
 /* Check that `path` is a safe directory, and write the path with all links resolved to `out`. Use only `out`
  * afterwards, because the links in `path` are not checked. Return false with the unsafe directory and the reason in
@@ -29,10 +29,11 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* A directory owned by this user alone, for files that live as long as a job: its record and its workers' error
- * files. A record is named after the job's cookie, error files after the cookie's first digits.
+/* The runtime directory belongs to this user, and other users cannot enter it. Its files live as long as a job: the
+ * job's record, and the error files of the workers. A record is named after the job's cookie, error files after the
+ * cookie's first RUNTIME_NAME_DIGITS digits.
  *
- * The directory is the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
+ * ddprun uses the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
  * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. A usable directory is owned by this user, has mode 0700, is not a
  * symbolic link, and is in a safe directory. The directory is not removed when a job ends, because creating it again
  * would take as long as starting a worker. */
@@ -43,8 +44,8 @@ enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
  * Return -1 and set errno on failure; `path` is then the last directory that was tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
-/* Open the n-th candidate, below RUNTIME_DIRS. Return the descriptor, which the caller closes, or -1 if the candidate is missing or
- * not safe. */
+/* Open the n-th candidate of the list above; `n` is from 0 to RUNTIME_DIRS - 1. Return the descriptor, which the
+ * caller closes. Return -1 if the candidate is missing or not safe. */
 int runtime_dir_open(int n);
 
 /* Write the path of the runtime directory to `path`, without creating it. Return false if no directory is usable. */
@@ -59,8 +60,8 @@ bool runtime_dir_find(char path[PATH_MAX]);
 
 enum {
     RECORD_BOOT_CHARS = BOOT_ID_CHARS,
-    RECORD_JOB_MAX = 129,
-    RECORD_MAX = 8192 /* longest text of a record, in bytes */
+    RECORD_JOB_MAX = 129, /* bytes of a job id, with the NUL; --rdzv_id has at most 128 characters */
+    RECORD_MAX = 8192     /* longest text of a record, in bytes */
 };
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */

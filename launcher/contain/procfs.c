@@ -71,8 +71,9 @@ enum {
     FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
 };
 
-/* Parse the address of a peer: an IPv4 address or four words of an IPv6 address, each in the order of this machine,
- * ":" and the port. An IPv6 address that contains an IPv4 address is printed as the latter. */
+/* Parse the address of a peer as /proc/net/tcp prints it: one hexadecimal word for IPv4, or four words for IPv6, each
+ * in the byte order of this machine, then ":" and the port. An IPv4 address in IPv6 form (::ffff:10.0.0.2) is printed
+ * as IPv4. */
 static bool parse_peer(const char *text, char peer[PEER_TEXT_MAX])
 {
     struct in6_addr v6;
@@ -210,6 +211,8 @@ static bool is_below_us(const char *pid)
     return below;
 }
 
+/* Return true if process `pid` may be in PID namespace `number`. If this process may not read the namespace of `pid`,
+ * each process in a deeper namespace counts. */
 static bool may_live_in(int proc, const char *pid, uint64_t number)
 {
     char path[64];

@@ -12,14 +12,14 @@
 enum { BOOT_ID_CHARS = 36 };
 
 struct proc_stat {
-    char state; /* R S D T Z X ... */
-    int parent; /* pid of the parent; 0 = in another PID namespace */
-    int group;
+    char state;           /* R S D T Z X ... */
+    int parent;           /* pid of the parent; 0 = the parent is in another PID namespace */
+    int group;            /* process group */
     int foreground;       /* foreground process group of the process's terminal; -1 = no terminal */
     unsigned flags;       /* the kernel's PF_... flags of the first thread */
     int threads;          /* threads that have not ended, including a zombie */
-    uint64_t cpu_ticks;   /* processor time of all threads */
-    uint64_t start_ticks; /* clock ticks from boot to the start; pid and start time identify a process */
+    uint64_t cpu_ticks;   /* CPU time of all threads, in clock ticks (sysconf(_SC_CLK_TCK) per second) */
+    uint64_t start_ticks; /* start time, in clock ticks since boot; pid and start time identify a process */
 };
 
 /* Parse the text of /proc/PID/stat. Return false if the text has another format. */
@@ -43,11 +43,11 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
 /* A TCP connection without an answer: the peer does not acknowledge data that was sent UNANSWERED_TIMES or more. */
 enum { UNANSWERED_TIMES = 4, PEER_TEXT_MAX = 64 };
 struct unanswered {
-    uint64_t inode;           /* of the socket */
+    uint64_t inode;           /* inode number of the socket */
     char peer[PEER_TEXT_MAX]; /* "10.0.0.2:4711" */
 };
 
-/* Parse a line of /proc/PID/net/tcp or tcp6. Return false if the line is no connection without an answer. */
+/* Parse a line of /proc/PID/net/tcp or tcp6. Return false if the line is not a connection without an answer. */
 bool proc_tcp_parse(const char *line, struct unanswered *out);
 
 /* --- pids ------------------------------------------------------------------------------------------------- */
@@ -58,7 +58,8 @@ bool proc_tcp_parse(const char *line, struct unanswered *out);
  * and set errno on failure. */
 int pids_hold(pid_t pid);
 
-/* Signal the process of the descriptor, even if its pid was reused. Returns false and sets errno on failure. */
+/* Send a signal to the process of the descriptor. Return false and set errno on failure, for example if the process
+ * has ended. */
 bool pids_signal(int pidfd, int signal);
 
 /* Return true if pids_hold and pids_signal both work here. Each call tests both functions again. */
@@ -79,7 +80,8 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 /* Read /proc/PID/stat. Return false if the process does not exist. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
 
-/* Return true if another process group than that of `pid` is in the foreground of its terminal. */
+/* Return true if `pid` has a terminal, and another process group than that of `pid` is in the foreground of the
+ * terminal. */
 bool procfs_in_background(pid_t pid);
 
 /* Return the boot id of this machine, or "" if /proc has no boot id. The file is read once; the agent inherits the

@@ -19,11 +19,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { LINE_SIZE = 512, ARGS = 2 };
+enum { LINE_SIZE = 512, ARGS = 2 }; /* ARGS: arguments of a system call that are read */
 
 /* --- system calls --------------------------------------------------------------------------------------- */
 
-/* The object that an argument of a system call names. */
+/* The object that an argument of a system call names: FD is the descriptor in argument 0, PATH the path in argument
+ * 1, POLLED the array of pollfd in argument 0. */
 enum subject { NONE, FD, PATH, POLLED };
 
 /* Calls in which a thread may wait for a long time. */
@@ -157,6 +158,8 @@ static void write_polled(pid_t pid, unsigned long address, unsigned long n, char
         write_fd(pid, (unsigned long)first.fd, to, size);
 }
 
+/* Format the object of a system call. Without `has_memory`, do not read the memory of the process, because the read
+ * could block. */
 static void write_subject(pid_t pid, const struct call *call, const unsigned long *args, bool has_memory,
                           char *to, size_t size)
 {
@@ -229,6 +232,7 @@ static bool changes_map(long number)
     return false;
 }
 
+/* Return true if a thread is uninterruptible in a page fault, or in a system call that changes the memory map. */
 static bool may_hold_lock(pid_t pid, pid_t tid)
 {
     char file[48], line[LINE_SIZE];

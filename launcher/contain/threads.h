@@ -17,12 +17,13 @@ struct unanswered;
  * first. Copy rank, host and is_child from `like`. Return the number of threads, or 0 if the process has ended. */
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
-/* Append the connections without an answer in the network of a process to `out`, an array of struct unanswered. Return
- * their number. With 10,000 connections this takes a tenth of a second, so the loop of the agent must not call it. */
+/* Append all connections without an answer in the network namespace of process `pid` to `out`, an array of struct
+ * unanswered. Return their number. With 10,000 connections this takes 0.1 s, so the loop of the agent must not call
+ * this function. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
-/* Find the connections that a process has open among the first 64 of `of`, and return a set of their indexes as bits. This
- * may take as long. */
+/* Return which of the connections `of` are open in process `pid`, as a set of bits: bit i for of[i]. Only the first
+ * 64 connections are examined. This takes up to 0.1 s, too. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
@@ -34,8 +35,8 @@ bool threads_is_python(pid_t pid, bool thorough);
  * changes the memory map. */
 bool threads_lock_memory(pid_t pid);
 
-/* Print what a thread does, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is the
- * system call or kernel function, "" = unknown. */
+/* Write what a thread does to `to`, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is
+ * the system call or kernel function; "" = unknown. */
 void thread_words(char state, const char *where, char to[STACK_NAME_MAX]);
 
 #endif

@@ -1,12 +1,13 @@
-/* detach.c -- see guardian.h: jobs without a terminal (--detach), and the commands for them.
+/* detach.c -- see guardian.h: jobs without a terminal (--detach), and the commands for these jobs.
  *
  *     ddprun --detach     -> supervisor -> guardian -> agent -> workers
- *     ddprun attach, stop -> its socket
+ *     ddprun attach, stop -> socket of the supervisor
  *
- * The supervisor has left the terminal, waits for the guardian and answers on a socket in the runtime directory. When
- * the supervisor dies, the guardian gets SIGHUP, as from a terminal that is closed. Afterwards its socket file
- * remains, but refuses connections, so a viewer recognizes the file of a dead supervisor. The job writes its output
- * to a file, and a viewer reads this file. */
+ * The supervisor has left the terminal. It waits for the guardian, and answers requests on a socket in the runtime
+ * directory. The job writes its output to a file, and a viewer (ddprun attach) reads this file.
+ *
+ * When the supervisor dies, the guardian gets SIGHUP, as if a terminal were closed. The socket file of a dead
+ * supervisor remains, but refuses connections, so a viewer recognizes and removes the file. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -36,28 +37,31 @@
 
 #define SOCKET_PREFIX "detached-"
 
-/* Each request and each answer is one message. ANSWER_MS: how long a viewer waits for an answer. LOOK_MS: how often a
- * viewer reads the file. */
+/* Each request and each answer is one message of the socket, so neither side has to split a stream. */
 enum {
-    REQUEST_MAX = 16,
-    ANSWER_MAX = 65536,
-    COMMAND_MAX = 4096,
-    ID_MAX = 32,
-    VIEWERS_MAX = 32,
-    ANSWER_MS = 2000,
-    LOOK_MS = 100,
-    TAIL_LINES = 10,
-    TAIL_MAX = 65536,
-    COMMAND_SHOWN = 78
+    REQUEST_MAX = 16,   /* bytes of a request, with a NUL: "info", "attach" or "stop" */
+    ANSWER_MAX = 65536, /* bytes of an answer */
+    COMMAND_MAX = 4096, /* bytes of the command line in an answer, which is cut after a word */
+    ID_MAX = 32,        /* characters of an id */
+    VIEWERS_MAX = 32,   /* viewers of a job at a time */
+    ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
+    LOOK_MS = 100,      /* how often a viewer reads the file */
+    TAIL_LINES = 10,    /* lines of earlier output that a viewer shows first */
+    TAIL_MAX = 65536,   /* bytes of earlier output that a viewer shows first */
+    COMMAND_SHOWN = 78  /* characters of the command line in a row of `ddprun list` */
 };
 
+/* The state of a supervisor. The caller of --detach fills in the names; the supervisor then uses a copy after the
+ * fork. */
 struct supervisor {
     const struct detached_job *job;
     pid_t guardian;
-    int listener, signals, stops;
-    int viewers[VIEWERS_MAX]; /* connections; -1 = none */
-    bool attached[VIEWERS_MAX];
-    uint64_t started_us; /* by the wall clock */
+    int listener, signals;      /* descriptors: the listening socket, a signalfd */
+    int stops;                  /* number of requests to stop */
+    int viewers[VIEWERS_MAX];   /* connections; -1 = none */
+    bool attached[VIEWERS_MAX]; /* the viewer waits for the end of the job */
+    uint64_t started_us;        /* by the wall clock */
+    /* Absolute paths of the output file and of the socket. */
     char output[PATH_MAX], socket[PATH_MAX];
 };
 
@@ -70,7 +74,8 @@ static bool is_own_peer(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* Fill in the address of a socket in a directory. A path in /proc is short enough for any directory. */
+/* Fill in the address of a socket in the directory `dir`, a descriptor. sun_path has only 108 bytes, so the address
+ * uses the short link of the descriptor in /proc. */
 static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 {
     *at = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -152,6 +157,8 @@ static void accept_viewer(struct supervisor *s)
         close(fd);
 }
 
+/* Print the end of the job, and send its exit code to all attached viewers. A viewer that does not read gets no
+ * message. */
 static void send_end(struct supervisor *s, int code)
 {
     char text[32];
@@ -162,8 +169,8 @@ static void send_end(struct supervisor *s, int code)
             (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Serve viewers until the guardian has ended. Return the exit code of the job. Signals that stop a job are ignored
- * here, because a sender such as systemd, which signals all processes, also signals the guardian. */
+/* Serve viewers until the guardian has ended. Return the exit code of the job. The supervisor drops signals that stop
+ * a job: a sender such as systemd signals all processes of a service, so the guardian gets the signal, too. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -188,17 +195,19 @@ static int supervise(struct supervisor *s)
     return code;
 }
 
-/* Become the guardian of the job. */
+/* Become the guardian of the job: reset signals that nohup or a shell ignores, and ask for SIGHUP when the supervisor
+ * dies. Return false if the supervisor has died before this request. */
 static bool become_guardian(pid_t supervisor, int listener)
 {
     static const int wanted[] = { SIGHUP, SIGINT, SIGTERM };
     close(listener);
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-        signal(wanted[i], SIG_DFL); /* nohup and shells ignore some of these signals */
+        signal(wanted[i], SIG_DFL);
     return prctl(PR_SET_PDEATHSIG, SIGHUP) == 0 && getppid() == supervisor;
 }
 
-/* Leave the terminal. Descriptors of the terminal would keep it open. */
+/* Leave the terminal, so that its end sends no SIGHUP. Replace all descriptors of the terminal, which would keep the
+ * terminal open. Input that is not a terminal stays open for the workers. */
 static void leave_terminal(int output)
 {
     setsid();
@@ -212,7 +221,8 @@ static void leave_terminal(int output)
     close(output);
 }
 
-/* Watch SIGCHLD. Signals that end a process are blocked, because the guardian gets them as well. */
+/* Open a descriptor that becomes readable at SIGCHLD. Block signals that end a process, because supervise() drops
+ * them. Return -1 with errno set on failure. The guardian restores the mask `before`. */
 static int watch_guardian(sigset_t *before)
 {
     static const int watched[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGQUIT };
@@ -225,16 +235,16 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Run the supervisor, and return its exit code. Return -1 in the guardian. Close `waits` when no signal of the terminal
- * can reach the supervisor any more. */
+/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the caller: close it
+ * when no signal of the terminal can reach the supervisor any more, so that the caller may exit. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
     sigset_t before;
     leave_terminal(output);
     close(waits);
-    listen(s->listener,
-           VIEWERS_MAX); /* again, because the kernel then gives viewers the pid of this process */
+    /* The second listen() sets the pid that SO_PEERCRED gives to viewers: it is now the pid of this process. */
+    listen(s->listener, VIEWERS_MAX);
     s->signals = watch_guardian(&before);
     s->guardian = s->signals >= 0 ? fork() : -1;
     if (s->guardian == 0) {
@@ -249,7 +259,8 @@ static int run_detached(struct supervisor *s, int output, int waits)
     return EXIT_CODE_DDPRUN;
 }
 
-/* Create the socket. Rename it only when it listens, because `list` removes a socket that refuses connections. */
+/* Create the socket under a draft name, and rename it when it listens. Otherwise `ddprun list` could remove the
+ * socket, because it refuses connections. umask 077 keeps other users out. */
 static bool open_socket(struct supervisor *s)
 {
     char draft[64], name[64], dir_path[PATH_MAX];
@@ -274,6 +285,8 @@ static bool open_socket(struct supervisor *s)
     return ok;
 }
 
+/* Create the output file in the working directory. Return -1 and set errno on failure. O_EXCL and O_NOFOLLOW protect
+ * an existing file, and a file that another user has put there. */
 static int open_output(struct supervisor *s)
 {
     char dir[PATH_MAX];
@@ -298,7 +311,8 @@ int detach_begin(const struct detached_job *job)
         return EXIT_CODE_DDPRUN;
     }
     if (!open_socket(&s)) {
-        log_error("--detach: cannot create a socket in the runtime directory: %s; set XDG_RUNTIME_DIR",
+        log_error("--detach: cannot create a socket in the runtime directory: %s; set XDG_RUNTIME_DIR to a "
+                  "directory of this user",
                   strerror(errno));
         unlink(s.output);
         return EXIT_CODE_DDPRUN;
@@ -311,7 +325,8 @@ int detach_begin(const struct detached_job *job)
     close(output);
     close(s.listener);
     if (supervisor > 0) {
-        /* A shell or a user may close the terminal as soon as this process has ended. */
+        /* Wait until the supervisor has left the terminal, because a shell or a user may close the terminal as soon
+         * as this process has ended. */
         close(left[1]);
         while (read(left[0], &none, 1) < 0 && errno == EINTR)
             continue;
@@ -323,9 +338,8 @@ int detach_begin(const struct detached_job *job)
         return EXIT_CODE_DDPRUN;
     }
     if (!job->quiet)
-        log_info("job %s runs in the background; its output is in %s; 'ddprun attach %s' shows it, 'ddprun "
-                 "stop %s' "
-                 "stops it",
+        log_info("job %s runs in the background; its output is in %s; 'ddprun attach %s' shows the output, "
+                 "'ddprun stop %s' stops the job",
                  job->id, s.output, job->id, job->id);
     printf("%s\n", job->id);
     return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
@@ -333,8 +347,8 @@ int detach_begin(const struct detached_job *job)
 
 /* --- requests of viewers -------------------------------------------------------------------------------------- */
 
-/* Connect to a supervisor. Remove the socket of a dead supervisor. Return -1 if no supervisor of this user
- * listens. */
+/* Connect to the socket `name` of a supervisor, with a limit of ANSWER_MS for each message. Remove the socket if its
+ * supervisor is dead. Return -1 if no supervisor of this user listens. */
 static int connect_to(int dir, const char *name)
 {
     struct sockaddr_un at;
@@ -367,14 +381,16 @@ static cJSON *ask_supervisor(int fd, const char *request)
     return o;
 }
 
+/* Return a text member of a description, or "" if the member is missing. */
 static const char *job_text(const cJSON *o, const char *name)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, name));
     return text != NULL ? text : "";
 }
 
-/* A function that gets each job in the background. `job` is NULL if the supervisor does not answer. `fd` is closed
- * afterwards. Return false to end. */
+/* A function that is called for each job in the background. `job` is the description of the job, or NULL if the
+ * supervisor does not answer. `fd` is the connection to the supervisor, which the caller closes afterwards. Return
+ * false to end the visit. */
 typedef bool (*job_visitor)(void *user, const char *id, const cJSON *job, int fd);
 
 /* Visit the jobs of a runtime directory. A socket without a supervisor belongs to a dead job and is skipped. Return
@@ -419,9 +435,11 @@ static bool visit_jobs(job_visitor visit, void *user)
 
 struct job_search {
     const char *rdzv_id;
-    int n, fd; /* number of jobs found, connection to the first one or -1 */
+    int n;  /* number of jobs with this --rdzv_id */
+    int fd; /* connection to the supervisor of the first of these jobs; -1 = none */
 };
 
+/* Count a job with the wanted --rdzv_id, and keep a connection to the first of these jobs. */
 static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd)
 {
     struct job_search *s = user;
@@ -447,7 +465,8 @@ static int connect_by_id(const char *id)
     return fd;
 }
 
-/* Connect to the supervisor of the job with this id or --rdzv_id. Report a failure. */
+/* Connect to the supervisor of the job with this id or --rdzv_id. An id has precedence, because it is unique. On
+ * failure, print the reason and return -1. `command` is the name of the command, for the message. */
 static int find_supervisor(const char *command, const char *id)
 {
     struct job_search search = { .rdzv_id = id, .fd = -1 };
@@ -476,7 +495,7 @@ static int find_supervisor(const char *command, const char *id)
 
 /* --- ddprun list ---------------------------------------------------------------------------------------------- */
 
-/* Append a row: a job that does not answer has only its id. */
+/* Append a row for a job. If its supervisor does not answer, the row has only the id and the state "silent". */
 static bool list_job(const char *id, const cJSON *job, bool json, struct buf *out)
 {
     char *text = json && job != NULL ? cJSON_PrintUnformatted(job) : NULL;
@@ -517,6 +536,8 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
+/* Stop a job. Get the supervisor's pid from the kernel before the request, for the message about a supervisor that
+ * does not answer. */
 int detach_stop(const char *id)
 {
     const int fd = find_supervisor("stop", id);
@@ -542,12 +563,13 @@ int detach_stop(const char *id)
 
 struct viewer {
     const char *id;
-    int socket, file, signals;
-    bool escapes; /* stdout is a terminal */
-    struct buf out;
+    int socket, file, signals; /* descriptors: the supervisor, the output file, a signalfd for Ctrl-C */
+    bool escapes;              /* stdout is a terminal */
+    struct buf out;            /* bytes after escaping; reused */
 };
 
-/* Print bytes of the job. Escape control characters if stdout is a terminal. */
+/* Print bytes of the job. If stdout is a terminal, escape control characters, because a worker could otherwise
+ * control the terminal. Newlines stay as they are. Return false if stdout cannot be written. */
 static bool view_bytes(struct viewer *v, const char *bytes, size_t len)
 {
     const char *at = bytes, *end = bytes + len;
@@ -566,7 +588,7 @@ static bool view_bytes(struct viewer *v, const char *bytes, size_t len)
     return len == 0 || (fwrite(bytes, 1, len, stdout) == len && fflush(stdout) == 0);
 }
 
-/* Print the unread part of the file. Return false if a write to stdout fails. */
+/* Print the part of the file that is new since the last call. Return false if stdout cannot be written. */
 static bool view_file(struct viewer *v)
 {
     char bytes[65536];
@@ -577,7 +599,7 @@ static bool view_file(struct viewer *v)
     return true;
 }
 
-/* Go to the beginning of the last lines. */
+/* Move the file position to the beginning of the last TAIL_LINES lines, but at most TAIL_MAX bytes before the end. */
 static void view_tail(const struct viewer *v)
 {
     char bytes[TAIL_MAX];
@@ -589,7 +611,8 @@ static void view_tail(const struct viewer *v)
     lseek(v->file, begin + (at > 0 ? at : 0), SEEK_SET);
 }
 
-/* Show the output until the job ends, or Ctrl-C. Return the exit code. */
+/* Show the output until the job ends, or until Ctrl-C. Return the exit code of the job, or of ddprun. The message of
+ * the supervisor is received before the file is read: when "ended" has arrived, the file is complete. */
 static int view_job(struct viewer *v)
 {
     char text[64];

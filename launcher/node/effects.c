@@ -29,7 +29,7 @@
 
 /* --- the agent and its deadline --------------------------------------------------------------------------- */
 
-enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
+enum { STORE_ANSWER_MS = 60000 }; /* wait for an answer of the store, without --timeout */
 
 /* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
  * effects are valid only until the next call. */
@@ -39,7 +39,7 @@ void node_feed(struct node *n, struct agent_event event)
     event.now_ms = clock_ms();
     const struct agent_effect *effects = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
-        abort(); /* memory is short: exit, and the guardian cleans up */
+        abort(); /* memory is short: a lost effect could leave processes; after the abort the guardian kills them */
 }
 
 /* Set the timer for the earliest deadline: of the agent, the store or unread output. */
@@ -90,6 +90,8 @@ void exits_open(struct exits *x)
     x->epoll = epoll_create1(EPOLL_CLOEXEC);
 }
 
+/* Add a worker to the set. The event data has the pidfd in the upper 32 bits and the pid in the lower 32 bits, so no
+ * table of pidfds is needed. A worker that cannot be added is still collected by reap_others(). */
 static void exits_watch(struct exits *x, pid_t pid)
 {
     int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
@@ -100,15 +102,16 @@ static void exits_watch(struct exits *x, pid_t pid)
         close(pidfd);
 }
 
+/* Return the pid of the worker in the set that ended first, or 0 if no worker in the set has ended. Remove its pidfd
+ * from the set: a copy of the descriptor in another process would otherwise keep the pidfd there after close. */
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* read one event at a time, so that the other events keep their order */
+    /* one event at a time, so that the other events keep their order */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
     const int pidfd = (int)(event.data.u64 >> 32);
-    epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
-              NULL); /* a copy of the pidfd in another process would keep the pidfd in the set */
+    epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd, NULL);
     close(pidfd);
     return (pid_t)(uint32_t)event.data.u64;
 }
@@ -125,8 +128,12 @@ void exits_close(struct exits *x)
 
 /* --- ends ------------------------------------------------------------------------------------------------- */
 
-enum { REAPED_PER_TURN = 256, LAST_LINES = 50 };
+enum {
+    REAPED_PER_TURN = 256, /* ended children that one turn of the loop collects */
+    LAST_LINES = 50 /* lines at the end of a worker's output that are searched for the reason of its end */
+};
 
+/* Return the local rank of a worker, or -1 if `pid` is another child. */
 static int local_rank_of(const struct node *n, pid_t pid)
 {
     for (int i = 0; i < n->plan->nproc; i++)
@@ -161,7 +168,9 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
     return found;
 }
 
-/* Handle the end of a child: a worker, a helper, or an adopted orphan. */
+/* Handle the end of a child: a worker, a helper of a stack dump, or an adopted orphan. wait4 has released the pid, so
+ * delete the pid first: the next process with this pid must not get a signal. The agent's verdict decides whether
+ * evidence is collected. */
 static void child_ended(struct node *n, pid_t pid, int status, const struct rusage *usage)
 {
     int local_rank = local_rank_of(n, pid);
@@ -185,7 +194,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Reap the workers that have ended, in the order of their ends, and return their number. */
+/* Collect the workers that have ended, in the order of their ends, and return their number. */
 static int reap_workers(struct node *n)
 {
     struct rusage usage;
@@ -197,8 +206,8 @@ static int reap_workers(struct node *n)
     return taken;
 }
 
-/* Reap all other children that have ended: adopted orphans, and workers whose order is unknown. Return false if more
- * children may have ended. Set `alone` if no child is left. */
+/* Collect all other children that have ended: adopted orphans, and workers that are not in the epoll set. Return
+ * false if more children may have ended. Set `alone` if no child is left. */
 static bool reap_others(struct node *n)
 {
     struct rusage usage;
@@ -210,10 +219,10 @@ static bool reap_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Reap children that have ended, at most REAPED_PER_TURN in each turn, because processes may fork and exit without
- * end. Workers are first. Other children are checked if no worker has ended, or if the last worker has ended and the
- * agent needs to know whether any child is left. The second call of reap_workers removes pidfds of workers that
- * reap_others has collected. */
+/* Collect children that have ended, workers first, at most REAPED_PER_TURN in each turn, because processes may fork
+ * and exit without end. Collect other children only in two cases: no worker has ended, or the last worker has ended
+ * and the agent needs to know whether any child is left. The second call of reap_workers() removes pidfds of workers
+ * that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -227,9 +236,9 @@ static void reap_children(struct node *n)
 
 /* --- timers of workers ------------------------------------------------------------------------------------- */
 
-/* When a timer of torchrun's file timer expires, the process that set the timer gets the signal that the timer names.
- * The end of this process counts as a failure. Any process may write to the FIFO, so a signal is sent only to
- * processes in the process group of a worker. */
+/* torchrun's file timer (file_timer.h): when a timer expires, the process that set the timer gets the signal that the
+ * timer names. If this ends a worker, the end counts as a failure. Any process may write to the FIFO, so a signal is
+ * sent only to processes in the process group of a worker. */
 
 /* Return the local rank of the worker whose process group contains `pid`, or -1. */
 static int local_rank_of_group(const struct node *n, pid_t pid)
@@ -254,11 +263,13 @@ static void print_timer(struct node *n, const struct timer_row *row, int local_r
     output_note(n->out.output, "%s", words);
 }
 
+/* Handle a timer that has expired. Record the evidence before the signal, because the report of the worker's end
+ * needs it. */
 static void on_expired(void *user, const struct timer_row *row)
 {
     struct node *n = user;
     const int local_rank = local_rank_of_group(n, row->pid);
-    if (local_rank < 0 && getpgid(row->pid) < 0) /* the process has ended without releasing the timer */
+    if (local_rank < 0 && getpgid(row->pid) < 0) /* the process has ended, and its timer remained */
         return;
     print_timer(n, row, local_rank);
     if (local_rank < 0 || row->signal <= 0)
@@ -267,6 +278,7 @@ static void on_expired(void *user, const struct timer_row *row)
     kill(row->pid, row->signal);
 }
 
+/* Print a message of the file timer. */
 static void on_note(void *user, const char *words)
 {
     struct node *n = user;
@@ -283,8 +295,9 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* A failure is sent twice. `failed` is sent as soon as a worker has ended, so that the other nodes stop soon. `cause`
- * is sent after the last lines of the worker were read, because the reports of other nodes contain these lines. */
+/* The store gets a failure twice. `failed` is sent as soon as a worker has ended, so that the other nodes stop soon.
+ * `cause` is sent after the last lines of the worker were read, because the reports of other nodes contain these
+ * lines. */
 
 /* Print why the program cannot be started, with its path on this node, because the program may exist on other
  * nodes. */
@@ -334,6 +347,7 @@ static void add_lines(struct failure *f, const char *text, size_t n)
     }
 }
 
+/* Send the failure without the worker's last lines, which are not read yet. */
 static void send_failed(struct node *n)
 {
     struct failure room;
@@ -357,8 +371,8 @@ static void send_cause(struct node *n)
     buf_free(&lines);
 }
 
-/* Send that a worker has ended, so that ranks in a barrier with this worker get the reason before a signal. After
- * exit code 0 the message is not urgent. */
+/* Report the end of a worker to the store. Ranks that wait in a barrier for this worker get the reason from the store
+ * before ddprun stops them. After exit code 0 the message is not urgent. */
 static void send_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -369,14 +383,16 @@ static void send_exited(struct node *n, int local_rank)
         store_link_send(n->meet.link, json);
 }
 
-/* Send the exit codes of this node. -1 = rank 0 is not on this node. */
+/* Report to the store that no process of the attempt is left, with the exit codes of this node. The code of rank 0 is
+ * -1 if rank 0 is on another node. */
 static void send_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
     store_link_send(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
-/* Send the signal that stopped the job, with its sender if the sender is known. */
+/* Report to the store that this node leaves the job. After a stop by the user, add the signal, and its sender if
+ * known. */
 static void send_leave(struct node *n)
 {
     struct buf by = { 0 };
@@ -387,8 +403,8 @@ static void send_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Describe an attempt that failed on another node. Times are based on this node's clock and on durations from the
- * store, because the clocks of two machines may differ. */
+/* Describe an attempt that failed on another node. The time of the failure is the start of the attempt on this node
+ * plus a duration from the store, because the clocks of two machines may differ. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -408,8 +424,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* Record the failed attempt once, although several effects call this function. An attempt that ended because the job
- * grows has not failed. */
+/* Record the failed attempt for the final report. Several effects call this function, but only the first call for an
+ * attempt has an effect. An attempt that ended because the job grows has not failed. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -444,6 +460,7 @@ static void print_restart(struct node *n)
         announce_again(&n->out.announce, &n->run.cause);
 }
 
+/* Print why the agent still waits: a worker has lost its peer, and the kernel is still cleaning up another worker. */
 static void print_dying(struct node *n, int local_rank)
 {
     output_note(
@@ -461,6 +478,7 @@ static void print_waiting_nodes(struct node *n)
         announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
 }
 
+/* Replace the held port. Port 0 in the plan means that this node offers no port. */
 void node_offer_port(struct node *n)
 {
     int port = 0;
@@ -468,26 +486,31 @@ void node_offer_port(struct node *n)
         close(n->meet.held_port);
     n->meet.held_port = n->plan->rank0_store ? port_hold(&port) : -1;
     if (n->plan->rank0_store && n->meet.held_port < 0)
-        output_note(n->out.output, "warning: cannot hold a port for the workers' store on rank 0: %s",
-                    strerror(errno));
+        output_note(
+            n->out.output,
+            "warning: cannot reserve a port for the workers' store on rank 0: %s; the workers use ddprun's "
+            "store",
+            strerror(errno));
     plan_offer_port(n->plan, port);
 }
 
 /* --- the effects -------------------------------------------------------------------------------------------- */
 
-/* The agent's effects: processes, signals, the store, the end. Each turn of the loop carries out only some effects,
- * so that other events are handled while many workers are started. */
+/* Each effect of the agent is carried out by one function. Each turn of the loop carries out only some effects, so
+ * that other events are handled while many workers are started. */
 
 enum {
     EFFECTS_PER_TURN = 32,
-    DRAIN_MS = 1000,      /* limit for reading pipes that a process outside the job may hold open */
+    /* limit for reading the workers' pipes, which a process outside the job may hold open */
+    DRAIN_MS = 1000,
     STUCK_DRAIN_MS = 200, /* shorter limit, if a process cannot be killed */
     KILL_SLICE_MS = 50,   /* limit for killing leftovers in one turn of the loop */
     UNREAD_MS = 2000      /* limit for output that is not read, after a stop by the user */
 };
 
-/* Start a worker, and pass the result to the agent as an event. The agent then emits the effect for the next
- * worker. */
+/* Start a worker, and pass the result to the agent as an event. The agent then emits the effect for the next worker.
+ * While the user has suspended the job, stop the new worker at once, because it has missed the SIGSTOP for all
+ * processes. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
@@ -502,7 +525,7 @@ static void spawn(struct node *n, int local_rank)
     n->run.pids[local_rank] = pid;
     n->run.asked[local_rank] = false;
     n->run.alone = false;
-    if (n->run.resting) /* the job is suspended, so stop this worker, too */
+    if (n->run.resting)
         kill(pid, SIGSTOP);
     pid = contain_shown_pid(n->run.contain, pid); /* from here on the pid is only displayed */
     store_link_mention(n->meet.link,
@@ -511,8 +534,9 @@ static void spawn(struct node *n, int local_rank)
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Signal the processes that the workers left. SIGKILL goes through descendants_kill_all, which also reaps children,
- * so all workers must be reaped before. If a process is left, the agent repeats SIGKILL. */
+/* Send a signal to all descendants, which are mostly processes that workers left. For SIGKILL, descendants_kill_all()
+ * also reaps children, and would lose the exit status of a worker. So this function is used only after all workers
+ * were collected. If a process is left, the agent repeats SIGKILL. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -524,13 +548,13 @@ static void signal_rest(struct node *n, int sig)
         descendants_signal(sig);
     if (!n->run.alone)
         return;
-    node_close_dumps(n); /* descendants_kill_all may have collected the helpers of dumps */
+    node_close_dumps(n); /* descendants_kill_all() may have reaped the helpers of dumps */
     node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
 static void on_more(uv_idle_t *idle);
 
-/* Keep the rows of the dump, and carry out the waiting effects in the next turn of the loop. */
+/* Keep the rows of the dump for the report, and carry out the waiting effects in the next turn of the loop. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
@@ -541,7 +565,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* Sample the stacks of the surviving workers. If py-spy is used, the following signals wait for the dump. */
+/* Sample the stacks of the surviving workers. With py-spy, the signals that follow in the queue wait for the dump.
+ * Without py-spy, the states of the last heartbeat are kept, which takes no time. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
@@ -552,8 +577,9 @@ static void sample(struct node *n)
         n->run.holds = false;
 }
 
-/* Begin the end: all processes are gone or cannot be killed. The report follows when the last lines of the workers
- * were read (on_output_idle). If a process or a disk hangs, wait only STUCK_DRAIN_MS for these lines. */
+/* Begin the end: all processes are gone or cannot be killed. Everything that the report needs is collected now.
+ * on_output_idle() prints the report when the last lines of the workers were read. If a process or a disk hangs, wait
+ * only STUCK_DRAIN_MS for these lines. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -573,8 +599,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Send a signal to a worker and its helpers. Set `asked` if the worker still runs. Otherwise the signal is not the
- * reason of the worker's end. */
+/* Send a signal to the process group of a worker. Set `asked` if the worker still runs. Otherwise the signal is not
+ * the reason of the worker's end. WNOWAIT leaves the exit status for wait4. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];
@@ -642,6 +668,8 @@ static void carry_out(struct node *n, struct agent_effect effect)
     }
 }
 
+/* Take the next effect out of the queue. Return false if the queue is empty, or if effects wait for a sample. The
+ * effect is copied, because carry_out() may append effects, which may move the queue in memory. */
 static bool next_effect(struct node *n, struct agent_effect *effect)
 {
     if (n->run.holds)
@@ -654,6 +682,7 @@ static bool next_effect(struct node *n, struct agent_effect *effect)
     return true;
 }
 
+/* Continue in a new turn of the loop: collect children, then carry out more effects. */
 static void on_more(uv_idle_t *idle)
 {
     struct node *n = idle->data;
@@ -663,7 +692,7 @@ static void on_more(uv_idle_t *idle)
 }
 
 /* Carry out some effects. Between two calls the loop reads pipes and handles signals. Otherwise the start of 256
- * workers would block the loop for a tenth of a second. */
+ * workers would block the loop for 0.1 s. */
 void node_pump(struct node *n)
 {
     struct agent_effect effect;
@@ -680,7 +709,7 @@ void node_pump(struct node *n)
 
 /* --- the end ------------------------------------------------------------------------------------------------ */
 
-/* Print the report of the job. Not called if the job never began, because the error was already printed. */
+/* Print the report of the job. If the job has never begun, the error was already printed, and there is no report. */
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
@@ -709,7 +738,8 @@ static void report(struct node *n)
     final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
 }
 
-/* Close the sources of signals. All signals stay blocked. */
+/* Close the sources of signals. All signals stay blocked, so that no signal can end this process before the report is
+ * printed. */
 static void close_signals(struct node *n)
 {
     uv_close((uv_handle_t *)&n->lifeline, NULL);
@@ -718,6 +748,8 @@ static void close_signals(struct node *n)
     close(n->signal_fd);
 }
 
+/* Close the handles whose callbacks could start new work, then print the report, and close the output last, because
+ * the report is printed through it. The structs are freed in close_node(), after the close callbacks. */
 void node_finish(struct node *n, int exit_code)
 {
     if (n->ended)
@@ -748,7 +780,8 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->out.output);
 }
 
-/* Drop output that is not read, because the user has requested a stop. */
+/* End without the output that is not read, because the user has requested a stop and must not wait for a slow
+ * reader. */
 void node_leave_output(struct node *n)
 {
     log_warn("output of the workers is lost: the reader is too slow, and the user requested a stop");

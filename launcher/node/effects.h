@@ -4,27 +4,31 @@
 
 #include "node/node.h"
 
-/* Pass an event to the agent. The resulting effects wait for the next node_pump(). */
+/* Pass an event to the agent. The resulting effects wait for the next node_pump(), so callbacks may call this
+ * function at any time. */
 void node_feed(struct node *n, struct agent_event event);
 
-/* Record that a request was sent to the store. Without an answer within --timeout (default 60 s), the store counts as
- * lost. */
+/* Record that a request was sent to the store. If no answer arrives within --timeout (default: 60 s), the store
+ * counts as lost. */
 void node_expect_answer(struct node *n);
 
 /* Record that the store has answered and no answer is expected. */
 void node_expect_nothing(struct node *n);
 
-/* Close every handle, so that the loop ends and ddprun exits with this code. */
+/* Close every handle, print the report if the job has ended, and let ddprun exit with this code when the loop has
+ * closed the handles. Only the first call has an effect. */
 void node_finish(struct node *n, int exit_code);
 
 /* Finish without waiting for unread output, because the user has requested a stop. */
 void node_leave_output(struct node *n);
 
-/* Open or close the epoll set. Without this set, the order in which workers end is unknown. */
+/* Open the epoll set, or close it with the pidfds in it. If no set can be opened, the order in which workers end is
+ * unknown, and everything else works. */
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 
-/* Carry out some effects. The loop calls this function again for the remaining effects. */
+/* Carry out some effects. If effects remain, the loop calls this function again in its next turn. Every callback that
+ * calls node_feed() calls this function afterwards. */
 void node_pump(struct node *n);
 
 /* Open torchrun's file timer if the user has enabled it. node_finish() closes the timer. */
@@ -34,8 +38,8 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err);
  * a new port, so that processes of the last attempt cannot connect to the store. */
 void node_offer_port(struct node *n);
 
-/* Print why the program of this node cannot be started (`error` of spawner_find()), and the remedy. Append the
- * text to `words`. Return false if memory is short. */
+/* Print why the program of this node cannot be started, and the remedy. `error` is the errno of spawner_find().
+ * Append the text to `words`. Return false if memory is short. */
 bool node_print_not_started(const struct node *n, int error, struct buf *words);
 
 #endif

@@ -18,15 +18,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The table is searched from the front, because a job has few timers. */
-
-/* A zeroed struct is an empty table. */
+/* The timers, in no order. The table is searched from the front, because a job has few timers. A zeroed struct is an
+ * empty table. */
 struct timer_table {
-    struct timer_row *rows; /* owned */
-    size_t n, room;
+    struct timer_row *rows;     /* owned */
+    size_t n, room;             /* number of timers; number that `rows` has room for */
     char line[TIMER_LINE_SIZE]; /* received part of the next line */
-    size_t len;
-    bool too_long; /* drop the rest of the current line, which is too long */
+    size_t len;                 /* bytes in `line` */
+    bool too_long;              /* drop the rest of the current line, which is too long */
 };
 
 static void timer_table_free(struct timer_table *t)
@@ -60,6 +59,8 @@ static bool get_scope(const cJSON *o, char scope[TIMER_SHOWN])
     return true;
 }
 
+/* Read a request into *row. Return false if a member is missing or has a wrong type. Unknown members are ignored,
+ * because newer versions of PyTorch may add members. */
 static bool handle_request(const cJSON *o, struct timer_row *row)
 {
     const cJSON *when = cJSON_GetObjectItemCaseSensitive(o, "expiration_time");
@@ -72,6 +73,7 @@ static bool handle_request(const cJSON *o, struct timer_row *row)
 
 /* --- the table ---------------------------------------------------------------------------------------------- */
 
+/* Return the index of the timer with this process and scope, or t->n if no timer exists. */
 static size_t timer_find(const struct timer_table *t, const struct timer_row *like)
 {
     size_t i = 0;
@@ -80,6 +82,7 @@ static size_t timer_find(const struct timer_table *t, const struct timer_row *li
     return i;
 }
 
+/* Remove a timer. The last timer moves to its place, so `i` is then the index of another timer. */
 static void forget(struct timer_table *t, size_t i)
 {
     t->rows[i] = t->rows[--t->n];
@@ -99,8 +102,8 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* Set, replace or release a timer. The release of an unknown timer is no error, because torchrun's clients may
- * release twice. */
+/* Set, replace or release a timer. The release of an unknown timer is no error: a client may release a timer twice,
+ * and this process removes expired timers. Return false if the table is full. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
     const size_t at = timer_find(t, row);
@@ -116,6 +119,7 @@ static bool apply(struct timer_table *t, const struct timer_row *row)
     return true;
 }
 
+/* Handle the collected line, and begin a new line. Return false if the line is invalid or the timer cannot be kept. */
 static bool handle_line(struct timer_table *t)
 {
     struct timer_row row;
@@ -160,8 +164,9 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
     return a->expires < b->expires;
 }
 
-/* Remove all timers of a process with an expired timer. Set *row to the earliest expired timer of this process,
- * preferably one with a signal. Return false if no timer has expired. */
+/* Remove all timers of a process with an expired timer, as torchrun does, and return true. Set *row to the earliest
+ * expired timer of this process, but prefer a timer with a signal. Return false if no timer has expired. The caller
+ * repeats the call, because timers of several processes may have expired. */
 static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;
@@ -178,17 +183,20 @@ static bool timer_table_remove(struct timer_table *t, double now, struct timer_r
     return found;
 }
 
-enum { BITE = 16384, REST_MAX_MS = 60000 };
+enum {
+    READ_MAX = 16384,   /* bytes that one turn of the loop reads */
+    REST_MAX_MS = 60000 /* longest time between two checks of the wall clock */
+};
 
 struct file_timer {
     uv_poll_t poll;
     uv_timer_t timer;
-    int open_handles;
-    int fd;
-    const char *path;
+    int open_handles; /* `poll` and `timer`; the last close callback frees this struct */
+    int fd;           /* the FIFO, open for reading and writing */
+    const char *path; /* borrowed */
     struct file_timer_calls calls;
     struct timer_table table;
-    bool wrong_noted;
+    bool wrong_noted; /* the user has a warning about an invalid line */
 };
 
 static double now_s(void)
@@ -198,7 +206,7 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* Set the timer for the next expiry, but at most for a minute, because the wall clock may be changed. */
+/* Set the timer for the next expiry, but at most for REST_MAX_MS, because the wall clock may be changed meanwhile. */
 static void set_timer(struct file_timer *ft)
 {
     double at;
@@ -210,6 +218,7 @@ static void set_timer(struct file_timer *ft)
     uv_timer_start(&ft->timer, on_due, ms < 0 ? 0 : ms < REST_MAX_MS ? (uint64_t)ms + 1 : REST_MAX_MS, 0);
 }
 
+/* Report all timers that have expired. */
 static void on_due(uv_timer_t *timer)
 {
     struct file_timer *ft = timer->data;
@@ -232,11 +241,11 @@ static void note_wrong(struct file_timer *ft, size_t wrong)
     ft->calls.note(ft->calls.user, words);
 }
 
-/* Read requests from the workers. At most BITE bytes are read, so that a busy worker cannot block the loop. */
+/* Read requests from the workers. At most READ_MAX bytes are read, so that a busy worker cannot block the loop. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct file_timer *ft = poll->data;
-    char bytes[BITE];
+    char bytes[READ_MAX];
     (void)events;
     const ssize_t n = status == 0 ? read(ft->fd, bytes, sizeof(bytes)) : -1;
     if (n <= 0)
@@ -245,7 +254,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     set_timer(ft);
 }
 
-/* Create the FIFO. Remove an existing FIFO first, which a killed job may have left. */
+/* Create the FIFO for this user only. Remove an existing FIFO first, which a killed job may have left. Keep any other
+ * file, because the path may be a mistake of the user. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
 {
     struct stat st;

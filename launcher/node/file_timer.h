@@ -1,5 +1,6 @@
-/* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers. A worker
- * that does not release its timer in time is killed. */
+/* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers. If a
+ * worker does not release its timer in time, the owner of the FIFO kills the worker. The format is that of
+ * torch/distributed/elastic/timer/file_based_local_timer.py. */
 #ifndef LAUNCHER_NODE_FILE_TIMER_H
 #define LAUNCHER_NODE_FILE_TIMER_H
 
@@ -14,8 +15,8 @@
  *
  *     {"version": 1, "pid": 71, "scope_id": "step", "expiration_time": 1700000000.5, "signal": 9}
  *
- * Each process has one timer per scope. A new line replaces the timer, and a negative time releases the timer. Pure:
- * the time is an argument, in seconds since 1970 as in the lines. */
+ * Each process has one timer per scope. A new line replaces the timer, and a negative time releases the timer. The
+ * table is pure: the time is an argument, in seconds since 1970 as in the lines. */
 
 enum {
     TIMERS_MAX = 4096,     /* limit, because the table is searched from the front */
@@ -23,9 +24,9 @@ enum {
 };
 
 struct timer_row {
-    int pid;
-    int signal; /* 0 or less: send no signal */
-    double expires;
+    int pid;                 /* process that has set the timer; any process may write any pid */
+    int signal;              /* 0 or less: send no signal */
+    double expires;          /* seconds since 1970, by the wall clock */
     char scope[TIMER_SHOWN]; /* without control characters; longer names are cut */
 };
 
@@ -35,7 +36,7 @@ struct file_timer_calls {
     /* Called when a timer has expired. Any process may write to the FIFO, so the owner must check the process in the
      * row. */
     void (*expired)(void *user, const struct timer_row *row);
-    /* A message for the user is ready. */
+    /* Called with a message for the user, without a newline. */
     void (*note)(void *user, const char *words);
     void *user;
 };

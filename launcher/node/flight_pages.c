@@ -1,6 +1,6 @@
-/* flight_pages.c -- see node.h and guardian.h: the last calls of ranks, of libddp from shared memory, of PyTorch from
- * files. The memory file is sealed, because a smaller file would crash this process while
- * reading. */
+/* flight_pages.c -- see node.h and guardian.h: the last calls of ranks. Ranks with libddp write their calls to shared
+ * memory. PyTorch writes its calls to files. The size of the memory file is sealed: if a worker made the file
+ * smaller, this process would get SIGBUS while reading. */
 #include "agent/agent.h"
 #include "base/timed_call.h"
 #include "record/flight.h"
@@ -26,13 +26,14 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Set the size of the memory file, and forbid later changes of the size. */
 static bool seal(int fd, size_t bytes)
 {
     return ftruncate(fd, (off_t)bytes) == 0 &&
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Map the file. Take ownership of `fd` in any case. */
+/* Map the file for reading only. The pages then own `fd`; without a mapping, close `fd`. */
 static void map(struct rank_pages *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -52,8 +53,8 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-/* Map the same pages again, for a thread that closes this mapping itself. If no descriptor is left, `out` has no
- * pages. */
+/* Map the same pages again for a thread, which closes this mapping itself, because the thread may outlive the
+ * attempt. If no descriptor is left, `out` has no pages. */
 static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
@@ -93,9 +94,10 @@ const struct flight *rank_page(const struct rank_pages *pages, int i)
     return flight_is_used(f) ? f : NULL;
 }
 
-/* --- its file ------------------------------------------------------------------------------------------- */
+/* --- the file of a record ------------------------------------------------------------------------------- */
 
-/* Write a temporary file and rename it, so that the name of a record never belongs to half a record. */
+/* Write a temporary file and rename it, so that a reader never finds half a record. `why` is the reason for
+ * writing. */
 static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
 {
     const bool ok = flight_file_write(f, temporary, why) && rename(temporary, path) == 0;
@@ -119,16 +121,21 @@ static bool rank_page_keep(const struct rank_pages *pages, int i, const char *pa
 
 /* A rank whose call has failed writes its record itself (worker/core/recorder.h). A rank that hangs or was killed
  * writes no record, so this file writes the record from the shared memory. The directory may be on a file server that
- * no longer answers. So a thread writes, and the agent waits for this thread only for a limited time. */
+ * does not answer. So a thread writes the files, and the agent waits for this thread only for a limited time. */
 
-enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, REASON_MAX = ENDING_MAX + 32 };
+enum {
+    WRITE_MS = 5000,              /* limit for writing all records of this node */
+    STOPPED_WRITE_MS = 500,       /* the same, if the user waits for the end or a disk already hangs */
+    REASON_MAX = ENDING_MAX + 32, /* bytes of a reason, with the NUL */
+};
 
-/* The data of the thread, which may outlive the node. */
+/* The data of the thread. The thread may outlive the node, so the data has copies of everything that the thread
+ * needs. */
 struct records {
     struct rank_pages pages;
-    char pattern[PATH_MAX];
-    bool kept; /* at least one record is written */
-    int n;
+    char pattern[PATH_MAX]; /* argument of flight_path() */
+    bool kept;              /* at least one record is written */
+    int n;                  /* number of workers */
     struct record {
         int rank;
         char why[REASON_MAX];
@@ -169,6 +176,8 @@ static struct records *records_of(const struct node *n, const char *pattern)
     return NULL;
 }
 
+/* Write the records, on the thread. disk_begin() and disk_end() let the guardian name the directory if the file
+ * system hangs. */
 static void write_records(void *user)
 {
     struct records *records = user;
@@ -191,10 +200,10 @@ void node_keep_flights(struct node *n)
     const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!timed_call_run(write_records, records_free, records, limit_ms)) {
-        output_note(
-            n->out.output,
-            "warning: cannot write the ranks' last calls to %s: the file system has not answered for %d ms",
-            pattern, limit_ms);
+        output_note(n->out.output,
+                    "warning: cannot write the ranks' last calls to %s: the file system has not answered for "
+                    "%g s; check the file system or set another --log_dir",
+                    pattern, limit_ms / 1000.0);
         return;
     }
     n->out.kept_flights = n->out.kept_flights || records->kept;
@@ -203,9 +212,13 @@ void node_keep_flights(struct node *n)
 
 /* --- PyTorch's records ------------------------------------------------------------------------------------ */
 
-/* UNANSWERED_MAX: connections without an answer */
-enum { DUMP_MAX = 16 << 20, UNANSWERED_MAX = 32 };
+enum {
+    DUMP_MAX = 16 << 20, /* bytes of a record of PyTorch; a longer file is ignored */
+    UNANSWERED_MAX = 32  /* connections without an answer that are printed for a worker */
+};
 
+/* Format the command line. All arguments are strings. An empty directory means that the ranks write no records, and
+ * the helper then reports only connections. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words)
 {
     static char none[] = "";
@@ -227,7 +240,8 @@ bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_hel
     return true;
 }
 
-/* Ask a rank for a new record, which the next sample reads. PyTorch with NCCL reads the FIFO once a second. Without a reader nothing happens. */
+/* Ask a rank for a new record, which the next sample reads. PyTorch with NCCL checks the FIFO once a second. Without
+ * a reader, open() fails because of O_NONBLOCK, and nothing happens. */
 static void ask_rank(const char *dir, int rank)
 {
     char path[PATH_MAX];
@@ -246,8 +260,9 @@ static int64_t ms_of(struct timespec t)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Return the time of the file server in ms: that of a file created now. Its clock may differ from this host's, and the
- * ages of records would then be wrong, or negative. Without such a file, return the time of this host. */
+/* Return the time of the file server in ms since 1970: the modification time of a file that is created now. The clock
+ * of the server may differ from the clock of this host, and the computed ages of records would then be wrong. If no
+ * file can be created, return the time of this host. */
 static int64_t server_ms(const char *dir)
 {
     char path[PATH_MAX];
@@ -265,7 +280,8 @@ static int64_t server_ms(const char *dir)
     return ms_of(ok ? st.st_mtim : now);
 }
 
-/* Open a record that was not written before `since_ms`. Return -1 without such a record. */
+/* Open a record that was written at `since_ms` or later. Return -1 without such a record. A rank chooses the file, so
+ * follow no link, and do not block on a FIFO. */
 static int open_dump(const char *path, int64_t since_ms, size_t *size)
 {
     struct stat st;
@@ -281,8 +297,8 @@ static int open_dump(const char *path, int64_t since_ms, size_t *size)
     return -1;
 }
 
-/* Print the calls of a rank as one line, because the output may be cut and half a record would look like a rank that
- * is behind. */
+/* Print the calls of a rank as one line of JSON. The reader ignores an incomplete last line: half a list of calls
+ * would look like a rank that is behind. Return false if stdout cannot be written. */
 static bool print_calls(int rank, const char *path, struct slice text)
 {
     const struct flight_entry *calls[FLIGHT_OPEN_MAX];
@@ -321,7 +337,8 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print the connections of workers whose peers do not acknowledge data, each as one line. */
+/* Print each connection of the workers `pids` whose peer does not acknowledge data, as one line of JSON. `pids` are
+ * numbers separated by commas. */
 static bool print_unanswered(const char *pids)
 {
     struct buf found = { 0 };
@@ -342,7 +359,7 @@ static bool print_unanswered(const char *pids)
     return ok && fflush(stdout) == 0;
 }
 
-/* Print the connections first, because a file server may not answer. */
+/* Print the connections before the records, because the file server of the records may never answer. */
 int flight_helper_run(int argc, char **argv)
 {
     bool ok = argc == FLIGHT_HELPER_WORDS && print_unanswered(argv[6]);

@@ -1,8 +1,8 @@
 /* guardian.c -- see guardian.h.
  *
- * The guardian is small, so that it can hardly fail: no thread, no event loop, no allocation. The guardian sleeps in
- * sigtimedwait. Each of its events is a signal. The agent has its own session, so a Ctrl-C reaches only the guardian,
- * which passes the signal on once.
+ * The guardian must survive the agent, so it has little that can fail: no thread, no event loop, no allocation. The
+ * guardian sleeps in sigtimedwait, and each of its events is a signal. The agent has its own session, so a Ctrl-C
+ * reaches only the guardian, which passes the signal on once.
  *
  * The guardian passes a signal on as a message in the lifeline, because a message contains the sender and is never
  * merged with another message.
@@ -33,21 +33,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* STUCK_LIMIT_MS is short, because the agent has already waited for processes that cannot be killed. */
-enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
-
-/* After the user's second request to stop, ddprun exits within 2 s, even if a disk does not answer. */
-enum { HUNG_LIMIT_MS = 1500, HUNG_LOOK_MS = 100 };
+enum {
+    /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
+    STUCK_LIMIT_MS = 100,
+    SETTLED_S = 1, /* time without a signal after which the start of the job counts as over */
+    /* After the user's second request to stop, ddprun exits within 2 s, even if a disk does not answer. */
+    HUNG_LIMIT_MS = 1500,
+    HUNG_LOOK_MS = 100 /* time between two checks of the disk in this time */
+};
 
 struct guardian {
     pid_t agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
-    signal_set stop; /* additional signals that end the job */
-    bool ends;       /* the agent was asked to end */
-    struct stop_memory stop_memory;
-    int stops;        /* number of the user's requests to stop */
-    uint64_t hung_ms; /* time of the request to end soon, in ms; 0 = not requested */
+    signal_set stop;                /* additional signals that end the job */
+    bool ends;                      /* a signal that stops the job was received */
+    struct stop_memory stop_memory; /* recognizes the second copy of a signal */
+    int stops;                      /* number of the user's requests to stop */
+    uint64_t hung_ms;               /* time of the request to end soon, in ms; 0 = not requested */
 };
 
 /* Continue the agent if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger attaches, and
@@ -59,16 +62,16 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* Return true if a stopped agent must continue, because the agent should end or must read a message. A SIGSTOP may
- * take effect after a later message, so this is checked again. */
+/* Return true if a stopped agent must continue, because the agent should end or must read a message. This is checked
+ * after every signal, because a SIGSTOP may take effect after a later message. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send the message, and continue the agent if the agent is stopped. A full pipe is ignored, because the agent then
- * has a thousand messages. A closed pipe is ignored, because the agent is ending. */
+/* Send the message, and continue the agent if the agent is stopped. A full pipe is no error: the agent then has a
+ * thousand unread messages. A closed pipe is no error: the agent is ending. */
 static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -117,7 +120,8 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
     return 0;
 }
 
-/* Wait for a signal. After SETTLED_S, release two megabytes of pages that were needed only for the start. */
+/* Wait for a signal. After SETTLED_S without a signal, release about 2 MB of code pages that only the start has used.
+ * Once has_hung() checks the disk, wait at most HUNG_LOOK_MS. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
@@ -129,7 +133,8 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sigwaitinfo(&g->watched, info);
 }
 
-/* Return true if the agent cannot end, not even by SIGKILL, because a file system does not answer. */
+/* Return true if the agent cannot end, not even by SIGKILL, because a file system does not answer. Check only after
+ * the user's second request to stop, or after the agent has given up a hanging thread (disk_watch_leave). */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -171,8 +176,8 @@ static void print_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Kill all processes that the agent left. With `named`, do not report these processes, because the agent has reported
- * them. */
+/* Kill all processes that the agent left, then remove the control group and the record. With `named`, do not list
+ * processes that cannot be killed, because the agent has already reported them. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -190,7 +195,8 @@ static void sweep(struct contain *contain, bool named)
 }
 
 /* Run the agent in the child. Close the writing end of the lifeline, because the lifeline must end when the guardian
- * dies. */
+ * dies. If the guardian dies before prctl(), SIGCONT never arrives, but the agent still reads the end of the
+ * lifeline. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;
@@ -203,7 +209,8 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     setsid();
     descendants_adopt(); /* a child does not inherit this attribute */
     const int code = body(arg, g->lifeline[0]);
-    if (disk_hangs(0, NULL)) { /* exit() would not end a process whose thread hangs */
+    /* exit() cannot end a process while a thread hangs in the kernel. Wake the guardian, which then stops waiting. */
+    if (disk_hangs(0, NULL)) {
         disk_watch_leave();
         if (getppid() > 1)
             kill(getppid(), SIGCHLD);
@@ -211,7 +218,7 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     return code;
 }
 
-/* Wait for the agent. Afterwards kill all leftovers, unless the agent exited normally and has left no process. */
+/* Wait for the agent, then kill all processes that the agent left, and return ddprun's exit code. */
 static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);

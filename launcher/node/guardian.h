@@ -2,8 +2,9 @@
  *
  *     user's shell -> guardian (waits, forwards signals) -> agent (runs the job) -> workers
  *
- * If the agent dies, even by kill -9, the guardian adopts and kills all processes of the job. If the guardian dies,
- * the lifeline ends, and the agent kills all processes of the job. */
+ * Two processes watch each other, because SIGKILL gives a process no chance to stop its children. If the agent dies,
+ * even by kill -9, the guardian adopts and kills all processes of the job. If the guardian dies, the lifeline (a pipe
+ * from guardian to agent) ends, and the agent kills all processes of the job. */
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 
@@ -42,8 +43,8 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid);
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
 
 struct node_job {
-    struct plan *plan; /* borrowed; the real port of the store is written here */
-    struct contain *contain;
+    struct plan *plan;       /* borrowed; the real port of the store is written here */
+    struct contain *contain; /* borrowed */
 };
 
 /* Run the agent; a guardian_body. `job` is a struct node_job. */
@@ -51,12 +52,13 @@ int node_run(void *job, int lifeline);
 
 /* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
 
-/* The agent starts `ddprun --flight_calls DIR FIRST N AGE_MS` while a job makes no progress. It is a process, because
- * the file system of the records may not answer. It prints the open calls of ranks FIRST to FIRST + N - 1 from
- * the records that are at most AGE_MS old: a flight_call of hub/messages.h in each line. Then it asks these ranks for
- * new records through their FIFOs, because a record that is being written cannot be read. */
+/* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. It is a separate
+ * process, because the file system of the records may not answer. The helper prints lines of JSON: the connections of
+ * the processes PIDS whose peers do not acknowledge data, and the open calls of ranks FIRST to FIRST + N - 1
+ * (flight_call of hub/messages.h). Only records that are at most AGE_MS ms old count. Then the helper asks these
+ * ranks for new records through their FIFOs, because a record that is being written cannot be read. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
-enum { FLIGHT_HELPER_WORDS = 7 };
+enum { FLIGHT_HELPER_WORDS = 7 }; /* argv[0], the option and its five arguments */
 
 /* Run the helper with its command line and return its exit code. */
 int flight_helper_run(int argc, char **argv);
@@ -64,25 +66,26 @@ int flight_helper_run(int argc, char **argv);
 /* --- detach.c: jobs without a terminal ------------------------------------------------------------------------ */
 
 struct detached_job {
-    const char *id;
+    const char *id;      /* random letters; the name of the job for list, attach and stop */
     const char *rdzv_id; /* NULL = none */
     char *const *argv;   /* of this ddprun, for `ddprun list` */
-    bool quiet;
+    bool quiet;          /* print only the id */
 };
 
-/* Start a supervisor without a terminal, which forks the guardian of the job. This function returns three times: -1 in the
- * guardian, the job's exit code in the supervisor, and 0 or the exit code of an error in the caller. Output goes to
- * ddprun-ID.out in the working directory. Call this function before threads exist. */
+/* Start a supervisor without a terminal, which forks the guardian of the job. This function returns three times: -1
+ * in the guardian, the job's exit code in the supervisor, and in the caller 0 or the exit code of an error. Output
+ * goes to ddprun-ID.out in the working directory. Call this function before threads exist. */
 int detach_begin(const struct detached_job *job);
 
-/* Append a row for each detached job of this user. Return false if memory is short. */
+/* Append a row for each detached job of this user, or with `json` a line of JSON. Return false if memory is short. */
 bool detach_list(bool json, struct buf *out);
 
 /* Show the output of a job until its end, or until Ctrl-C. Return its exit code. `id` is the id that `ddprun list`
  * prints, or the --rdzv_id of exactly one job in the background. */
 int detach_attach(const char *id);
 
-/* Stop a job as Ctrl-C does. `id` as for detach_attach. */
+/* Send SIGINT to the guardian of a job, as Ctrl-C does. Return the exit code of the command. `id` is as for
+ * detach_attach. */
 int detach_stop(const char *id);
 
 #endif

@@ -1,12 +1,13 @@
-/* heartbeat.c -- see heartbeat.h. Rows are sent only for changes, so that a healthy job of many workers sends almost
- * nothing. */
+/* heartbeat.c -- see heartbeat.h. The heartbeats of a healthy job with many workers are almost empty, because only
+ * changes are sent. Pure. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the CPU share since the last sample, in percent. With several threads the share may exceed 100. */
+/* Return the CPU share since the last sample, in percent of one processor. With several threads the share may exceed
+ * 100. Without an earlier sample, return 0. */
 static int cpu_percent(const struct beat_known *k, const struct beat_look *look, uint64_t ticks_per_s)
 {
     const uint64_t us = look->at_us - k->at_us;
@@ -22,6 +23,7 @@ static bool has_share(int percent)
     return percent >= BEAT_CPU_SHARE;
 }
 
+/* Return true if the sample differs enough from the last state to be sent. */
 static bool is_news(const struct beat_known *k, const struct beat_look *look, int percent)
 {
     return k->state != look->state || strcmp(k->where, look->where) != 0 ||
@@ -72,6 +74,7 @@ void beat_compare(struct beat_known *k, int local_rank, int pid, const struct be
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
+/* Append the row of a position. The page has the step plus 1, so that 0 means no step. */
 static void add_step(struct cJSON *steps, int local_rank, const struct beat_step_look *look)
 {
     cJSON *row = cJSON_CreateArray();
@@ -97,7 +100,7 @@ struct beat_step_look beat_read_step(const struct flight *page)
     return look;
 }
 
-/* Send only a changed position, because the store measures how long a position has not changed. */
+/* Append only a changed position, because the store measures how long a position has not changed. */
 void beat_compare_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
                        struct cJSON *steps)
 {

@@ -13,17 +13,21 @@
 
 struct cJSON;
 
-enum { BEAT_WHERE_MAX = 48, BEAT_CPU_STEP = 20, BEAT_CPU_SHARE = 5 };
+enum {
+    BEAT_WHERE_MAX = 48, /* bytes of the name of a kernel function, with the NUL; a longer name is cut */
+    BEAT_CPU_STEP = 20,  /* a change of the CPU share that is sent, in percent of one processor */
+    BEAT_CPU_SHARE = 5   /* CPU share from which a process counts as running, in percent of one processor */
+};
 
 /* A sample of a process. */
 struct beat_look {
-    uint64_t at_us;             /* time of the sample */
+    uint64_t at_us;             /* time of the sample, monotonic, in us */
     char state;                 /* the letter of /proc/PID/stat; 0 = the process is gone, or was not read */
-    uint64_t cpu_ticks;         /* CPU time since the start of the process */
+    uint64_t cpu_ticks;         /* CPU time since the start of the process, in clock ticks */
     char where[BEAT_WHERE_MAX]; /* the kernel function in which the process sleeps; "" = none, or not known */
 };
 
-/* The last state of a worker that was sent to the store. A zeroed struct = no state. */
+/* The last state of a worker that was sent to the store. A zeroed struct means that no state was sent. */
 struct beat_known {
     int pid; /* pid of the worker; another pid resets the record */
     char state;
@@ -32,29 +36,30 @@ struct beat_known {
     uint64_t at_us, cpu_ticks; /* values of the last sample, for the CPU share */
 };
 
-/* Compare a sample of worker `local_rank`, process `pid`, with the last state. If the state has changed, append a row
- * to the array `workers`: [local_rank, "S", cpu percent, "futex_wait_queue"]. A CPU share that changes by less than
- * BEAT_CPU_STEP is not a change. */
+/* Compare a sample of worker `local_rank`, process `pid`, with the last state that was sent. If the state has
+ * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. If only
+ * the CPU share has changed, by less than BEAT_CPU_STEP, append nothing. */
 void beat_compare(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                   uint64_t ticks_per_s, struct cJSON *workers);
 
 /* A sample of a worker's position, from its page (record/flight.h). */
 struct beat_step_look {
-    uint64_t step, records, call; /* copied from the page; `records` 0 = the worker writes no page */
-    char word[FLIGHT_WORD];       /* the call in which the worker waits; "" = none */
+    /* copied from the page; `records` 0 = the worker has recorded no call, or has no page */
+    uint64_t step, records, call;
+    char word[FLIGHT_WORD]; /* the call in which the worker waits; "" = none */
 };
 
 /* Read a worker's position from its page. `page` NULL = the worker has no page. */
 struct beat_step_look beat_read_step(const struct flight *page);
 
-/* The last position of a worker that was sent to the store. A zeroed struct = no position. */
+/* The last position of a worker that was sent to the store. A zeroed struct means that no position was sent. */
 struct beat_step {
     int pid;
     uint64_t step, call;
 };
 
-/* Append a row to the array `steps` (NULL = not wanted) if the worker is new, or its position has changed since the
- * last sample: [local_rank, step or -1, number of the call, "all_reduce" or ""]. */
+/* Append a row to the array `steps` if the worker is new, or if its position has changed since the last sample:
+ * [local_rank, step or -1, number of the call, "all_reduce" or ""]. If `steps` is NULL, do nothing. */
 void beat_compare_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
                        struct cJSON *steps);
 

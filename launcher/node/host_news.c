@@ -1,8 +1,9 @@
 /* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store.
  *
- * A node that does not reach the store cannot send its finding there, and with --hosts its output is quiet. The relay,
- * which has started this process, carries the finding to the starter and from there to all other nodes. A node that
- * waits for the first round prints such a finding, names it in its timeout, and ends if the other node has ended. */
+ * A node that cannot reach the store cannot send its finding there. With --hosts, the user would not see the finding
+ * either, because every node except node 0 runs with --quiet. So the relay, which has started this process, carries
+ * the finding to the starter and from there to all other nodes. A node that waits for the first round prints the
+ * finding, names it in its timeout, and ends if the node of the finding has ended. */
 #include "base/log.h"
 #include "base/exit_codes.h"
 #include "node/effects.h"
@@ -16,9 +17,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* The text before the code of a finding, in the messages of join_dial. */
 static const char code_mark[] = "\n  finding  ";
 
-/* Return true if NEWS_FD is the socket of a relay. */
+/* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as
+ * descriptor 3. */
 static bool is_socket_of_relay(void)
 {
     int domain = 0, type = 0;
@@ -29,7 +32,7 @@ static bool is_socket_of_relay(void)
 
 /* --- from other hosts --------------------------------------------------------------------------------------- */
 
-/* Print a finding like one of the store. `words` is the sentence with the name of the host. */
+/* Print the finding in the same form as a finding of the store. `words` is the sentence with the name of the host. */
 static void print_news(struct node *n, const struct news *news, const char *words)
 {
     struct buf text = { 0 };
@@ -49,7 +52,8 @@ static void print_news(struct node *n, const struct news *news, const char *word
     buf_free(&text);
 }
 
-/* End this node, because another node has ended before the job began. */
+/* End this node, because another node has ended before the job began, so the job cannot begin. Add the name of the
+ * other host, unless the sentence begins with it. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";
@@ -59,8 +63,9 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Keep the finding as the reason why the node is missing, and print it. A finding with an empty code removes the last
- * finding of this host. */
+/* Handle a finding of another host. If the other host has ended, end this node while it waits for the first round.
+ * Otherwise keep and print the finding: it is the reason why the node is missing. A finding with an empty code
+ * withdraws the last finding of this host. */
 static void take_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
@@ -77,6 +82,7 @@ static void take_news(struct node *n, const struct news *news)
     }
 }
 
+/* Read all messages of the relay, until the relay ends. */
 static void on_news(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -103,6 +109,8 @@ bool node_explain_absence(const struct node *n, const char *host, char *out, siz
 
 /* --- to other hosts ----------------------------------------------------------------------------------------- */
 
+/* Send a finding to the relay. A message that does not fit into the socket is lost, because this process must not
+ * wait for the relay. */
 static void send_news(struct node *n, struct news *news)
 {
     struct buf line = { 0 };
@@ -129,7 +137,7 @@ void node_send_wait(struct node *n, const char *words)
     code += strlen(code_mark);
     failure_split(words, news.sentence, news.advice);
     char *limit = strstr(news.sentence, "; giving up in ");
-    if (limit != NULL) /* the limit of this node is no fact about the path */
+    if (limit != NULL) /* leave out how long this node still waits, because other nodes have other limits */
         *limit = '\0';
     snprintf(news.code, sizeof(news.code), "%.*s", (int)strcspn(code, "\n"), code);
     n->meet.has_sent_news = true;

@@ -1,5 +1,6 @@
-/* node.c -- see guardian.h: the agent from start to end. This file has the timer, the join, and the order of opening
- * and freeing. */
+/* node.c -- see guardian.h and node.h: the agent process from start to end. This file has the timer, the way into the
+ * job, and the order of opening and freeing. The order matters: errors of the user are reported before a port is
+ * bound, and no callback may run after its data was freed. */
 
 #include "auth/secret.h"
 #include "auth/tls.h"
@@ -48,6 +49,8 @@ static int find_dying(const struct node *n)
     return -1;
 }
 
+/* Pass AGENT_TICK to the agent. Only in AGENT_SETTLING does the agent use `dying`, so /proc is not read in other
+ * states. */
 static void tick(struct node *n)
 {
     const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;
@@ -55,6 +58,8 @@ static void tick(struct node *n)
                      .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
 }
 
+/* Handle the earliest deadline. The store and unread output come first, because their functions may end the node.
+ * These functions also set the timer for the next deadline. */
 static void node_on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -76,23 +81,26 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* Start the store here or find it on another host, and join the job.
  *
- * The agent connects by TCP, even to a store in its own process. A store in the own process ends together with the
- * agent, so this connection needs no timeout. */
+ * The agent connects by TCP, even to a store in its own process. A store in the agent's own process ends together
+ * with the agent, so this connection needs no timeout. */
 
-/* ASK_MS: time for an existing store to answer, shorter than the time before the first message about waiting */
 enum {
-    BEATS_TO_LOSS = 3,
-    BEAT_MIN_MS = 100,
+    BEATS_TO_LOSS = 3, /* heartbeats that a node sends within the node timeout */
+    BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
+    /* If this node should host the store but cannot: time for another store to answer. It is shorter than the time
+     * before the first message about waiting. */
     ASK_MS = 1500,
+    /* If the program is missing on a node without which the job cannot begin: wait for the round, in which the other
+     * nodes get the failure. */
     TELL_OTHERS_MS = 2000,
-    QUIET_JOINS = 5, /* lost joins before the first message */
-    REFUSE_MS = 10000,
-    REFUSE_CHECK_MS = 50
+    QUIET_JOINS = 5,     /* lost joins before the first message */
+    REFUSE_MS = 10000,   /* how long a node that cannot host the store sends the reason to the other nodes */
+    REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
 };
 
 /* Return the identity of this process, which the join message sends to the store. The boot id identifies the machine;
- * without /proc it is empty. An address with a scope ("fe80::1%eth0") is omitted, because the scope differs on other
- * hosts. */
+ * without /proc the boot id is empty. An address with a scope ("fe80::1%eth0") is left out, because the name of the
+ * interface has no meaning on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -101,7 +109,7 @@ static struct link_who who_am_i(const char *own)
     return who;
 }
 
-/* Print each line separately, because each line needs a prefix. */
+/* Print each line separately, because output_note() prefixes only one line. Print nothing with --quiet. */
 static void print_lines(const struct node *n, const char *words)
 {
     while (!n->plan->cli->quiet && *words != '\0') {
@@ -121,6 +129,7 @@ static void on_print(void *user, const char *words)
 
 /* --- a broken connection ---------------------------------------------------------------------------------- */
 
+/* End the dial, if any. The dial may call this from its own callbacks. */
 static void end_dial(struct node *n)
 {
     join_dial_close(n->meet.dial);
@@ -130,6 +139,9 @@ static void end_dial(struct node *n)
 static void on_found(void *user, const struct join_dial_found *found);
 static void on_dial_failed(void *user, const char *code, const char *words);
 
+/* Pass the new socket to the link. With the token of the join, the link proves that the connection is this node's,
+ * and sends again what the store has not confirmed. The local address may differ from the address of the broken
+ * connection. */
 static void on_found_again(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -147,12 +159,12 @@ static void on_not_found_again(void *user, const char *code, const char *words)
     end_dial(user);
 }
 
-/* Large packets may be lost on the way although small packets pass. A later connection then limits its segments to a
- * size that every path carries. */
+/* Size of a TCP segment in bytes that every IPv4 path carries (RFC 879). Large packets may be lost on the way
+ * although small packets pass; a later connection then limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
-/* Remember what the last connection lost. A connection may also be silent because of a short cut, so the segments
- * become small only if `is_sure`, or after the second such connection. */
+/* Remember what the last connection lost. A connection may also be silent because the network failed for a moment. So
+ * the segments become small only if `is_sure`, or after the second such connection. */
 static void note_silence(struct node *n, bool is_sure)
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -163,7 +175,7 @@ static void note_silence(struct node *n, bool is_sure)
     n->meet.stuck_times = fate->stuck_times;
 }
 
-/* Report the lost packets to all nodes, because the packets of the workers are large. */
+/* Report once to all nodes that the path loses large packets, because the packets of the workers are large, too. */
 static void report_path(struct node *n)
 {
     char path[FINDING_SUBJECT_MAX], large[16], times[16], small[16];
@@ -181,7 +193,8 @@ static void report_path(struct node *n)
     store_link_send(n->meet.link, encode_notice(&f));
 }
 
-/* Dial the numeric address of the store again, because the same fault may affect a name server. */
+/* Dial the store again. Use its numeric address, because the fault that broke the connection may affect the name
+ * server, too. `budget_ms` is the timeout, and `knob` the option that sets it. */
 static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                        void (*found)(void *user, const struct join_dial_found *found))
 {
@@ -207,6 +220,9 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
         output_note(n->out.output, "warning: %s", err.msg);
 }
 
+/* Handle a connection that is broken for the reason `why`, or silent (`why` NULL). Warn only about a broken
+ * connection, because a silent connection may recover. The store keeps this node as a member for --node_timeout, so
+ * dial for this time. */
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
@@ -224,6 +240,8 @@ static void on_broken(void *user, const char *why)
     dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);
 }
 
+/* Handle a connection that works again. Print this only if the user has a warning, or if a new connection was
+ * needed. */
 static void on_restored(void *user)
 {
     struct node *n = user;
@@ -238,9 +256,9 @@ static void on_restored(void *user)
     report_path(n);
 }
 
-/* Handle the loss of the link. A node that has not joined dials again until --timeout if the store was only silent: the
- * packets with its join may be too large for the path. So does a node whose connection ended without a reason before the
- * store knew it, because the store drops connections if hundreds of nodes arrive at once. */
+/* Handle the loss of the link. Before the first round, dial again until --timeout in two cases. First, the store was
+ * silent: the packets with the join may be too large for the path. Second, the connection ended before the store had
+ * answered IDENTIFY: a store drops connections if hundreds of nodes arrive at once. */
 static void on_link_lost(void *user, const char *why)
 {
     struct node *n = user;
@@ -265,8 +283,8 @@ static void on_link_lost(void *user, const char *why)
     dial_again(n, n->meet.join_until_ms - now_ms, n->plan->meeting.join_knob, on_found);
 }
 
-/* Warn if this node has joined a store without a secret, which is possible under the name torchrun. The node that hosts
- * the store warns about its own store. */
+/* Warn if this node has joined a store without a secret, which is possible under the name torchrun. The node that
+ * hosts the store warns about its own store. */
 static void report_open_store(struct node *n)
 {
     char store[FINDING_SUBJECT_MAX];
@@ -279,6 +297,8 @@ static void report_open_store(struct node *n)
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
 }
 
+/* Handle the answer to a join. The way to the store works now, so withdraw earlier findings about this way. The other
+ * two reports need the link, and so follow only now. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -289,7 +309,8 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     report_open_store(user);
 }
 
-/* Open the link. A node sends three heartbeats within the node timeout, so one late heartbeat does no harm. */
+/* Open the link. A node sends BEATS_TO_LOSS heartbeats within the node timeout, so one late heartbeat does no harm.
+ * With a store in this process, silent_ms is 0, because only a busy machine can make this store silent. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
@@ -314,7 +335,8 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
     return store_link_open(&options, &n->meet.link, err);
 }
 
-/* Join the store in this process. */
+/* Join the store in this process. With several nodes, the address of the store becomes MASTER_ADDR here, as on all
+ * other nodes. */
 static ddp_status join_own(struct node *n, const char *host, int port, struct ddp_err *err)
 {
     n->plan->master_port = port;
@@ -355,6 +377,7 @@ static void print_failure(const char *code, const char *words)
     }
 }
 
+/* Print why this node cannot join, send the reason to the other hosts of --hosts, and exit. */
 static void give_up_joining(struct node *n, const char *code, const char *words)
 {
     print_failure(code, words);
@@ -390,8 +413,8 @@ static void on_host_failed(void *user, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
-/* Start the relay for the workers, unless the store is on this host: the kernel carries these connections, and the
- * store's uid gate checks them. */
+/* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay: the kernel carries
+ * these connections without a network, and the store checks the uid of each client. */
 static ddp_status open_relay(struct node *n, const struct join_dial_found *found, struct ddp_err *err)
 {
     const struct tls_relay_options options = { .loop = &n->loop,
@@ -409,7 +432,7 @@ static ddp_status open_relay(struct node *n, const struct join_dial_found *found
 }
 
 /* Open the link to the store that was found. Give the workers the numeric address of the store, so that a thousand
- * workers do not query the name server at once. */
+ * workers do not query the name server at once. A secret from MUNGE, and its TLS context, now belong to the node. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -427,6 +450,7 @@ static void on_found(void *user, const struct join_dial_found *found)
         give_up_joining(n, NULL, err.msg);
 }
 
+/* Exit, because no store answers. If this node should host the store, first send the reason to the other nodes. */
 static void on_dial_failed(void *user, const char *code, const char *words)
 {
     struct node *n = user;
@@ -436,8 +460,8 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         give_up_joining(n, code, words);
 }
 
-/* Connect to the store. If `place` has a code, only check for a short time whether a store exists, and otherwise fail
- * with `note`. */
+/* Connect to the store. If `place` has a code, this node should host the store but cannot. In this case, check for
+ * ASK_MS whether another process hosts the store, and otherwise fail with the note of `place`. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -464,15 +488,15 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->meet.dial, err);
 }
 
-/* Join the store at the place that was found. From now on this node owns the server, if any, and stops the server at
- * the end. */
+/* Join the store at the place that was found. From now on this node owns the server in place->server, if any, and
+ * stops the server at the end. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
     struct ddp_err err;
     n->meet.store = place->server;
     if (place->code == NULL)
-        print_lines(n, place->note); /* printed before the wait for other nodes, which may never join */
+        print_lines(n, place->note); /* print this before the wait for other nodes, which may be long */
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
@@ -481,11 +505,13 @@ static void on_place(void *user, const struct store_place *place)
 
 /* --- a program that does not exist ---------------------------------------------------------------------- */
 
+/* Return the exit code that a shell uses: 127 if the program is missing, 126 if the program cannot be executed. */
 static int missing_code(const struct node *n)
 {
     return n->meet.missing == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
 }
 
+/* Exit before a round, because the program is missing. The other hosts of --hosts get the reason. */
 static void give_up_missing(struct node *n)
 {
     struct buf words = { 0 };
@@ -503,9 +529,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists. If the program is missing, this node exits at once, unless the job cannot begin
- * without this node. In this case the node first joins, so that the attempt fails on all nodes with this reason.
- * Without a round within TELL_OTHERS_MS, this node exits. */
+/* Check that the program exists, before this node waits for others. A job with a fixed number of nodes cannot begin
+ * without this node. Then this node joins, so that the attempt fails on all nodes with this reason, and exits after
+ * TELL_OTHERS_MS without a round. In all other cases, a node without the program exits at once. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -532,12 +558,21 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 /* --- the node itself ------------------------------------------------------------------------------------ */
 
-/* Normal path: store and link -> a round -> AGENT_START -> EFFECT_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
- * AGENT_ALONE -> the verdict -> EFFECT_FINISH -> the output is drained -> report -> exit code. */
+/* The events and effects of a job without a failure: store and link -> a round -> AGENT_START -> EFFECT_SPAWN ... ->
+ * SIGCHLD -> AGENT_EXITED ... -> AGENT_ALONE -> the verdict -> EFFECT_FINISH -> the output is drained -> report ->
+ * exit code. */
 
-enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
+enum {
+    LOG_DIR_MS = 8000, /* limit for creating the log directory, on a file server that may not answer */
+    /* After the end of the job, how long the store serves nodes that have not read the verdict; shorter after a stop
+     * by the user, or after this node was rejected. */
+    LINGER_MS = 5000,
+    LINGER_STOPPED_MS = 2000,
+    LINGER_REFUSED_MS = 3000
+};
 
-/* Handle the end of an attempt's output. Another attempt may follow. */
+/* Handle the end of output_drain(): all output of the attempt was read and written. After EFFECT_FINISH the node
+ * ends. After EFFECT_DRAIN another attempt may follow. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;
@@ -584,7 +619,8 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     node_pump(n);
 }
 
-/* Open the handles, signals first, so that a stop by the user is never missed. */
+/* Open the handles, signals first, so that no stop by the user is missed. node_finish() closes all these handles, so
+ * all must be initialized before anything else can fail. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline, on_lifeline))
@@ -601,8 +637,9 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* Copy the options that the agent needs, because the agent does not read the command line. If there is an event log,
- * `alone` is false, because the log needs the store's verdict. */
+/* Copy the options that the agent needs, because the agent does not read the command line. With several nodes, a lost
+ * peer may be on a node that the store declares lost only after the node timeout, so settle_ms is longer than this
+ * timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -701,14 +738,15 @@ static void close_progress(struct node *n)
     progress_free(&n->out.progress);
 }
 
+/* Look for signs of progress in output that was just read. */
 static void on_printed(void *user, int local_rank, int stream, struct slice bytes)
 {
     struct node *n = user;
     progress_feed(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
-/* Open all parts of the node. Files of the user are first, so that their errors are reported before a port is bound.
- * node_finish() closes everything, also after a failure in a later step. */
+/* Open all parts of the node, files of the user first, so that their errors are reported before a port is bound.
+ * node_finish() and close_node() close everything, also after a failure in a later step. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -742,6 +780,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = input_new(&n->loop, n->plan, n->guardian, &n->out.input, err);
     if (status == DDP_OK)
         status = node_open_timers(n, err);
+    /* These steps cannot fail, and also follow an error: node_finish() then announces the end. */
     n->out.announce =
         (struct announce){ .plan = n->plan, .output = n->out.output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)
@@ -753,10 +792,12 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     exits_open(&n->run.exits);
     if (status == DDP_OK)
         check_program(n);
+    /* From here on `ended` is set if the program is missing. */
     if (status == DDP_OK && !n->ended)
         n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
     if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
+    /* make_ready() below may begin an attempt, which uses the evidence. */
     const rlim_t open_files = n->run.spawner.nofile.rlim_cur;
     n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),
                                    open_files == RLIM_INFINITY ? 0 : open_files);
@@ -769,16 +810,17 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
  * user wants to stop. */
 static void linger_for_others(struct node *n)
 {
-    if (n->meet.store != NULL &&
-        n->meet.refused) /* the store must still report the rejection to another node */
+    /* the store must still report the rejection to another node */
+    if (n->meet.store != NULL && n->meet.refused)
         store_server_linger(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
     if (n->meet.store != NULL && (others || n->meet.waiting.joined > 1))
         store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* Free all parts of the node. The loop is first, because callbacks of its handles use the other parts. The control
- * group is removed if it is empty. */
+/* Free all parts of the node. The loop is first, because callbacks of its handles use the other parts. The store
+ * begins to stop early, so that its thread ends while this thread frees the rest. The agent's control group is
+ * removed if it is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -813,7 +855,8 @@ static void close_node(struct node *n)
     n->plan->secret = NULL;
 }
 
-/* Run the agent. After the loop exists, a failure also runs the loop until all handles are closed. */
+/* Run the agent until its end, and return ddprun's exit code. If opening a part fails, the loop still runs, because
+ * libuv frees a handle only in the loop. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;
@@ -828,7 +871,8 @@ int node_run(void *arg, int lifeline)
     };
     list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
-        log_error("cannot create an event loop: out of descriptors or memory");
+        log_error("cannot create an event loop: no descriptor or memory is left; raise the limit of open "
+                  "files (ulimit -n)");
         return EXIT_CODE_DDPRUN;
     }
     node_open_news(&n);

@@ -1,7 +1,8 @@
 /* node.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
  * A turn is one pass of the event loop. A callback passes an event to node_feed(), which calls the agent and queues
- * the effects. node_pump() carries out a few effects in each turn. Each file calls only files below it in this list:
+ * the effects. node_pump() carries out a few effects in each turn. One thread runs the loop and all these functions;
+ * the threads of timed_call.h never touch struct node. Each file calls only files that are lower in this list:
  *
  *     node.c           opens, runs and frees; the way into the job; time
  *     signals.c        signals of the user, the death of the guardian
@@ -35,59 +36,72 @@
 #include "report/user_messages.h"
 #include "tables/signals.h"
 
-/* The store, the connection to the store, and facts from the store's messages. */
+/* The way into the job: the store, the connection to the store, and facts from the store's messages. */
 struct node_meeting {
-    struct store_server *store; /* NULL = another node or a daemon hosts the store */
-    struct store_host *host;    /* set while this node decides which host has the store */
-    struct join_dial *dial;     /* set while this node connects to the store */
-    bool
-        should_host; /* this node should host the store but cannot, and now looks for a store of another node */
-    struct refusing_store
-        *refusing; /* rejects the other nodes if this node cannot host the store; else NULL */
-    uv_timer_t refusing_timer;
-    uint64_t refusing_until_ms;
-    struct store_link *link;
+    /* Owned: the store in this process, stopped in close_node(). NULL = another node or a daemon hosts the store. */
+    struct store_server *store;
+    /* Owned: the search for the host of the store. NULL = no search was needed, or the search ended at once. */
+    struct store_host *host;
+    struct join_dial *dial; /* owned; NULL = this node does not connect to the store now */
+    /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
+    bool should_host;
+    /* Owned. If this node cannot host the store, this small server rejects the other nodes with the reason, so that
+     * they do not wait until their timeout. NULL = not needed. */
+    struct refusing_store *refusing;
+    uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
+    uint64_t refusing_until_ms; /* when to exit even if some nodes were not rejected */
+
+    struct store_link *link;      /* owned; NULL = not connected yet, or closed after the last verdict */
     uint64_t join_until_ms;       /* end of --timeout; 0 = this node has not dialled the store */
     int stuck_bytes, stuck_times; /* as in struct link_fate, of the last silent connection */
-    bool has_small_segments;      /* the dial limits the segments, because large segments are lost */
-    bool said_path;               /* the finding about the path was sent */
+    /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
+    bool has_small_segments;
+    bool said_path;      /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* since when the connection to the store is broken or silent; 0 = neither */
     bool has_told_break; /* the user has a warning about this break */
-    unsigned n_resumes;  /* connections made since `broken_ms`, none of which works yet */
-    int held_port;       /* socket that holds a port for the store of rank 0; -1 = none */
-    char port_note[NOTE_MAX];
+    /* Connections that were made since `broken_ms` and do not work yet. After a lost join: lost connections. A dial
+     * waits before it connects if this number is above 0. */
+    unsigned n_resumes;
+
+    int held_port;                /* socket that holds a port for the store of rank 0; -1 = none */
+    char port_note[NOTE_MAX];     /* note for the user that a free port replaces a port in use; "" = none */
     uv_timer_t port_timer;        /* for the next check of `held_port` */
-    struct heard_round *round;    /* the current or last round; NULL before the first round */
-    struct heard_waiting waiting; /* the last message "waiting" */
-    uv_timer_t waiting_timer;
-    uint64_t waiting_heard_ms;
-    bool waiting_due,
-        waiting_said;   /* waiting_due: a line will be printed; waiting_said: a line was printed before */
+    struct heard_round *round;    /* owned; the current or last round; NULL before the first round */
+    struct heard_waiting waiting; /* the store's last message "waiting": which nodes have joined */
+    uint64_t waiting_heard_ms;    /* when that message arrived */
+    uv_timer_t waiting_timer;     /* for the next line about missing nodes */
+    bool waiting_due;             /* `waiting_timer` will print a line */
+    bool waiting_said;  /* a line was printed in this wait, so later lines are printed only for changes */
     bool waiting_asked; /* the store was asked which nodes have not ended */
-    char unfinished[HEARD_LIST_MAX]; /* the nodes that have not ended, from the store's answer */
+    char unfinished[HEARD_LIST_MAX]; /* the store's answer: the nodes that have not ended */
     int missing;                     /* errno of the search for the program; 0 = found */
-    uv_timer_t missing_timer;
-    bool refused;            /* the store has rejected this node */
+    uv_timer_t missing_timer;        /* end of the wait for a round, if the program is missing */
+    bool refused;                    /* the store has rejected this node */
+
     struct tls_context *tls; /* owned; NULL = this node does not encrypt */
     struct tls_relay *relay; /* carries the workers' store traffic; NULL = the workers use the store itself */
     struct vouch vouch;      /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer;  /* time of the next search for these owners */
-    uint64_t whose_ms;       /* past searches have used their share up to this time; see find_holder() */
-    char first_cause[LIMIT_WORDS /
-                     2];  /* finding of the store that explains why nodes are missing; "" = none */
-    bool has_news_socket; /* a relay of --hosts carries findings */
+    uv_timer_t vouch_timer;  /* for the next search for these owners */
+    /* Searches for a process may use only a share of the time. No search starts while this time is too far in the
+     * future; see find_holder(). */
+    uint64_t whose_ms;
+
+    /* A finding of the store that explains why nodes are missing; "" = none. */
+    char first_cause[LIMIT_WORDS / 2];
+    bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
     bool has_sent_news;   /* the other nodes have a finding of this node that still holds */
     uv_poll_t news_poll;
-    struct news news;                  /* last finding of another host about itself; host "" = none */
-    int next_attempt;                  /* set by the verdict */
+    struct news news; /* last finding of another host about itself; host "" = none */
+
+    int next_attempt;                  /* number of the next attempt, from the verdict */
     uint64_t store_deadline_ms;        /* limit for the store's next answer; UINT64_MAX = none is expected */
-    char store_lost[FINDING_TEXT_MAX]; /* reason of the loss; "" = not lost */
+    char store_lost[FINDING_TEXT_MAX]; /* why the store was lost; "" = not lost */
     struct finding store_finding;      /* how this node caused the loss; FINDING_NONE = another cause */
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
 };
 
-/* The order in which workers ended. waitpid does not report this order, but the first failure of a busy moment is the
- * worker that ended first. */
+/* The order in which workers ended. If several workers fail at almost the same time, the worker that ended first is
+ * the first failure. waitpid does not report this order. */
 struct exits {
     int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
 };
@@ -109,36 +123,41 @@ struct rank_pages {
     void *base;
 };
 
-/* The workers of an attempt, and the end of the attempt. */
+/* The workers of an attempt, and the end of the attempt. Arrays are owned and have plan->nproc elements. */
 struct node_run {
     struct contain *contain; /* borrowed */
     struct spawner spawner;
     struct exits exits;
-    pid_t *pids;              /* by local rank; 0 = not running; a pid stays reserved until waitpid */
-    bool *asked;              /* by local rank: the agent requested a signal while the worker still ran */
-    struct beat_known *known; /* by local rank: the last state of the process that the store received */
-    struct beat_step *steps;  /* by local rank: the last step that the store received */
-    struct rank_pages pages;  /* pages of the workers that use libddp */
+    pid_t *pids; /* by local rank; 0 = not running; a pid stays reserved until waitpid */
+    /* By local rank: the agent requested a signal while the worker still ran. Otherwise the signal is not the reason
+     * of the worker's end. */
+    bool *asked;
+    struct beat_known *known;      /* by local rank: the last state of the process that the store received */
+    struct beat_step *steps;       /* by local rank: the last step that the store received */
+    struct rank_pages pages;       /* pages of the workers that use libddp */
     struct file_timer *file_timer; /* NULL = the file timer is not enabled */
-    struct evidence *evidence;     /* the last lines of the workers' output; NULL = not kept */
-    struct list dumps;             /* stack dumps in progress */
+    struct evidence *evidence; /* facts about the ends of workers, for the report; NULL = memory was short */
+    struct list dumps;         /* stack dumps in progress; see stack_dump.c */
     struct node_sample sample;
     struct finding busy_gpus[GPU_FINDINGS_MAX]; /* GPUs that other processes use; sent before attempt 0 */
     int n_busy_gpus;
-    bool holds;   /* effects wait until the sample of the stacks is taken */
-    bool reap;    /* children have ended, or may have ended */
+    bool holds; /* effects wait until the sample of the stacks is taken */
+    /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */
+    bool reap;
     bool alone;   /* this process has no child left */
     bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
     bool prepared; /* the first attempt was prepared before its round began */
     uint64_t attempt_started_ms;
-    struct failure cause;                   /* why the attempt ended, from the store; `why` "" = not known */
-    int64_t step, best_step;                /* highest step of this and of any attempt; -1 = none */
-    struct buf failed;                      /* array of struct failed_attempt */
-    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", the subject of left_waiting */
-    char left_waiting[FINDING_TEXT_MAX]; /* text about a rank that left while other ranks waited; "" = none */
-    struct finding hang;                 /* finding about a hang in this attempt; FINDING_NONE = none */
-    enum finding_code left_code;         /* code of the finding left_waiting */
-    struct stuck stuck[STUCK_MAX];       /* processes that cannot be killed, for the report */
+    struct failure cause;    /* why the attempt ended, from the store; `why` "" = not known */
+    int64_t step, best_step; /* highest step of this and of any attempt; -1 = none */
+    struct buf failed;       /* array of struct failed_attempt, for the report */
+
+    /* The first finding of this attempt about a rank that left while other ranks waited. */
+    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)" */
+    char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" = no finding */
+    enum finding_code left_code;
+    struct finding hang;           /* last finding about a hang in this attempt; FINDING_NONE = none */
+    struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };
 
@@ -150,26 +169,29 @@ struct node_output {
     struct progress progress; /* signs of progress in the workers' output */
     regex_t progress_regex;   /* the compiled --progress, to which progress.regex points */
     uint64_t moved_ms;        /* time of the last sign of progress that the store received; 0 = none */
-    uv_timer_t status_timer;
-    bool status_asked;           /* the user has requested the status, and the answer is not printed yet */
-    bool kept_flights;           /* records of this attempt were written to files */
-    bool finishing;              /* only pending output and the report remain */
-    uint64_t unread_deadline_ms; /* after a stop by the user, when to drop output that is not read */
+    uv_timer_t status_timer;  /* end of the wait for the store's answer to a status request */
+    bool status_asked;        /* the user has requested the status, and the answer is not printed yet */
+    bool kept_flights;        /* records of this attempt were written to files */
+    bool finishing;           /* only pending output and the report remain */
+    /* After a stop by the user: when to drop output that is not read. UINT64_MAX = wait for the reader. */
+    uint64_t unread_deadline_ms;
 };
 
-/* One node, from start to exit. Only node_finish() closes the handles in this struct. */
+/* One node, from start to exit. Only node_finish() closes the handles in this struct. Only close_node() frees the
+ * rest, after the loop has ended. */
 struct node {
-    struct plan *plan;
-    uint64_t started_ms;
-    struct agent *agent;
+    struct plan *plan;   /* borrowed; open_node() and rounds change ranks, addresses and the secret in it */
+    uint64_t started_ms; /* monotonic; zero of all event times */
+    struct agent *agent; /* owned */
     struct node_meeting meet;
     struct node_run run;
     struct node_output out;
 
     uv_loop_t loop;
-    uv_timer_t timer;     /* for the earliest deadline of agent, store and output */
-    uint64_t due_ms;      /* the time for which the timer is set */
-    bool caught_up;       /* events that arrived during a pause of this process were processed */
+    uv_timer_t timer; /* for the earliest deadline of the agent, the store and unread output */
+    uint64_t due_ms;  /* the time for which the timer is set */
+    /* this process was paused; deadlines are checked CLOCK_CATCH_UP_MS later, after the events of the pause */
+    bool caught_up;
     uv_timer_cb on_timer; /* node_on_timer; effects.c calls it through this pointer */
     uv_idle_t more;       /* runs while effects are queued or ended children are not collected */
     bool ended;           /* the handles are being closed */
@@ -177,6 +199,8 @@ struct node {
     uv_poll_t lifeline, signals; /* poll the descriptors `lifeline_fd` and `signal_fd` */
     int lifeline_fd, signal_fd;
     pid_t guardian;
+    /* The last signal that stops the job, and the last signal for the workers. A sender may signal guardian and agent;
+     * the second copy is then recognized and ignored. */
     struct stop_memory stop_memory, pass_memory;
     struct signal_heard stop_heard; /* first request to stop, if agent_stop_signal() is not 0 */
 
@@ -202,7 +226,7 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
-/* Return the address of worker 0's page. Its pid is 0 if no pages exist. */
+/* Return the address of worker 0's page, as in DDPRUN_PAGE. The address has pid 0 if no pages exist. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 
 /* Return the page of worker `i`, or NULL before its first record, or without pages. */
@@ -226,13 +250,14 @@ void node_keep_flights(struct node *n);
 struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL = all ranks of this node */
     bool is_native;               /* with frames of C and C++ */
-    bool is_failure; /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
-    bool with_calls; /* with the ranks' calls from flight records that are at most `still_ms` old */
-    int64_t still_ms;
-    int64_t id;          /* the caller's */
-    struct cJSON *calls; /* set by the dump, which owns it; NULL = none */
-    /* Called once, perhaps within node_dump_stacks. The callee may keep stacks->rows and then sets this member to
-     * NULL. */
+    /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
+    bool is_failure;
+    bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
+    int64_t still_ms;    /* with `with_calls`: flight records must not be older; in ms */
+    int64_t id;          /* for the caller; the dump does not use it */
+    struct cJSON *calls; /* owned by the dump: the ranks' calls, an array; NULL = none */
+    /* Called once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. It then sets
+     * stacks->rows to NULL. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 
@@ -240,16 +265,18 @@ struct stack_request {
  * not possible now. */
 bool node_dump_stacks(struct node *n, const struct stack_request *request);
 
-/* Handle the end of a child that is no worker. */
+/* Handle the end of a child that is not a worker: a helper of a dump, or an orphan. `status` is the status of
+ * wait4. */
 void node_helper_ended(struct node *n, pid_t pid, int status);
 
 /* End all dumps now, with the rows that were collected so far. */
 void node_end_dumps(struct node *n);
 
-/* End and free all dumps. */
+/* End and free all dumps, even if helpers still run. Call this when no helper can be reaped any more. */
 void node_close_dumps(struct node *n);
 
-/* Check whether py-spy can read a process of this node. Called at the start of an attempt and at heartbeats. */
+/* Check whether a sample can use py-spy. node_begin_samples is called at the start of an attempt, and
+ * node_look_for_python at each heartbeat. */
 void node_begin_samples(struct node *n);
 void node_look_for_python(struct node *n);
 
@@ -262,14 +289,17 @@ void node_explain_beats(struct node *n);
 /* Use the socket that the relay of --hosts has left, if any. */
 void node_open_news(struct node *n);
 
-/* Send to the other hosts why this node ends before the job has begun. `code` NULL = the words name no finding. */
+/* Send the reason why this node ends before the job has begun to the other hosts. If `code` is NULL, the words name
+ * no finding. */
 void node_send_end(struct node *n, const char *code, const char *words);
 
-/* Send a message about waiting for the store if it names a finding, and that the last one no longer holds. */
+/* Send a message about waiting for the store to the other hosts, if the message names a finding. node_send_no_wait
+ * withdraws this finding when the wait is over. */
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 
-/* Write the last finding of `host`, or of any host with NULL. Return false and write "" without one. */
+/* Write the last finding that `host` has sent (NULL = any host) to `out`. Without such a finding, write "" and return
+ * false. */
 bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size);
 
 /* --- store_events.c --- */
@@ -283,7 +313,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
 /* Begin the prepared attempt if its round is known. */
 void node_begin_prepared(struct node *n);
 
-/* Handle the loss of the store. Before the first round begins, ddprun exits. From then on, the agent decides. */
+/* Handle the loss of the store, for the reason `why`. Before the first round, ddprun prints the reason and exits.
+ * After the first round, the agent decides. */
 void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */
@@ -292,7 +323,7 @@ void node_on_lost(void *user, const char *why);
  * leave no handle open if no descriptor is left. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
 
-/* Carry out the action of a signal. The guardian may have passed on the signal. */
+/* Carry out the action of a signal, which this process or the guardian has received. */
 void node_signal(struct node *n, const struct signal_heard *heard);
 
 /* Handle the store's answer to a status request. */

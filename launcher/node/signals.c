@@ -1,5 +1,6 @@
-/* signals.c -- see guardian.h and node.h. Guardian and agent share the first part. The second part handles signals in
- * the agent. */
+/* signals.c -- see guardian.h and node.h. The first part is for guardian and agent. The second part handles signals
+ * in the agent. Signals are never handled in a signal handler: they stay blocked, and are read when the process is
+ * ready for them. So a signal cannot interrupt any other function. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -14,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Return true if the signal must be watched. SIGCHLD and SIGCONT are watched even if both were ignored at the start.
- * If SIGCHLD were ignored, the status of children would be lost. */
+/* Return true if the signal must be watched. Watch SIGCHLD and SIGCONT even if both were ignored at the start: while
+ * SIGCHLD is ignored, the kernel drops the exit status of children. */
 static bool is_wanted(const struct signal_row *row)
 {
     struct sigaction now;
@@ -50,8 +51,8 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
-/* Answer the user's request for the status with the states of the processes and the answer from the store. Wait for the
- * store's answer at most a second. */
+/* A request for the status (SIGQUIT, Ctrl-\) is answered with the states of the processes and the answer of the
+ * store. The store's answer may take at most STORE_PATIENCE_MS. */
 
 enum { STORE_PATIENCE_MS = 1000 };
 
@@ -104,14 +105,15 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
+/* Print the stacks of the workers, which are read after the status was printed. */
 static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* Request and print the status. A second request before the store's answer has no further effect. Stacks are printed
- * later, when they are read. */
+/* Request the facts of the store, and print the status when they arrive. A second request before the store's answer
+ * has no further effect. Stacks are printed later, when they were read. */
 static void status_begin(struct node *n, const struct signal_heard *heard)
 {
     announce_status(&n->out.announce, heard);
@@ -132,12 +134,14 @@ static void status_open(struct node *n)
 
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
-/* Signals to the guardian arrive as messages in the lifeline. Signals to this process are read from a signalfd,
- * because libuv's signal handles hide the sender. All signals of the table are blocked in every thread.
- * tables/signals.h defines the action of each signal, and this file carries out the actions. */
+/* The agent reads signals from two places. Signals that the guardian has received are messages in the lifeline.
+ * Signals to this process are read from a signalfd, because libuv's signal handles hide the sender. All signals of
+ * the table are blocked in every thread. tables/signals.h defines the action of each signal, and this file carries
+ * out the actions. */
 
 /* --- effects of signals --------------------------------------------------------------------------------- */
 
+/* Continue all processes of the job after a suspension (Ctrl-Z). */
 static void go_on(struct node *n)
 {
     n->run.resting = false;
@@ -151,7 +155,8 @@ static bool attempt_runs(const struct agent *agent)
     return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
 }
 
-/* Pass a request to stop to the agent. The first request is graceful, the second request immediate. */
+/* Pass a request to stop to the agent. The first request is graceful, the second request immediate. After the end of
+ * the job, only unread output remains, and a request drops this output. */
 static void stop_asked(struct node *n, const struct signal_heard *heard)
 {
     const bool first = agent_stop_signal(n->agent) == 0;
@@ -170,8 +175,8 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
-/* Pass the signal on to the workers, but not to their helpers. A helper, such as a data loader, has no handler and
- * would die. */
+/* Pass the signal on to the workers, but not to the processes that they started. Such a process, for example a data
+ * loader, has no handler and would die. */
 static void pass_on(struct node *n, const struct signal_heard *heard)
 {
     int passed = 0;
@@ -192,7 +197,8 @@ static void rest(struct node *n)
     descendants_signal(SIGSTOP);
 }
 
-/* Report a worker that another process has stopped, because a stopped worker blocks all other workers. */
+/* Report each worker that another process has stopped, because one stopped worker blocks all other workers. WSTOPPED
+ * without WNOWAIT consumes the report of the kernel, so each stop is reported once. */
 static void report_stopped(struct node *n)
 {
     siginfo_t info = { 0 };
@@ -208,7 +214,8 @@ void node_signal(struct node *n, const struct signal_heard *from)
 {
     struct signal_heard now = *from;
     const struct signal_heard *heard = &now;
-    /* with --hosts, the relay passes on the keys of the user's terminal */
+    /* With --hosts, Ctrl-C and Ctrl-\ arrive through the relay. Treat them like keys of a local terminal, which the
+     * kernel sends. */
     now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_guardian &&
                                               (now.signal == SIGINT || now.signal == SIGQUIT));
     switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {
@@ -228,7 +235,7 @@ void node_signal(struct node *n, const struct signal_heard *from)
         go_on(n);
         break;
     case SIGNAL_CHILD:
-        n->run.reap = true; /* in the next turn, reap all children that have ended */
+        n->run.reap = true; /* on_more() collects the children in the next turn of the loop */
         report_stopped(n);
         break;
     case SIGNAL_NONE:
@@ -238,14 +245,14 @@ void node_signal(struct node *n, const struct signal_heard *from)
 
 /* --- arrival of signals --------------------------------------------------------------------------------- */
 
-/* Return true for a SIGCONT of the guardian, which only wakes a stopped agent and must not continue the job. */
+/* Return true for a SIGCONT of the guardian. It only wakes a stopped agent, and must not continue a suspended job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;
 }
 
-/* Handle all signals that have arrived. A signalfd reports each kind once, even if the signal was sent several
- * times. */
+/* Handle all signals that have arrived. If a signal was sent several times before this read, the kernel reports the
+ * signal only once. */
 static void on_signal(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -269,6 +276,8 @@ static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
     uv_poll_start(poll, UV_READABLE | UV_DISCONNECT, cb);
 }
 
+/* Open the descriptors. The signals are already blocked, because the guardian has called signal_watch_block() before
+ * the fork. The second call here returns the same set. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline)
 {
     sigset_t watched;

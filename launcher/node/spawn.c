@@ -27,11 +27,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Parent and child share memory and descriptors, and the parent waits until the child calls execve or ends. */
 enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 
 #if defined(__x86_64__)
 
-/* Call clone3. The child continues on an empty stack and calls `child`, which never returns. */
+/* Call clone3. In the child, call `child`, which never returns, on a new stack. The child cannot return from this
+ * function, because its new stack has no return address. Register r12 keeps `arg`, and r13 keeps `child`: the kernel
+ * preserves both. A zero frame pointer ends backtraces of debuggers there. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -87,8 +90,8 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #endif
 
-/* Return true if clone3 is not available. E2BIG, EINVAL: clone3 has no groups (before Linux 5.7). EPERM: a filter of
- * system calls. */
+/* Return true if clone3 is not available. E2BIG and EINVAL: this clone3 cannot create a process in a control group
+ * (before Linux 5.7). EPERM: a seccomp filter forbids clone3. */
 static bool is_missing(long error)
 {
     return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
@@ -120,26 +123,31 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
     return -1;
 }
 
-/* --- proc ------------------------------------------------------------------------------------------------- */
+/* --- start a process -------------------------------------------------------------------------------------- */
 
-/* fork would copy page tables without need. posix_spawn and uv_spawn cannot set the parent-death signal.
- * clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve, as vfork does, but the child has a
- * separate stack. So the child can store the errno of execve in the shared memory.
+/* Other functions of the C library do not fit: fork would copy page tables without need, and posix_spawn and uv_spawn
+ * cannot set the parent-death signal. clone(CLONE_VM | CLONE_VFORK) shares the memory of this process until execve,
+ * as vfork does, but the child has a separate stack. So the child can store the errno of execve in the shared memory.
  *
  * In the child, until execve: no allocation, no lock, no stdio. Signals are blocked, so no handler of this process
  * runs there. */
 
-enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127, FD_GAP = 1024 };
+enum {
+    CHILD_STACK = 64 * 1024, /* bytes */
+    NOT_EXECUTED = 127,      /* exit status of a child that could not call execve; never visible outside */
+    FD_GAP = 1024 /* unused descriptor numbers in a row after which no open descriptor is expected */
+};
 
 /* Data that the child shares with the parent. The struct is on the stack of the parent, which waits meanwhile. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
-    pid_t parent;
-    int join; /* descriptor of the group that the child must join by itself; -1 = none */
+    pid_t parent; /* to detect the death of the parent; getppid() then differs */
+    int join;     /* descriptor of the group that the child must join by itself; -1 = none */
     /* results, which the parent reads after the child has ended or executed the program */
-    bool lived;
-    int error, join_error;
+    bool lived;     /* child_main() was reached; false = the kernel has killed the child before */
+    int error;      /* errno of the start; 0 = the program runs */
+    int join_error; /* errno of joining the control group; 0 = joined */
 };
 
 /* --- the child ------------------------------------------------------------------------------------------ */
@@ -148,7 +156,8 @@ struct child {
  * attribute prevents these marks. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
-/* The struct of the system call rt_sigaction, with a signal mask of 8 bytes. */
+/* The struct of the system call rt_sigaction, which differs from the struct of the C library. The signal mask has 8
+ * bytes. */
 struct kernel_sigaction {
     void (*handler)(int);
     unsigned long flags;
@@ -228,7 +237,7 @@ IN_CHILD static bool become_worker(const struct child *c)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
-    /* If the parent has died before prctl, the parent-death signal will never arrive. */
+    /* If the parent has died before prctl, no signal will arrive, so end the child here. */
     if (getppid() != c->parent) {
         errno = ESRCH;
         return false;
@@ -237,6 +246,8 @@ IN_CHILD static bool become_worker(const struct child *c)
     return true;
 }
 
+/* Run the child until execve. A worker that cannot join its control group still starts, because a job without a
+ * control group is better than no job. */
 IN_CHILD static int child_main(void *arg)
 {
     struct child *c = arg;
@@ -293,8 +304,9 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its group. The child joins the group by itself if clone3 is missing, or if the kernel kills
- * each child that clone3 creates in a group. Some kernels do so after a kill of the parent's group. */
+/* Create the child in its control group by clone3, or let the child join the group by itself. The second way is for
+ * kernels without clone3, and for kernels that kill each child which clone3 creates in a group. Some kernels do so
+ * after a kill of the parent's group. Once the second way was needed, it is used for all later workers. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* set once, for the life of this process */
@@ -311,6 +323,8 @@ static pid_t clone_into_group(struct child *c)
     return clone_child(c);
 }
 
+/* Start a process. The slots have the worker's descriptors only during the start. A child that could not execute the
+ * program is reaped here, so the caller never sees its pid. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error)
 {
     struct child c = { .slots = slots, .spec = spec, .parent = getpid() };
@@ -364,24 +378,27 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* The agent prepares descriptors, memory and the path of the program, because only the agent can report an error.
+/* The agent, not the child, prepares descriptors, memory and the path of the program, because only the agent can
+ * report an error.
  *
  * A launcher of many workers needs more than the usual 1,024 descriptors, so this process raises its limit. Each
  * worker gets the user's limit again, because select() fails above 1,024. */
 
 enum {
     FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
-    FDS_PER_WORKER = 9, /* three pipes during the start, two files, a pidfd */
+    FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
     FDS_PER_RELAYED =
         32, /* with --encrypt: 8 connections, because the relay may open a quarter of all descriptors */
 };
 
+/* Return how many descriptors this process needs at most. */
 static rlim_t fds_needed(const struct plan *plan)
 {
     return FDS_OF_OURS + (FDS_PER_WORKER + (plan->encrypt ? FDS_PER_RELAYED : 0)) * (rlim_t)plan->nproc;
 }
 
-/* Raise the limit up to the hard limit. If this is not enough, the start of a worker reports the error. */
+/* Raise the limit as far as needed and permitted. If the hard limit is too low, the start of a worker reports the
+ * error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -451,7 +468,8 @@ int spawner_find(struct spawner *s)
     return error;
 }
 
-/* Warn once that workers run outside their control group. */
+/* Warn once that workers run outside their control group. Their containment is then weaker: only the search for
+ * descendants finds them. */
 static void note_outside(struct spawner *s, int error)
 {
     if (!s->outside_noted)
@@ -459,7 +477,9 @@ static void note_outside(struct spawner *s, int error)
     s->outside_noted = true;
 }
 
-/* Start a worker. The environment exists only during the start, because 256 environments would need megabytes. */
+/* Start a worker. Its environment exists only during the start, because 256 environments would need megabytes. The
+ * program exists if proc_spawn() fails with ENOENT, so its interpreter or loader is missing. ELIBACC reports this
+ * case. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
@@ -476,7 +496,6 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
     int error = find_program(s, spec.argv[0], env.block);
     if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
         s->failed = s->path;
-        /* The program exists, so its interpreter or loader is missing. */
         error = error == ENOENT ? ELIBACC : error;
     } else if (error != 0 && *pid > 0) {
         note_outside(s, error);
@@ -491,7 +510,7 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
 {
     const int in = input_open(s->input, local_rank);
     if (in < 0) {
-        output_note(s->output, "error: cannot create a pipe for the input of a worker: %s", strerror(errno));
+        output_note(s->output, "error: cannot create a pipe for the stdin of a worker: %s", strerror(errno));
         return EMFILE;
     }
     int error = start_with(s, local_rank, (const int[]){ in, out[0], out[1] }, pid);
@@ -499,8 +518,8 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     return error;
 }
 
-/* Start a worker. Close the worker's ends of the pipes in every case, because ddprun could otherwise not detect the
- * end of the pipes. */
+/* Start a worker. Close the worker's ends of the pipes in every case: while ddprun has these ends open, it cannot
+ * detect the end of the output. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {
     struct ddp_err err;

@@ -1,7 +1,8 @@
 /* spawn.h -- start a worker: find its program, create a child in its control group, exec.
  *
- * A worker gets its own process group (kill(-pid) reaches only the worker and its helpers), SIGKILL as parent-death
- * signal, default signals, an empty signal mask, and exactly three descriptors. */
+ * A worker gets its own process group, so that kill(-pid) reaches only the worker and the processes that it started.
+ * SIGKILL is its parent-death signal. Its signals have their default actions, its signal mask is empty, and only
+ * descriptors 0, 1 and 2 are open. */
 #ifndef LAUNCHER_NODE_SPAWN_H
 #define LAUNCHER_NODE_SPAWN_H
 
@@ -18,9 +19,10 @@
 #include <sys/types.h>
 
 /* Three low descriptor numbers that are reserved for the descriptors of the next worker. A worker copies only the
- * lowest part of this process's descriptor table, so the pipes of other workers need not be copied and closed. */
+ * lowest part of this process's descriptor table. So the pipes of other workers, which have higher numbers, need not
+ * be copied and closed. */
 struct proc_slots {
-    int null;  /* /dev/null, which is in the slots between two starts */
+    int null;  /* /dev/null; between two starts, the three numbers are copies of it */
     int at[3]; /* in ascending order */
 };
 
@@ -34,8 +36,8 @@ struct proc_spec {
     int cgroup_fd;               /* directory of the worker's control group; -1 = the group of this process */
 };
 
-/* Start a process. Return its pid, which stays reserved until waitpid, and in *error 0 or the reason why the process
- * is outside its control group. If no process was started, return -1 and the reason in *error. Call this from a
+/* Start a process. Return its pid, which stays reserved until waitpid. *error is then 0, or the errno that kept the
+ * process outside its control group. If no process was started, return -1, with the errno in *error. Call this from a
  * thread that outlives the workers, because the kernel sends the parent-death signal when this thread ends. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error);
 
@@ -43,15 +45,15 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
 
 /* Starts worker N of the plan: program, environment, descriptors. */
 struct spawner {
-    const struct plan *plan;
+    const struct plan *plan; /* borrowed, like the next three members */
     struct output *output;
     const struct contain *contain;
     struct input *input;
     struct proc_slots slots;
     struct rlimit nofile; /* the user's limit; the limit of this process is higher */
     char path[PATH_MAX];  /* path of the program, set at the first start; "" before the first start */
-    bool outside_noted;
-    const char *failed; /* the program that could not be started; NULL = none */
+    bool outside_noted;   /* the user has a warning that workers are outside their control group */
+    const char *failed;   /* the program that could not be started; NULL = none */
 };
 
 /* Initialize, before many descriptors are open, and raise this process's descriptor limit. The plan is borrowed. The

@@ -1,11 +1,12 @@
 /* stack_dump.c -- see node.h: where the threads of this node's processes are.
  *
- *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of record/stacks.h
+ *     worker, its children --/proc--> state, system call --py-spy dump--> Python frames --> rows of record/stacks.h
  *
- * py-spy reads the memory of a process from outside. One py-spy, called helper, runs for each process, with a time
- * limit. A few helpers run at a time, and the loop never waits for a helper. A helper is started like a worker, with
- * SIGKILL as parent-death signal, in the attempt's control group, so the helper cannot outlive the job. The output of
- * a helper is a memory file of a fixed size, which is read after the end of the helper. */
+ * py-spy reads the memory of a process from outside. ddprun starts one py-spy for each process, called a helper, with
+ * a time limit. A few helpers run at a time, and the loop never waits for a helper. A helper is started like a
+ * worker: with SIGKILL as parent-death signal, in the control group of the attempt. So the helper cannot outlive the
+ * job. A helper writes to a memory file of a fixed size, which ddprun reads after the end of the helper. With a pipe,
+ * a helper could block, and ddprun would have to read while the helper runs. */
 #include "base/clock.h"
 #include "base/syscalls.h"
 #include "base/text.h"
@@ -30,49 +31,53 @@
 #include <unistd.h>
 
 enum {
-    HELPERS_MAX = 8,   /* helpers of a dump at a time */
-    TARGETS_MAX = 512, /* processes of a node in one dump */
-    CHILDREN_MAX = 64, /* children of a worker in one dump */
-    DUMPS_MAX = 4,     /* dumps at the same time; further dumps are rejected */
-    SLICE_MS = 2,      /* time for reading /proc in one turn of the loop */
-    ERRORS_MAX = 64 << 10,
-    READ_BYTES = 64 << 10,
+    HELPERS_MAX = 8,         /* helpers of a dump at a time */
+    TARGETS_MAX = 512,       /* processes of a node in one dump */
+    CHILDREN_MAX = 64,       /* descendants of a worker in one dump */
+    DUMPS_MAX = 4,           /* dumps at the same time; further dumps are rejected */
+    SLICE_MS = 2,            /* time for reading /proc in one turn of the loop */
+    ERRORS_MAX = 64 << 10,   /* bytes of the stderr of a helper */
+    READ_BYTES = 64 << 10,   /* bytes of one read of a memory file */
     CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records */
 };
 
-#define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy, or ddprun[stacks]"
+/* Notes for the user, in the place of the Python frames. */
+#define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy"
 #define NOT_STARTED \
     "no Python stacks: py-spy is installed but cannot be started; try 'py-spy --version' on this node"
 
+/* A process whose threads are dumped: a worker or a descendant of a worker. */
 struct target {
     pid_t pid;
-    int local_rank;
-    bool is_child;
+    int local_rank; /* of the worker */
+    bool is_child;  /* a descendant of the worker, not the worker itself */
 };
 
 /* A running py-spy, or the helper that reads flight records. */
 struct helper {
-    pid_t pid;          /* 0 = this helper is not in use */
-    bool reads_records; /* the helper has no target, only a worker in whose environment it runs */
-    struct target about;
-    int out, err;            /* memory files */
+    pid_t pid; /* 0 = this helper is not in use */
+    /* the helper reads flight records and has no target process; `about` is the worker whose environment it gets */
+    bool reads_records;
+    struct target about;     /* the process that py-spy reads */
+    int out, err;            /* memory files for stdout and stderr of the helper; -1 = not open */
     struct buf threads;      /* array of struct stack_thread, read before py-spy started */
-    struct proc_stat before; /* state of the target before py-spy started */
+    struct proc_stat before; /* state of the target before py-spy started; see wake_target() */
     bool killed;             /* the helper was killed, because of its time limit or the end of the dump */
-    uint64_t until_ms;
+    uint64_t until_ms;       /* when to kill the helper */
 };
 
+/* A dump in progress. It is freed when `done` was called and waitpid has returned all helpers. */
 struct stack_dump {
     struct list in_node; /* node_run.dumps */
     struct node *node;
-    struct stack_request request;
-    struct stacks stacks;
-    struct buf targets; /* struct target */
-    size_t next;        /* index of the next target */
+    struct stack_request request; /* a copy; `ranks` is NULL after node_dump_stacks() */
+    struct stacks stacks;         /* the rows that were collected so far */
+    struct buf targets;           /* struct target */
+    size_t next;                  /* index of the next target */
     struct helper helpers[HELPERS_MAX];
-    int running;  /* helpers that waitpid has not returned yet */
-    bool is_over; /* `done` was called */
-    uint64_t until_ms;
+    int running;       /* helpers that waitpid has not returned yet */
+    bool is_over;      /* `done` was called */
+    uint64_t until_ms; /* when the dump ends with the rows that it has */
     uv_timer_t timer;
     char py_spy[PATH_MAX]; /* py-spy for processes without a separate py-spy; "" = not found */
 };
@@ -91,8 +96,8 @@ static bool find_beside(const char *program, char path[PATH_MAX])
            stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Find py-spy beside the program of a link such as /proc/PID/exe. Return false for a removed program, such as that of
- * --ship, whose former directory may contain a foreign file. */
+/* Find py-spy beside the program of a link such as /proc/PID/exe. Return false if the program was removed, as after
+ * --ship: another user may have put a py-spy into the directory where the program was. */
 static bool find_beside_link(const char *link, char path[PATH_MAX])
 {
     char program[PATH_MAX];
@@ -147,7 +152,8 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Find the py-spy for a process: beside the Python of its command line, or else the default py-spy. Check the owner
+/* Find the py-spy for a process: beside the Python of its command line, because each virtual environment may have
+ * another version; otherwise the default py-spy. Do not read the command line if this could block. Check the owner
  * after reading the path, because a process may change both. */
 static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 {
@@ -166,9 +172,11 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* After a failure the job stops within half a millisecond. Stacks are only read before the stop if Python runs and
- * py-spy is available, which is checked at heartbeats. Otherwise the states at the last heartbeat are used. */
+/* After a failure, ddprun stops the other workers within 0.5 ms. The stop waits for stacks only if Python runs and
+ * py-spy is available. Heartbeats check both before a failure. Otherwise the report uses the states of the last
+ * heartbeat. */
 
+/* Return true if a worker, or one of its first CHILDREN_MAX descendants, is a Python interpreter. */
 static bool has_python(const struct node *n, int local_rank)
 {
     struct buf pids = { 0 };
@@ -180,11 +188,13 @@ static bool has_python(const struct node *n, int local_rank)
     return found;
 }
 
+/* Return true if the command line of ddprun names a Python script or module. */
 static bool plan_is_python(const struct plan *plan)
 {
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
+/* Forget the sample of the last attempt. If the program is a Python script and py-spy exists, no search is needed. */
 void node_begin_samples(struct node *n)
 {
     char path[PATH_MAX];
@@ -206,6 +216,8 @@ void node_look_for_python(struct node *n)
         n->run.sample.by_py_spy = n->run.pids[i] != 0 && has_python(n, i);
 }
 
+/* Copy the states of the last heartbeat. A state of a worker that has ended since then is removed, because the sample
+ * is about survivors. */
 void node_keep_beats(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
@@ -216,7 +228,8 @@ void node_keep_beats(struct node *n)
     s->is_taken = true;
 }
 
-/* Make rows from the states that were kept. */
+/* Make the rows of the report from the states that were kept, unless py-spy has made rows. For a Python program, add
+ * why there are no Python frames. */
 void node_explain_beats(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
@@ -242,7 +255,8 @@ void node_explain_beats(struct node *n)
 
 /* --- memory files --------------------------------------------------------------------------------------- */
 
-/* Create a memory file of a fixed size, so that endless output fails. Return -1 if no descriptor is left. */
+/* Create a memory file of a fixed size, so that a write of endless output fails. Return -1 if no descriptor is
+ * left. */
 static int open_unlinked(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -277,6 +291,7 @@ static bool read_file(int fd, struct buf *text)
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
+/* Return the facts that all threads of a target have in common. */
 static struct stack_thread like(const struct stack_dump *d, const struct target *t)
 {
     return (struct stack_thread){ .rank = node_rank(d->node, t->local_rank),
@@ -339,13 +354,12 @@ static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX]
     if (scope > 1 || (scope == 1 && t->is_child))
         snprintf(note, STACK_NOTE_MAX,
                  "no Python stacks: kernel.yama.ptrace_scope is %d, so py-spy may not read the process; "
-                 "'sysctl kernel.yama.ptrace_scope=%d' permits it",
+                 "run 'sysctl kernel.yama.ptrace_scope=%d' as root",
                  scope, scope > 1 ? 1 : 0);
     else
-        snprintf(
-            note, STACK_NOTE_MAX,
-            "no Python stacks: py-spy may not read the process: CAP_SYS_PTRACE is missing; add it to the "
-            "container, or run ddprun as the user of the process");
+        snprintf(note, STACK_NOTE_MAX,
+                 "no Python stacks: py-spy may not read the process: CAP_SYS_PTRACE is missing; give the "
+                 "container this capability, or run ddprun as the user of the process");
 }
 
 /* Explain why py-spy failed. The first line of its errors is the reason. */
@@ -400,13 +414,15 @@ static void add_records(struct stack_dump *d, const struct helper *h)
     buf_free(&text);
 }
 
+/* Return true if the last byte of the output file was written. */
 static bool is_full(int fd)
 {
     char last = '\0';
     return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
 }
 
-/* Add the output of a helper that exited with 0. If a helper failed and its file is full, the output was too long. */
+/* Add the Python frames in the output of a helper. If the helper failed, add what /proc shows, with the reason. A
+ * full file means that the output was too long. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -431,6 +447,7 @@ static void add_output(struct stack_dump *d, const struct helper *h, int status)
 
 /* --- helpers -------------------------------------------------------------------------------------------- */
 
+/* Close the files of a helper, which can then be used for another target. */
 static void helper_free(struct helper *h)
 {
     if (h->out >= 0)
@@ -441,8 +458,8 @@ static void helper_free(struct helper *h)
     *h = (struct helper){ .out = -1, .err = -1 };
 }
 
-/* Start the program of a helper in the environment of the target worker. By the cookie in this environment, the next
- * start of ddprun finds a helper that outlives this process. */
+/* Start the program of a helper with the environment of a worker. This environment has the job's cookie. If all
+ * ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. */
 static pid_t start_program(const struct stack_dump *d, const struct helper *h, const char *path,
                            char *const *argv)
 {
@@ -462,6 +479,8 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
     return started;
 }
 
+/* Start py-spy. --native stops the target while it reads. --nonblocking lets the target run, so a frame may be wrong,
+ * but the job is not disturbed. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, char *path)
 {
     char pid[16];
@@ -472,6 +491,7 @@ static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, ch
     return start_program(d, h, path, argv);
 }
 
+/* Return a helper that is not in use, or NULL if HELPERS_MAX helpers run. */
 static struct helper *free_helper(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -502,7 +522,8 @@ static bool helper_count(struct stack_dump *d, struct helper *h)
     return true;
 }
 
-/* Start a helper for a process. Return NULL, or the reason why no helper runs. */
+/* Start a helper for a process. Return NULL, or the reason for the user why no helper runs. The threads are read
+ * before py-spy starts, because py-spy --native changes their states. */
 static const char *helper_start(struct stack_dump *d, const struct target *t)
 {
     char path[PATH_MAX];
@@ -517,7 +538,7 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     return helper_count(d, h) ? NULL : NOT_STARTED;
 }
 
-/* Return true if a killed reader has not ended yet, because its file server does not answer. */
+/* Return true if a killed reader of records has not ended yet, because its file server does not answer. */
 static bool has_stuck_reader(const struct node *n)
 {
     LIST_EACH(at, &n->run.dumps)
@@ -542,8 +563,9 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
                 (size_t)snprintf(out + used, size - used, "%s%d", used > 0 ? "," : "", (int)targets[i].pid);
 }
 
-/* Start the helper that reads flight records and connections. Without this helper, the sample has neither. A reader that
- * hangs keeps its dump in memory, so no other reader of records starts, and later dumps still have stacks. */
+/* Start the helper that reads flight records and connections. If it cannot start, the sample has neither. An earlier
+ * reader may hang in the kernel, because its file server does not answer. In this case the new helper gets no
+ * directory and reports only connections, so that the number of hanging readers does not grow. */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";
@@ -560,7 +582,9 @@ static void start_reader(struct stack_dump *d)
     (void)helper_count(d, h);
 }
 
-/* Kill a helper with all processes that the helper has started. The helper's pid stays reserved until waitpid. */
+/* Kill a helper with all processes that the helper has started, and add what /proc shows instead of its output. The
+ * pid stays reserved until waitpid. A reader of records may have written some lines before the kill, and these lines
+ * are kept. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];
@@ -580,7 +604,8 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
         add_by_proc(d, &h->about, note);
 }
 
-/* Continue the target after a kill of py-spy, because py-spy --native stops its target while reading. */
+/* Continue the target after a kill of py-spy --native, which stops its target while reading. Do this only if the
+ * target was not stopped before, and if the pid still belongs to the same process. */
 static void wake_target(const struct helper *h)
 {
     struct proc_stat now;
@@ -608,7 +633,8 @@ static void dump_free(struct stack_dump *d)
     uv_close((uv_handle_t *)&d->timer, on_closed);
 }
 
-/* Finish a dump and call `done`. Afterwards the dump only waits for the ends of killed helpers. */
+/* Kill the remaining helpers, and call `done` with the rows that exist. Afterwards the dump only waits for the ends
+ * of killed helpers. */
 static void dump_finish(struct stack_dump *d)
 {
     if (d->is_over)
@@ -621,8 +647,8 @@ static void dump_finish(struct stack_dump *d)
     d->request.done(d->node, &d->stacks, &d->request);
 }
 
-/* Kill helpers that are late, then continue. The dump is freed only after the last helper has ended, because its
- * exit refers to the dump. */
+/* Kill helpers that are late, then continue. Free the dump only after the last helper has ended, because
+ * node_helper_ended() must find the helper. */
 static void on_timer(uv_timer_t *timer)
 {
     struct stack_dump *d = timer->data;
@@ -647,6 +673,8 @@ static int count_busy(const struct stack_dump *d)
     return n;
 }
 
+/* Set the timer for the next deadline of a helper or of the dump. With `at_once`, continue in the next turn of the
+ * loop. */
 static void dump_set_timer(struct stack_dump *d, bool at_once)
 {
     uint64_t at_ms = d->until_ms;
@@ -673,7 +701,8 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
 }
 
 /* Process a target. A Python process gets a helper, if a py-spy was found. The threads of other processes are read
- * here. */
+ * from /proc here. After a failure, only the name of the program shows whether it is Python, because the search for
+ * libpython may take milliseconds. */
 static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
@@ -684,7 +713,8 @@ static void process_target(struct stack_dump *d, const struct target *t)
         add_by_proc(d, t, note);
 }
 
-/* Process some targets in this turn of the loop, and the rest in later turns. */
+/* Process targets for at most SLICE_MS in this turn of the loop. End the dump if all targets are processed and no
+ * helper runs, or if its time is over. */
 static void dump_advance(struct stack_dump *d)
 {
     const size_t n = d->targets.len / sizeof(struct target);
@@ -707,6 +737,7 @@ static void add_target(struct stack_dump *d, pid_t pid, int local_rank, bool is_
         d->stacks.is_cut = true;
 }
 
+/* Add the descendants of a worker as targets, such as the processes of a data loader. */
 static void add_children(struct stack_dump *d, int local_rank)
 {
     struct buf pids = { 0 };
@@ -766,6 +797,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     return true;
 }
 
+/* Return the helper with this pid, and its dump in *of, or NULL if no helper has this pid. */
 static struct helper *find_helper(const struct node *n, pid_t pid, struct stack_dump **of)
 {
     LIST_EACH(at, &n->run.dumps)
@@ -780,6 +812,7 @@ static struct helper *find_helper(const struct node *n, pid_t pid, struct stack_
     return NULL;
 }
 
+/* Add the output of a helper that ended by itself. The rows for a killed helper were added at the kill. */
 void node_helper_ended(struct node *n, pid_t pid, int status)
 {
     struct stack_dump *d;

@@ -22,14 +22,15 @@ enum fan_state {
 
 struct fan_reader {
     enum fan_state state;
-    size_t done; /* bytes of the present chunk that this reader has */
+    size_t done; /* bytes of the current chunk that this reader has */
 };
 
+/* The distribution of the input to its readers. Pure. */
 struct fan {
-    struct fan_reader *readers; /* owned, `n` of them */
+    struct fan_reader *readers; /* owned, `n` elements, by local rank */
     int n;
-    size_t len; /* length of the chunk */
-    bool ended; /* the input has ended after this chunk */
+    size_t len; /* bytes of the current chunk */
+    bool ended; /* the input has ended; no further chunk follows */
 };
 
 /* Initialize with absent readers. Return false when memory is short. */
@@ -54,8 +55,8 @@ static void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* Open a reader. The new reader also gets the present chunk, which may have been read for readers that are closed
- * now. */
+/* Open a reader. The new reader also gets the current chunk from its beginning, which may have been read for readers
+ * that are closed now. */
 static void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
@@ -68,7 +69,7 @@ static void fan_close(struct fan *fan, int reader)
         fan->readers[reader].state = FAN_CLOSED;
 }
 
-/* Drop the rest of the chunk, which no reader needs. */
+/* Drop the current chunk, because no reader needs it any more. */
 static void fan_forget(struct fan *fan)
 {
     fan->len = 0;
@@ -159,12 +160,13 @@ struct pipe_end {
 struct input {
     uv_loop_t *loop;
     const struct plan *plan;
-    pid_t guardian;
+    pid_t guardian; /* its process group shows whether the job is in the foreground */
     enum input_way way;
     struct fan fan;
     struct pipe_end **ends; /* by local rank; NULL = closed */
     int source, null;       /* source: input is read from here; null: /dev/null */
-    bool terminal, closing;
+    bool terminal;          /* stdin is a terminal */
+    bool closing;           /* input_close() was called */
 
     bool polled;      /* false: `source` is a file, or a device that is always ready */
     bool regular;     /* `source` is a regular file */
@@ -208,6 +210,7 @@ static void close_end(struct input *in, int local_rank)
     close(end->fd);
 }
 
+/* Continue a write to a pipe that was full. */
 static void on_room(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events; /* the write in give() detects a closed pipe */
@@ -233,7 +236,7 @@ static void give(struct input *in, int local_rank)
         uv_poll_stop(&end->poll);
 }
 
-/* --- from outside ----------------------------------------------------------------------------------------- */
+/* --- reading stdin ---------------------------------------------------------------------------------------- */
 
 /* Pass on a chunk of a file. libuv reads files on a thread, so the workers' input may be closed meanwhile. */
 static void on_file_read(uv_fs_t *request)
@@ -310,6 +313,8 @@ static void go_on(struct input *in)
     read_if_wanted(in);
 }
 
+/* Read the next chunk if every reader has the current chunk. Otherwise stop polling stdin, because its readiness
+ * would wake the loop again and again. */
 static void read_if_wanted(struct input *in)
 {
     if (in->way != INPUT_COPIED || in->closing || in->reading)
@@ -359,6 +364,8 @@ int input_open(struct input *in, int local_rank)
     return in->way == INPUT_DIRECT ? STDIN_FILENO : open_pipe(in, local_rank);
 }
 
+/* Close the worker's end of the pipe, but keep /dev/null and an inherited stdin open. A worker that could not be
+ * started must not delay the other readers. */
 void input_spawned(struct input *in, int local_rank, int fd, bool runs)
 {
     if (fd > STDERR_FILENO && fd != in->null)
@@ -370,6 +377,7 @@ void input_spawned(struct input *in, int local_rank, int fd, bool runs)
     go_on(in);
 }
 
+/* Close the worker's pipe. All other readers may then have the whole chunk, so continue reading. */
 void input_ended(struct input *in, int local_rank)
 {
     close_end(in, local_rank);

@@ -1,9 +1,12 @@
-/* stdin.h -- ddprun's stdin for the workers that read it.
+/* stdin.h -- ddprun's stdin, for the workers that --stdin names.
  *
- * One input is copied to several readers, a chunk at a time. The struct fan records which reader still needs which
- * bytes. The next chunk is read when every reader has the whole previous chunk. So one chunk of memory is enough, and
- * the slowest reader decides the speed. A reader that has closed its input or has exited delays no other reader. The
- * fan is pure, and the second part of stdin.c moves the bytes. */
+ * A single reader inherits stdin, unless ddprun is a background job of a terminal. If several workers read, each of
+ * them has a pipe, to which ddprun copies stdin. All other workers read /dev/null.
+ *
+ * ddprun copies the input to several readers one chunk at a time. It reads the next chunk when every reader has the
+ * whole previous chunk. So one chunk of memory is enough, and the slowest reader decides the speed. A reader that has
+ * closed its input or has exited delays no other reader. The struct fan in stdin.c records which reader still needs
+ * which bytes. */
 #ifndef LAUNCHER_NODE_STDIN_H
 #define LAUNCHER_NODE_STDIN_H
 
@@ -13,11 +16,6 @@
 #include <stddef.h>
 #include <sys/types.h>
 #include <uv.h>
-
-/* ddprun's stdin, for the workers in --stdin.
- *
- * A single reader inherits stdin. Each of several readers has a pipe, to which ddprun copies stdin. All other workers
- * read /dev/null. */
 
 struct input;
 
@@ -30,8 +28,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
 /* Begin an attempt. Its workers continue where the previous workers stopped reading. */
 void input_attempt(struct input *input);
 
-/* Return a worker's descriptor 0, or -1 with errno set if no descriptor is left. When the worker has started or could
- * not be started, pass the descriptor to input_spawned. */
+/* Return the descriptor that becomes descriptor 0 of the worker, or -1 with errno set if no descriptor is left. When
+ * the worker has started or could not be started, pass the descriptor to input_spawned, which closes it if needed. */
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 
@@ -39,7 +37,8 @@ void input_spawned(struct input *input, int local_rank, int fd, bool runs);
  * other readers. */
 void input_ended(struct input *input, int local_rank);
 
-/* Stop reading. input_free frees the memory. NULL is allowed in both functions. */
+/* Stop reading, and close the handles. input_free frees the memory after the loop has closed the handles. NULL is
+ * allowed in both functions. */
 void input_close(struct input *input);
 void input_free(struct input *input);
 

@@ -1,7 +1,8 @@
 /* store_events.c -- turns messages from the store into events for the agent, and answers the store's requests:
- * heartbeats, owners of connections, the port of rank 0.
+ * heartbeats, owners of connections, stacks, the port of rank 0.
  *
- * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. */
+ * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. All functions run in
+ * the loop, so none may block. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -22,8 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and without
- * permission. */
+/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and if this user
+ * may not read the name. */
 static void look_where(pid_t pid, struct beat_look *look)
 {
     if (look->state != 'R')
@@ -32,6 +33,7 @@ static void look_where(pid_t pid, struct beat_look *look)
         look->where[0] = '\0';
 }
 
+/* Return a sample of a worker. The state 0 means that the process is gone. */
 static struct beat_look look_at(pid_t pid)
 {
     struct beat_look look = { .at_us = clock_us() };
@@ -44,6 +46,7 @@ static struct beat_look look_at(pid_t pid)
     return look;
 }
 
+/* Append the error of a worker's latest traceback to the heartbeat; "" means that progress has followed the error. */
 static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
 {
     cJSON *row = cJSON_CreateArray();
@@ -53,7 +56,8 @@ static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
     r->has_news = false;
 }
 
-/* Add the time since the last sign of progress. A duration needs no common clock. */
+/* Add the time since the last sign of progress, and new errors. The store gets a duration, because the clocks of two
+ * machines may differ. */
 static void add_progress(struct node *n, struct message_heartbeat *beat)
 {
     struct progress *p = &n->out.progress;
@@ -70,6 +74,8 @@ static void add_progress(struct node *n, struct message_heartbeat *beat)
     }
 }
 
+/* Fill in the next heartbeat. While the user has suspended the job, send no states: the store would report the
+ * stopped workers as the reason of a hang. */
 static void on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;
@@ -94,8 +100,13 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 
 /* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
  * only a tenth of the time, and at most half a second at once. */
-enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
+enum {
+    WHOSE_SHARE = 10,      /* a search of 1 ms uses up the share of 10 ms */
+    WHOSE_AT_ONCE_MS = 500 /* searches that may follow each other without a pause */
+};
 
+/* Search all processes for the holder of a socket. `whose_ms` is the time up to which past searches have used up
+ * their share. Return false without a search if this time is too far in the future. */
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
 {
     const uint64_t now_ms = clock_ms();
@@ -130,6 +141,7 @@ static void send_socket_worker(struct node *n, int64_t conn, const struct vouch_
                     encode_vouch(conn, found->rank, contain_shown_pid(n->run.contain, found->pid)));
 }
 
+/* Find the sockets of all workers and of their descendants. */
 static void walk(struct node *n)
 {
     size_t count = 0;
@@ -141,12 +153,14 @@ static void walk(struct node *n)
     free(workers);
 }
 
+/* Return true if a worker, or a descendant of a worker, holds the socket. */
 static bool holds_socket(struct node *n, uint64_t inode)
 {
     walk(n);
     return vouch_knows(&n->meet.vouch, inode);
 }
 
+/* Walk once, and answer all questions that wait for the walk. */
 static void answer_all(struct node *n)
 {
     struct vouch_question question;
@@ -166,6 +180,8 @@ static void on_walk(uv_timer_t *timer)
     answer_all(timer->data);
 }
 
+/* Keep a question for the next walk. Many questions arrive together when all workers connect, and one walk answers
+ * all. */
 static void put_off(struct node *n, const struct vouch_question *question)
 {
     const uint64_t now_ms = clock_ms(), walk_ms = vouch_put_off(&n->meet.vouch, question, now_ms);
@@ -175,8 +191,9 @@ static void put_off(struct node *n, const struct vouch_question *question)
         uv_timer_start(&n->meet.vouch_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* Handle a request for an owner. `peer` is the client's address as seen by the store, which is the local address on
- * this node. A connection of the relay belongs to the worker that uses it. */
+/* Handle a request for the owner of a connection. `peer` is the client's address as seen by the store, which is the
+ * local address on this node. If the TLS relay has made the connection, the owner is the worker that uses the
+ * relay. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -185,7 +202,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
     const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
     if (carried == TLS_RELAY_GONE)
-        return; /* a confirmation would name the agent, which owns the relay's socket */
+        return; /* no answer, because the owner of the relay's socket is the agent, not a worker */
     if (carried == TLS_RELAY_WORKER) {
         peer = worker;
         store = relay;
@@ -203,6 +220,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
 
 /* --- stacks ------------------------------------------------------------------------------------------------ */
 
+/* Send the rows of a dump to the store. The message takes ownership of the rows. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     store_link_send(n->meet.link, encode_sampled(request->id, stacks->rows,
@@ -210,7 +228,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
     stacks->rows = NULL;
 }
 
-/* Handle a request for stacks. If no dump is possible now, the answer has no rows. */
+/* Handle a request for the stacks of `ranks` ("" = all ranks). If no dump is possible now, the answer has no rows, so
+ * that the store does not wait for this node. */
 static void on_sample(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms)
 {
     struct node *n = user;
@@ -233,8 +252,9 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
 /* Watch the port that is held for the store of rank 0.
  *
  * The held socket is bound but does not listen. So a process of another user could listen on the port before rank 0
- * does, and could attack the ranks that connect. Therefore the port is checked until a process listens. If this user
- * owns the listener, the watch ends. If another user owns the listener, the attempt ends. */
+ * does. The ranks would then connect to this process, which could attack them. Therefore the port is checked until a
+ * process listens. If this user owns the listener, the watch ends. If another user owns the listener, the attempt
+ * ends. */
 
 enum {
     LOOK_MS = 20,     /* time between two checks of the port; a check takes 20 us */
@@ -249,6 +269,7 @@ static bool is_foreign(struct node *n, const struct socket_owner *owner)
     return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
 }
 
+/* Write the sentence about a foreign listener to `words`. */
 static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
 {
     snprintf(words, size,
@@ -267,6 +288,8 @@ static void kill_rank0(struct node *n, const struct socket_owner *owner)
     kill(-n->run.pids[0], SIGKILL);
 }
 
+/* Check the port once, and set the timer for the next check. Only a running attempt is watched. If rank 0 has not
+ * started yet, check again later. */
 static void on_look(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -286,6 +309,8 @@ static void on_look(uv_timer_t *timer)
     uv_timer_start(timer, on_look, is_early ? LOOK_MS : LOOK_LATER_MS, 0);
 }
 
+/* Check the port before the attempt, and begin to watch it. Return DDP_ERR_IO if another user already listens there.
+ * Only node 0 watches, because rank 0 runs there. */
 static ddp_status watch_port(struct node *n, struct ddp_err *err)
 {
     struct socket_owner owner;
@@ -320,7 +345,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
  * The link calls the callbacks in the order of the store's messages. Each callback ends with node_pump(), so that its
  * effects are carried out before the next message. */
 
-/* Most nodes join within a short time. During a longer wait, a line is printed from time to time. */
+/* Most nodes join within a short time. A first line about missing nodes is printed after WAITING_SAID_MS, further
+ * lines every STILL_WAITING_MS. */
 enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
@@ -348,8 +374,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->out.output, round, err) : status;
 }
 
-/* Set the address and port of the store of rank 0, if node 0 has offered a port. If node 0 has a loopback address,
- * node 0 runs on the host of the launcher's store, so the address of node 0 is master_addr. */
+/* Set the address and port of the store of rank 0, if node 0 has offered a port. A loopback address of node 0 is
+ * useless on other nodes. Node 0 then runs on the host of ddprun's store, so master_addr is its address. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -359,16 +385,17 @@ static void apply_rank0_store(const struct node *n, const struct heard_round *r,
     round->rank0_addr = endpoint_is_loopback(first->addr) ? n->plan->master_addr : first->addr;
 }
 
-/* Warn if this node's PyTorch needs a store that rank 0 hosts, but node 0 does not offer such a store. */
+/* Warn if PyTorch on this node needs a store that rank 0 hosts, but node 0 does not offer such a store. */
 static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
 {
     const struct heard_node *first = &r->nodes[0];
     if (!n->plan->rank0_store || r->n_nodes == 0 || first->node_rank != 0 || first->store_port != 0)
         return;
-    output_note(n->out.output,
-                "warning: the workers here should use a store that rank 0 hosts, but node 0 (%s) does not "
-                "offer a store, so they use the launcher's; set --torch_store=rank0 on every node",
-                first->host);
+    output_note(
+        n->out.output,
+        "warning: the workers of this node need a store that rank 0 hosts, but node 0 (%s) does not offer "
+        "such a store; the workers use ddprun's store; set --torch_store=rank0 on every node",
+        first->host);
 }
 
 /* Return the numbers of a round that the plan needs. */
@@ -423,8 +450,9 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round. The round is too large for the stack, and its memory is used again for later rounds. If memory is
- * short, abort(): the guardian then cleans up. */
+/* Handle a round: the ranks and nodes of the next attempt. A copy of the round is kept in memory that later rounds
+ * use again, because a round is too large for the stack. The first attempt may already be prepared; otherwise prepare
+ * it now. */
 static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
@@ -454,7 +482,8 @@ static void on_round(void *user, const struct heard_round *heard)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* Print which nodes are missing now, after a wait. */
+/* Print which nodes are missing. The remaining time in the last message has become shorter since the message
+ * arrived. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -470,7 +499,7 @@ static void on_waiting_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
-/* Write an event of the store to the event log. */
+/* Write an event of the store to the event log, if there is a log. */
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
@@ -541,7 +570,8 @@ static void send_busy_gpus(struct node *n)
         store_link_send(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
 }
 
-/* Handle the answer to a join. From now on no answer is expected, because the store has its own time limits. */
+/* Handle the answer to a join. From now on no answer is expected in a limited time, because the store has its own
+ * limit for the wait for other nodes. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -552,7 +582,7 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         send_busy_gpus(n);
     if (n->out.announce.events != NULL)
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms,
-                        instance); /* a store in this process has the same clock */
+                        instance); /* A store in this process has the same clock. */
     if (spare && !n->plan->cli->quiet)
         output_note(n->out.output, "the job already runs; this node waits to join at the next restart");
 }
@@ -579,7 +609,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Describe a timeout of the rendezvous, by the last message about missing nodes. */
+/* Describe a timeout of the rendezvous: which nodes are missing by the store's last message, and the first finding
+ * that explains their absence. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
@@ -597,7 +628,8 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
-/* Set the cause of the attempt's end. A verdict without a reason does not overwrite the cause of the stop. */
+/* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If no rank is
+ * the cause, add what the host of the cause has reported. */
 static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];
@@ -623,7 +655,7 @@ static void on_stop(void *user, const struct failure *cause)
         node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            cause->rank >= 0) /* the same line is printed on all nodes */
+            cause->rank >= 0) /* with several nodes, every node prints the line */
             announce_remote_stop(&n->out.announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
     }
@@ -664,7 +696,8 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)" if exactly one node has the store's address. Otherwise write "". */
+/* Format " on node 0 (n0)" if exactly one node has the address of the store. In a job with a fixed number of nodes,
+ * the first such node has the store. Otherwise write "". */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -680,7 +713,9 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* Describe the loss of the store. If this node has caused the loss, set `code`, for example to " [NODE_FROZEN]". */
+/* Keep the reason of the loss for the report. If this node has caused the loss, for example because its process was
+ * stopped, a finding explains the loss. `code` is then set, for example to " [NODE_FROZEN]", and otherwise stays
+ * "". */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -722,8 +757,8 @@ void node_on_lost(void *user, const char *why)
                 n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                 state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
-    if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 &&
-        n->run.cause.victim) /* the loss of the store replaces a lost peer as cause */
+    /* the loss of the store explains the lost peer, so it replaces the lost peer as the cause */
+    if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }

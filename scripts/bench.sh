@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables that can be pasted into the
 # README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn output
-# reaction store torch agents all_reduce hosts train probes.
+# reaction store torch agents all_reduce hosts ssh train probes.
 #
 # Each program alternates between its contenders within one run and prints medians. A peer that is not installed leaves a cell
 # "skipped, because ..."; scripts/packages.sh lists them under "bench". ROUNDS (15) is the number of turns.
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 
 BUILD=${BUILD:-build}
 rounds=${ROUNDS:-15}
-sections=(launch torn output reaction store torch agents all_reduce hosts train probes)
+sections=(launch torn output reaction store torch agents all_reduce hosts ssh train probes)
 [ $# -gt 0 ] || set -- "${sections[@]}"
 bench=$BUILD/tests/bench
 lines=$(mktemp -d)
@@ -47,6 +47,7 @@ section() {
     agents) "$bench/bench_agents" ;;
     all_reduce) BUILD=$BUILD ROUNDS=$rounds scripts/bench_allreduce.sh ;;
     hosts) BUILD=$BUILD scripts/bench_hosts.sh ;;
+    ssh) BUILD=$BUILD scripts/bench_ssh.sh ;;
     train) BUILD=$BUILD scripts/bench_train.sh ;;
     probes) "$bench/bench_probes" "$BUILD/ddprun" "$BUILD/tests/prog" 5 ;;
     *)

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# bench_ssh.sh [HOSTS] -- the start of a job of HOSTS (8) hosts with 2 workers each by --hosts, against bare ssh and mpirun.
+# bench_ssh.sh [HOSTS...] -- the start of jobs of HOSTS (8 and 64) hosts with 2 workers each by --hosts, against bare ssh and mpirun.
 #
 # This machine plays all hosts: h1, h2 ... are names in a configuration of ssh, which all lead to a real sshd that the script
-# starts. In each of ROUNDS (5) rounds the contenders run in turn, and the table has the medians. A time ends when the first or
-# the last worker prints the clock. All logins share the processors here, so compare with as many logins at once.
+# starts. In each of ROUNDS (3) rounds the contenders run in turn, and the table has the medians. A time ends when the first or
+# the last worker prints the clock. All logins share the processors here, so compare with as many logins at once. Numbers go as
+# JSON lines to descriptor 3 when it is open.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
-hosts=${1:-8}
-rounds=${ROUNDS:-5}
+rounds=${ROUNDS:-3}
+[ $# -gt 0 ] || set -- 8 64
 dir=$(mktemp -d)
 times=$dir/times
 trap '[ ! -s "$dir/pid" ] || kill "$(cat "$dir/pid")"; rm -rf "$dir"' EXIT
@@ -51,8 +52,8 @@ ssh="$(command -v ssh) -F $dir/config"
 
 now() { date +%s%N; }
 
-# since NAME BEGIN END -- record milliseconds.
-since() { echo "$1 $((($3 - $2) / 1000)) us" >>"$times"; }
+# since NAME BEGIN END -- record microseconds.
+since() { echo "$hosts|$1|$((($3 - $2) / 1000))" >>"$times"; }
 
 # job NAME COMMAND... -- run a job whose workers print the clock, and record the first and the last.
 job() {
@@ -68,34 +69,40 @@ job() {
     since "$name, last worker" "$begin" "$(tail -1 "$dir/clocks")"
 }
 
-ours=("$BUILD/ddprun" "--hosts=h[1-$hosts]:2" "--ssh=$ssh")
-list=$(seq -s , -f 'h%g:2' "$hosts")
-mpi=(mpirun.openmpi --allow-run-as-root --oversubscribe --host "$list" -np $((2 * hosts)) --mca plm_rsh_agent "$ssh"
-    --mca orte_keep_fqdn_hostnames 1 --mca plm_rsh_num_concurrent 1000)
-for ((round = 0; round < rounds; round++)); do
+round_of() {
+    local hosts=$1 begin i list
     begin=$(now)
     $ssh h1 true
-    since "ssh true" "$begin" "$(now)"
+    since "one ssh" "$begin" "$(now)"
     begin=$(now)
     for ((i = 1; i <= hosts; i++)); do $ssh "h$i" true & done
     wait
-    since "$hosts x ssh true at once" "$begin" "$(now)"
-    job "ddprun --ssh_fanout=0" "${ours[@]}" --ssh_fanout=0
-    job "ddprun --ssh_fanout=16" "${ours[@]}" --ssh_fanout=16
-    ! command -v mpirun.openmpi >/dev/null || job mpirun "${mpi[@]}"
+    since "as many ssh at once" "$begin" "$(now)"
+    job ddprun "$BUILD/ddprun" "--hosts=h[1-$hosts]:2" "--ssh=$ssh"
+    list=$(seq -s , -f 'h%g:2' "$hosts")
+    ! command -v mpirun.openmpi >/dev/null ||
+        job mpirun.openmpi mpirun.openmpi --allow-run-as-root --oversubscribe --host "$list" -np $((2 * hosts)) \
+            --mca plm_rsh_agent "$ssh" --mca orte_keep_fqdn_hostnames 1 --mca plm_rsh_num_concurrent 1000
+}
+
+for hosts in "$@"; do
+    for ((round = 0; round < rounds; round++)); do round_of "$hosts"; done
 done
-echo "Start of $hosts hosts with 2 workers each, $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg), median of $rounds rounds:"
-echo
-echo "| what | ms |"
-echo "|---|---:|"
-awk '{ us = $(NF - 1); sub(/ [0-9]+ us$/, ""); if (!($0 in n)) order[++names] = $0; t[$0, ++n[$0]] = us }
-     END {
-         for (k = 1; k <= names; k++) {
-             name = order[k]
-             for (i = 2; i <= n[name]; i++)
-                 for (j = i; j > 1 && t[name, j] < t[name, j - 1]; j--) {
-                     swap = t[name, j]; t[name, j] = t[name, j - 1]; t[name, j - 1] = swap
-                 }
-             printf "| %s | %.0f |\n", name, t[name, int((n[name] + 1) / 2)] / 1000
-         }
-     }' "$times"
+{ true >&3; } 2>/dev/null || exec 3>/dev/null
+sort -t '|' -k1,1n -k2,2 -k3,3n "$times" | awk -F '|' -v rounds="$rounds" -v cpus="$(nproc)" '
+    { key = $1 "|" $2; if (!(key in n)) { if (!($2 in seen)) { seen[$2]; names[++rows] = $2 } if ($1 != last) counts[++columns] = last = $1 } us[key, ++n[key]] = $3 }
+    function median(key) { return us[key, int((n[key] + 1) / 2)] / 1000 }
+    END {
+        printf "Start over ssh, %d processors, median of %d rounds:\n\n| start over ssh, 2 workers each |", cpus, rounds
+        for (c = 1; c <= columns; c++) printf " %s hosts |", counts[c]
+        printf "\n|---|"
+        for (c = 1; c <= columns; c++) printf "---:|"
+        for (r = 1; r <= rows; r++) {
+            printf "\n| %s |", names[r]
+            for (c = 1; c <= columns; c++) {
+                printf " %.0f ms |", median(counts[c] "|" names[r])
+                printf "{\"section\": \"ssh\", \"what\": \"%s\", \"hosts\": %s, \"ms\": %.1f}\n", names[r], counts[c], median(counts[c] "|" names[r]) >"/dev/fd/3"
+            }
+        }
+        printf "\n"
+    }'

@@ -1,8 +1,8 @@
 /* auth.c -- see auth.h.
  *
  * HMAC-SHA256 and SHA-256 are libsodium's; this file implements no cipher and no hash. HKDF (RFC 5869) derives one
- * key for each direction from the secret and the first two messages. All comparisons of secrets take constant
- * time. */
+ * key for each direction from the secret and the first two messages. Proofs and tags are compared with sodium_memcmp:
+ * its time does not depend on the bytes, so it does not show an attacker how many bytes are right. */
 #include "auth/auth.h"
 
 #include "store/encode.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Offsets in the client's first message and in the store's answer. */
+/* Offsets in the client's hello and in the store's answer. Both begin with the version; AT_PRINT is the same, too. */
 enum {
     AT_VERSION = 0,
     AT_ROLE = 1,
@@ -104,7 +104,8 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
     return found;
 }
 
-/* Return true if the client's first message has the right size and its job name ends with a NUL. */
+/* Return true if the client's hello has the right size and its job name ends with a NUL. Callers then use the job as a
+ * string. */
 static bool has_job(struct slice hello)
 {
     return hello.len == AUTH_HELLO_BYTES &&
@@ -130,6 +131,8 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 
 /* --- proofs and keys -------------------------------------------------------------------------------------- */
 
+/* Compute the proof of one side. The name of the side is part of it, so that a proof cannot be sent back to its
+ * sender. */
 static void make_proof(const struct auth *a, const struct secret *secret, const char *side,
                        uint8_t out[static AUTH_HASH_BYTES])
 {
@@ -137,7 +140,8 @@ static void make_proof(const struct auth *a, const struct secret *secret, const 
     hmac(secret->key, parts, 2, out);
 }
 
-/* Derive the keys with HKDF: extract with the hash of `talk` as salt, then expand to one block for each direction. */
+/* Derive the keys with HKDF (RFC 5869): extract with the hash of `talk` as salt, then expand to one block for each
+ * direction. `talk` contains both nonces, so each connection has other keys. */
 static void make_keys(const struct auth *a, const struct secret *secret,
                       uint8_t client[static AUTH_HASH_BYTES], uint8_t store[static AUTH_HASH_BYTES])
 {
@@ -164,12 +168,13 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
 }
 
-/* Read the result in a message from the store. */
+/* Read the result in a message from the store. A value that this version does not define counts as malformed. */
 static enum auth_result read_result(const uint8_t *m)
 {
     return m[AT_RESULT] <= AUTH_NOT_ENCRYPTED ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED;
 }
 
+/* Wipe all keys, and let all later calls fail. Return `result`. */
 static enum auth_result reject_with(struct auth *a, enum auth_result result)
 {
     sodium_memzero(a, sizeof(*a));
@@ -221,6 +226,7 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
 
 /* --- the store's side ------------------------------------------------------------------------------------- */
 
+/* Check the client's hello. The fingerprint only helps to report a wrong secret early: the proof decides. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
 {
@@ -288,7 +294,7 @@ void auth_wipe(struct auth *a)
 
 /* --- the credential --------------------------------------------------------------------------------------- */
 
-/* In place of the role of a client that knows the secret. */
+/* Values at AT_ROLE in a request for the credential; see enum auth_role for the others. */
 enum { ASKS_FOR_CREDENTIAL = 3, ASKS_BEFORE_TLS = 4 };
 
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES])
@@ -366,6 +372,7 @@ int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct sl
 
 /* --- frames ------------------------------------------------------------------------------------------------ */
 
+/* Compute the tag of the next frame in one direction, and count the frame. */
 static void make_tag(struct auth_way *way, uint8_t kind, struct slice frame,
                      uint8_t tag[static AUTH_TAG_BYTES])
 {
@@ -378,14 +385,14 @@ static void make_tag(struct auth_way *way, uint8_t kind, struct slice frame,
     memcpy(tag, full, AUTH_TAG_BYTES);
 }
 
-/* Compute the tag of the next frame to send. `kind` is the opcode of a request, or 0 for a reply or a push. */
+/* Compute the tag of the next frame to send. */
 static void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t tag[static AUTH_TAG_BYTES])
 {
     make_tag(&a->out, kind, frame, tag);
 }
 
-/* Reserve the memory before making the tag, which counts the frame. A frame that is counted but not sent would make
- * the receiver reject all later frames. */
+/* Reserve the memory before make_tag counts the frame. A frame that is counted but not sent would make the receiver
+ * reject all later frames. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
 {
     uint8_t tag[AUTH_TAG_BYTES];

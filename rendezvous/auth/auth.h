@@ -2,25 +2,25 @@
  * socket, a clock or a source of random numbers.
  *
  *     client                                   store
- *     version role print job nonce     ---->
- *                                      <----   version result print instance nonce HMAC(K, "store", all before)
- *     HMAC(K, "client", all before)    ---->
- *     JSON tag                         <--->   JSON tag
+ *     version role print job nonce     ---->                                                        (hello)
+ *                                      <----   version result print instance nonce PROOF("store")   (answer)
+ *     PROOF("client")                  ---->
+ *     JSON tag                         <--->   JSON tag                                             (frames)
  *
- * `print` is the fingerprint of the secret. The messages before the frames have a fixed size. Version, role, job,
- * instance and both nonces are part of each proof and of the keys. So a receiver rejects a message that is replayed,
- * reflected, sent with another role or sent to another store. After the proofs, each frame ends with a tag. The tag
- * covers the frame and the number of the frame.
+ * `print` is the fingerprint of the secret. `instance` identifies the store. PROOF(side) is the HMAC of the name of the
+ * side, of the hello and of the answer without its proof; the key of the HMAC is the secret. So the receiver rejects a
+ * message that is recorded and sent again, sent back to its sender, sent with another role, or sent to another store.
+ * The messages before the frames have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
  *
- * A client without a secret may ask for the secret first. A store with MUNGE answers with its credential
- * (secret.h), which only the user of the store can decrypt.
+ * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
+ * only the user of the store can decrypt.
  *
  *     version 3                        ---->
  *                                      <----   version result credential
  *
- * With --encrypt, the client asks before the TLS handshake on the same connection, with 4 in place of 3. These are the
- * only bytes from another host that an encrypting store reads without TLS. A store that only rejects its nodes, and has
- * no secret, answers with the reason in place of the credential: its code, a newline and a sentence. */
+ * With --encrypt, the client sends this request before the TLS handshake on the same connection, with 4 in place of 3.
+ * An encrypting store reads nothing else from other hosts without TLS. A store that rejects all nodes and has no secret
+ * answers with the reason in place of the credential: the code of a finding, a newline and a sentence. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 
@@ -68,26 +68,33 @@ enum auth_result {
 #undef X
 };
 
-enum auth_state { AUTH_NEW, AUTH_GREETED, AUTH_PROVEN, AUTH_FAILED };
+enum auth_state {
+    AUTH_NEW,
+    AUTH_GREETED, /* client: hello sent; store: answer sent */
+    AUTH_PROVEN,  /* client: the store has proven the secret; store: the client has proven it, too */
+    AUTH_FAILED,
+};
 
+/* The frames in one direction. */
 struct auth_way {
-    uint8_t key[AUTH_HASH_BYTES];
-    uint64_t count;
+    uint8_t key[AUTH_HASH_BYTES]; /* for the tags */
+    uint64_t count; /* frames so far; part of each tag, so that no frame can be repeated or left out */
 };
 
 /* One side of a connection. A zeroed struct is the initial state. */
 struct auth {
     uint8_t state;                                     /* enum auth_state */
     uint8_t role;                                      /* enum auth_role of the client */
-    uint8_t talk[AUTH_HELLO_BYTES + AUTH_OFFER_BYTES]; /* client's hello, store's offer */
-    uint8_t expected[AUTH_HASH_BYTES];                 /* the client's proof that the store expects */
-    struct auth_way out, in;
+    uint8_t talk[AUTH_HELLO_BYTES + AUTH_OFFER_BYTES]; /* the hello, and the answer without its proof */
+    uint8_t expected[AUTH_HASH_BYTES]; /* used only by the store: the proof that the client must send */
+    struct auth_way out, in;           /* the frames that this side sends and receives */
 };
 
 /* Return the text of a result. */
 const char *auth_result_text(enum auth_result result);
 
-/* Format the first bytes of the hash of a secret, so that users can compare two secrets. */
+/* Format the fingerprint of a secret: the first bytes of its SHA-256, so that users can compare two secrets without
+ * showing them. */
 void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_TEXT]);
 
 /* Return the secret whose `jobs` is the longest prefix of `job`, or NULL if no secret matches. */
@@ -100,7 +107,7 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 /* Build the client's request for the credential. */
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES]);
 
-/* Build the first bytes of a client that asks for the credential before TLS. */
+/* Build the first bytes of a client that requests the credential before TLS. */
 void auth_ask_tls(uint8_t out[static AUTH_ASK_TLS_BYTES]);
 
 /* Return true if the message is a request for the credential. */
@@ -119,8 +126,8 @@ void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYT
 /* Find the credential in the store's answer. Each result except OK is the reason why no credential was found. */
 enum auth_result auth_read_answer(struct slice answer, struct slice *credential);
 
-/* Parse the received bytes after the request before TLS: a length and the answer. Return 1 and set *result and
- * *credential for a complete answer, 0 for the begin of an answer, and -1 for other bytes. */
+/* Parse what the store has sent after the request before TLS: a length and the answer. Return 1 for a complete answer,
+ * and set *result and *credential. Return 0 if more bytes must arrive, and -1 if the bytes are not an answer. */
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */
@@ -157,11 +164,12 @@ void auth_wipe(struct auth *a);
 /* Return true if the client's first message named this job. */
 bool auth_is_job(const struct auth *a, const char *job);
 
-/* Append a frame as a blob with its tag. If memory is short, return false and do not count the frame. */
+/* Append a frame as a blob with its tag. `kind` is the opcode of a request, or 0 for a reply or a push; it is part of the
+ * tag, but is not sent. If memory is short, return false and do not count the frame. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
-/* Check the tag at the end of the next received frame, and remove the tag from *frame. If the result is false, the
- * caller must close the connection. */
+/* Check the tag at the end of the next received frame, and remove the tag from *frame. `kind` must be as for
+ * auth_append_frame. If the result is false, the caller must close the connection. */
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame);
 
 #endif

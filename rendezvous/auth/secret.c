@@ -21,13 +21,15 @@
 #include <unistd.h>
 
 enum {
-    STDIN_MS = 60000,
-    LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
-    TENANTS_MAX = 1024,
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT),
-    MUNGE_MS = 3000
+    STDIN_MS = 60000,                                         /* time for the line of stdin to arrive */
+    LINE_MAX_BYTES = SECRET_TEXT,                             /* the digits and the end of the line */
+    TENANTS_MAX = 1024,                                       /* most lines with a secret */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* a file of this size is too large */
+    MUNGE_MS = 3000,                                          /* time for munged to answer */
 };
 
+/* Return a zeroed secret in a page of its own, or NULL if memory is short. MADV_DONTFORK matters because ddprun forks
+ * workers, which must not have the secret. */
 static struct secret *secret_new(void)
 {
     void *page =
@@ -115,17 +117,19 @@ static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "%s: not a regular file; use - to read the secret from stdin",
                         path);
     if (st.st_uid != 0 && st.st_uid != geteuid())
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: belongs to uid %u, not to uid %u or root; use a file of your own", path,
-                        (unsigned)st.st_uid, (unsigned)geteuid());
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "%s: the file belongs to uid %u, not to uid %u or root; copy the secret to a file that "
+            "belongs to uid %u",
+            path, (unsigned)st.st_uid, (unsigned)geteuid(), (unsigned)geteuid());
     if ((st.st_mode & strangers) != 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "%s: mode %04o lets other users access the secret; run: chmod 600 %s", path,
+                        "%s: other users can access the secret (mode %04o); run: chmod 600 %s", path,
                         (unsigned)st.st_mode & 07777, path);
     return DDP_OK;
 }
 
-/* Read up to `room` bytes, or fewer at the end of the file. */
+/* Read until `room` bytes are read or the file ends. Return the number of bytes, or -1. */
 static ssize_t read_all(int fd, char *text, size_t room)
 {
     size_t n = 0;
@@ -142,7 +146,8 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read one line, one byte at a time, because the bytes after the line are input of the workers. */
+/* Read one line of at most `room` bytes. Read one byte at a time, because the bytes after the line are input of the
+ * workers. Return the number of bytes, or -1 with an errno, which is ETIMEDOUT after STDIN_MS. */
 static ssize_t read_line(int fd, char *text, size_t room)
 {
     const uint64_t until_ms = clock_ms() + STDIN_MS;
@@ -169,7 +174,7 @@ static ssize_t read_line(int fd, char *text, size_t room)
 }
 
 /* Read the file `path` after checking its owner and mode, or read one line of stdin for "-". Return the number of
- * bytes in `text`, or -1 after an error. O_NONBLOCK keeps the open of a FIFO from blocking. */
+ * bytes in `text`, or -1 after an error. Without O_NONBLOCK, open would block if `path` is a FIFO. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
@@ -241,19 +246,23 @@ static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, 
                     "expected a prefix of job names and 64 hexadecimal digits, or only the digits");
 }
 
+/* Append a secret to the list, which then owns it. Reject a second secret for the same prefix, because the store could
+ * not decide between them. */
 static ddp_status add_tenant(struct secret **list, struct secret *secret, struct ddp_err *err)
 {
     size_t n = 0;
     for (; *list != NULL; list = &(*list)->next, n++)
         if (strcmp((*list)->jobs, secret->jobs) == 0)
-            return ddp_fail(err, DDP_ERR_ARG, "there are two secrets for job names that begin with '%.60s'",
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "there are two secrets for job names that begin with '%.60s'; remove one",
                             secret->jobs);
     if (n == TENANTS_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "more than %d tenants", TENANTS_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d lines have a secret", TENANTS_MAX);
     *list = secret;
     return DDP_OK;
 }
 
+/* Parse all lines of the file. After an error, *list may have some secrets, which the caller frees. */
 static ddp_status parse_tenants(const char *text, size_t n, struct secret **list, struct ddp_err *err)
 {
     const char *end = text + n;
@@ -268,7 +277,9 @@ static ddp_status parse_tenants(const char *text, size_t n, struct secret **list
             return ddp_wrap(err, "line %d", number);
         text += len + 1;
     }
-    return *list != NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "no line has a secret");
+    return *list != NULL ? DDP_OK
+                         : ddp_fail(err, DDP_ERR_ARG,
+                                    "no line has a secret; make one with 'ddprun --make_secret FILE'");
 }
 
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err)
@@ -280,11 +291,12 @@ ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "%s: cannot read the secrets: out of memory", path);
     if (strcmp(path, "-") == 0)
-        ddp_fail(&why, DDP_ERR_ARG, "--secret_file: expected a file, not stdin");
+        ddp_fail(&why, DDP_ERR_ARG, "--secret_file=-: expected a file, not stdin; pass the path of a file");
     else
         n = read_text(path, text, TENANTS_BYTES, &why);
     if (n == TENANTS_BYTES)
-        ddp_fail(&why, DDP_ERR_ARG, "%s: larger than %d bytes", path, TENANTS_BYTES - 1);
+        ddp_fail(&why, DDP_ERR_ARG, "%s: the file is larger than %d bytes; check --secret_file", path,
+                 TENANTS_BYTES - 1);
     else if (n >= 0 && parse_tenants(text, (size_t)n, out, &why) != DDP_OK)
         ddp_wrap(&why, "%s", path);
     sodium_memzero(text, TENANTS_BYTES);
@@ -335,7 +347,8 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
 
 /* --- MUNGE -------------------------------------------------------------------------------------------------- */
 
-/* The functions and values of munge.h that this file uses. */
+/* The functions of libmunge that this file uses. Their declarations and the values below are copied from munge.h of
+ * MUNGE 0.5, because the program must build without MUNGE. */
 struct munge {
     void *(*create)(void);
     int (*set)(void *context, int option, ...);
@@ -350,16 +363,18 @@ enum { MUNGE_OPTION_CIPHER = 0, MUNGE_OPTION_USER = 9, MUNGE_AES128 = 4 };
 
 enum { MUNGE_OK = 0, MUNGE_EXPIRED = 15, MUNGE_REWOUND = 16, MUNGE_REPLAYED = 17, MUNGE_UNAUTHORIZED = 18 };
 
-/* The payload of a credential: this label with its NUL, and the secret. */
+/* The payload of a credential is this label with its NUL, and then the secret. The label distinguishes the credential
+ * from those that other programs of the same user make. */
 static const char label[] = "ddprun secret 1";
 
 enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };
 
-/* A call of libmunge. Until the call has ended, only its thread uses the fields after `until_ms`. */
+/* A call of libmunge on its own thread. Until the call has returned, only this thread uses the fields after
+ * `until_ms`. */
 struct secret_call {
-    struct timed_call *call;
-    uint64_t until_ms;
-    bool seals;
+    struct timed_call *call; /* owned */
+    uint64_t until_ms;       /* when the call counts as failed (clock_ms) */
+    bool seals;              /* true: seal `secret` in `credential`; false: unseal `credential` to `secret` */
     char credential[SECRET_CREDENTIAL_MAX];
     struct secret *secret; /* owned */
     struct ddp_err err;
@@ -385,18 +400,19 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Set the error of a failed call. In a user namespace, munged knows this user by another id, so this process cannot even
- * unseal its own credential. */
+/* Set the error of a failed call. In a user namespace, munged sees another user id than this process. munged then
+ * rejects even the credential that this process has sealed. */
 static void munge_fail(struct secret_call *c, const struct munge *m, void *context, int error)
 {
     const char *text = m->context_text(context);
     if (text == NULL)
         text = m->text(error);
     if (error == MUNGE_UNAUTHORIZED && c->seals)
-        ddp_fail(
-            &c->err, DDP_ERR_UNSUPPORTED,
-            "MUNGE: %.200s: munged knows this process by another user id than %u, as in a user namespace",
-            text, (unsigned)geteuid());
+        ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
+                 "MUNGE: %.200s: munged knows this process by another user id than %u; do not use a user "
+                 "namespace, "
+                 "or use --secret_file",
+                 text, (unsigned)geteuid());
     else if (error == MUNGE_UNAUTHORIZED)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
                  "MUNGE: %.200s: the secret is for another user, or this process is in a user namespace",
@@ -405,9 +421,9 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s", text);
 }
 
-/* Unseal the credential into c->secret. munged also returns the payload of a credential that is expired, from the
- * future (the clocks differ), or already unsealed by another agent of this host. All three are harmless, because the
- * store must prove the secret, too. */
+/* Unseal the credential to c->secret. Accept a credential that is expired, is from the future (because the clocks of the
+ * nodes differ), or was already unsealed by another agent of this host. munged returns the payload in these cases, too,
+ * and they are harmless, because the store must also prove that it has the secret. */
 static void unseal(struct secret_call *c, const struct munge *m, void *context)
 {
     void *payload = NULL;
@@ -454,6 +470,7 @@ static void seal(struct secret_call *c, const struct munge *m, void *context)
     free(credential);
 }
 
+/* Free a call. If the call has timed out, its thread calls this function when libmunge returns. */
 static void munge_free(void *user)
 {
     struct secret_call *c = user;
@@ -461,6 +478,7 @@ static void munge_free(void *user)
     free(c);
 }
 
+/* Load libmunge and make the call. Runs on the thread of the call. */
 static void munge_run(void *user)
 {
     struct secret_call *c = user;
@@ -474,7 +492,8 @@ static void munge_run(void *user)
     }
 }
 
-/* Begin a call. Without `secret`, unseal `credential`. */
+/* Begin a call: seal `secret`, or if it is NULL, unseal the `n` bytes of `credential`. Give the thread copies, because it
+ * may run longer than the caller waits. */
 static struct secret_call *call_begin(const struct secret *secret, const char *credential, size_t n)
 {
     struct secret_call *c = calloc(1, sizeof(*c));
@@ -498,7 +517,8 @@ static struct secret_call *call_begin(const struct secret *secret, const char *c
     return call != NULL ? c : NULL;
 }
 
-/* End a call that is over or too late. *out and `credential` may be NULL. */
+/* End a call. If its thread has not returned, fail: timed_call_end then lets the thread free the call. `out` and
+ * `credential` may be NULL. */
 static ddp_status call_end(struct secret_call *c, struct secret **out, char *credential, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

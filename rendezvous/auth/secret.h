@@ -1,8 +1,8 @@
 /* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have the secret.
  *
- * A secret file is one line of 64 hexadecimal digits. A pass phrase is rejected, because an attacker could guess it
- * from recorded messages. The file of ddp-rendezvous has one line for each tenant: a prefix of the tenant's job
- * names, then the digits. */
+ * A secret file is one line of 64 hexadecimal digits. A pass phrase is rejected: an attacker who has recorded the proofs
+ * of a connection (auth.h) could try pass phrases until one matches. The file of ddp-rendezvous has one line for each
+ * tenant: a prefix of the tenant's job names, then the digits. */
 #ifndef RENDEZVOUS_AUTH_SECRET_H
 #define RENDEZVOUS_AUTH_SECRET_H
 
@@ -13,10 +13,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SECRET_BYTES = 32, SECRET_TEXT = 2 * SECRET_BYTES + 1, SECRET_CREDENTIAL_MAX = 480 };
+enum {
+    SECRET_BYTES = 32,
+    SECRET_TEXT = 2 * SECRET_BYTES + 1, /* the digits and the NUL */
+    SECRET_CREDENTIAL_MAX = 480,        /* most bytes of a credential of MUNGE, with the NUL */
+};
 
-/* A secret in a page that core dumps leave out. A forked child does not have this page, so each process must read the
- * secret itself. */
+/* A secret in a page of its own. Core dumps leave this page out. A forked child does not have the page, so each process
+ * must read the secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];
     struct secret *next;   /* the secret of the next tenant, owned; NULL = last */
@@ -28,7 +32,7 @@ struct secret {
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Read the secrets of all tenants from a file. Owner and mode must be as for secret_read. A line is `JOB_PREFIX
- * DIGITS`, or only the digits for all jobs. Empty lines, and lines that begin with '#', are ignored. After DDP_OK,
+ * DIGITS`, or only the digits for all other jobs. Empty lines, and lines that begin with '#', are ignored. After DDP_OK,
  * free the list *out with secret_free. */
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err);
 
@@ -46,28 +50,31 @@ void secret_wipe(char text[static SECRET_TEXT]);
 
 /* --- MUNGE ---------------------------------------------------------------------------------------------------
  *
- * The daemon munged of each node has the same key. The store seals its secret in a credential of MUNGE, which munged
- * unseals only for processes of the same user. A credential may be public, and may be used again: both sides prove
- * afterwards that they have the secret (auth.h), with new random numbers.
+ * MUNGE (https://github.com/dun/munge) is a service of clusters that proves to a process which user sent a message. Its
+ * daemon munged has the same key on each node. The store seals (encrypts) its secret in a credential. munged unseals the
+ * credential only for processes of the same user. An attacker may read a credential, or send it again: afterwards both
+ * sides prove that they have the secret (auth.h).
  *
- * A thread calls libmunge, because munged may hang. All functions fail if munged does not answer within 3 s, and name
- * the reason. libmunge is loaded at the first call. */
+ * munged may hang, so a separate thread calls libmunge, and a call fails if munged does not answer within 3 s. libmunge
+ * is loaded at the first call. */
 
 /* Begin to seal the secret in a credential for this user. Return NULL if no memory or thread is available. The caller
  * owns the call until secret_seal_end. */
 struct secret_call *secret_seal_begin(const struct secret *secret);
 
-/* Begin to unseal a credential of `n` bytes. Return NULL as secret_seal_begin. The caller owns the call until
- * secret_unseal_end. */
+/* Begin to unseal a credential of `n` bytes. Return NULL if no memory or thread is available. The caller owns the call
+ * until secret_unseal_end. */
 struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 
-/* Return true if the call can be ended without waiting. */
+/* Return true if secret_seal_end or secret_unseal_end would return at once: libmunge has returned, or 3 s are over. */
 bool secret_call_is_over(struct secret_call *call);
 
-/* Free the call. A call that is not over fails, and a NULL call, too. If `credential` is NULL, discard the result. */
+/* End and free the call. `credential` has SECRET_CREDENTIAL_MAX bytes for the result; NULL = discard the result. Return
+ * DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. */
 ddp_status secret_seal_end(struct secret_call *call, char *credential, struct ddp_err *err);
 
-/* Free the call, as secret_seal_end. After DDP_OK, free *out with secret_free. If `out` is NULL, discard the result. */
+/* End and free the call, with the same errors as secret_seal_end. After DDP_OK, free *out with secret_free. If `out` is
+ * NULL, discard the result. */
 ddp_status secret_unseal_end(struct secret_call *call, struct secret **out, struct ddp_err *err);
 
 /* Wipe and free `secret` and all secrets after it in the list. NULL is allowed. */

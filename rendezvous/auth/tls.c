@@ -1,9 +1,9 @@
 /* tls.c -- see tls.h.
  *
- * The handshake is OpenSSL's, between two buffers in memory. Only TLS 1.3 with an external key and an ephemeral key
- * exchange (psk_dhe_ke) is possible, so recorded traffic stays secret after the secret is known. A client that only
- * configures a key would still accept a server with a certificate. Therefore the verification rejects every
- * certificate, and after the handshake both sides check that OpenSSL has used the key.
+ * OpenSSL does the handshake between two buffers in memory. Only TLS 1.3 with an external key and an ephemeral key
+ * exchange (psk_dhe_ke) is possible. So an attacker who learns the secret later cannot decrypt recorded traffic. A client
+ * with a key would still accept a server with a certificate. Therefore the client rejects every certificate, and after
+ * the handshake both sides check that OpenSSL has used the key.
  *
  * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL. They
  * are equal in the versions 1.1.1 and 3. */
@@ -73,7 +73,7 @@ typedef int (*verify)(int ok, void *store);
     X(const char *, ERR_reason_error_string, (unsigned long error))
 /* clang-format on */
 
-/* Numbers of OpenSSL's headers. */
+/* Numbers from OpenSSL's headers (ssl.h, tls1.h), with shorter names. */
 enum {
     NO_LOAD_CONFIG = 0x80, /* the system's configuration must not change the protocol */
     CTRL_MODE = 33,
@@ -87,7 +87,7 @@ enum {
     ERROR_ZERO_RETURN = 6
 };
 
-enum { RECORD_BYTES = 16384 };
+enum { RECORD_BYTES = 16384 }; /* most bytes of a record before encryption (RFC 8446, 5.1) */
 
 /* The identity is "ddprun1 FINGERPRINT JOB". */
 static const char magic[] = "ddprun1 ";
@@ -98,6 +98,7 @@ enum {
     IDENTITY_MAX = AT_JOB + AUTH_JOB_BYTES
 };
 
+/* The functions of OpenSSL, which all contexts share. `lock` is held while they are loaded. */
 static struct {
     pthread_mutex_t lock;
     void *handle; /* NULL = not loaded; never unloaded, because OpenSSL registers functions for the exit */
@@ -118,18 +119,19 @@ struct tls {
     SSL *ssl;
     BIO *in, *out; /* owned by `ssl` */
     enum tls_state state;
-    size_t handshake_bytes;      /* given to OpenSSL during the handshake */
-    unsigned n_offers;           /* identities of the client's message that OpenSSL parses now */
+    size_t handshake_bytes;      /* number of bytes that OpenSSL has received during the handshake */
+    unsigned n_offers;           /* number of identities so far in the client's message that OpenSSL parses */
     bool is_ddprun;              /* the peer has sent an identity of ddprun */
-    bool has_key;                /* this side has given OpenSSL the key of this connection */
-    const struct secret *secret; /* of a server: the secret that the client claims */
-    char job[AUTH_JOB_BYTES];
-    char why[TLS_WHY_MAX];
-    char identity[IDENTITY_MAX]; /* of a client */
+    bool has_key;                /* OpenSSL has received the key of this connection from this side */
+    const struct secret *secret; /* server: the secret that the client claims, borrowed; NULL = none */
+    char job[AUTH_JOB_BYTES];    /* server: the job that the client claims */
+    char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" = no failure */
+    char identity[IDENTITY_MAX]; /* client: the identity that it sends */
 };
 
 /* --- OpenSSL ----------------------------------------------------------------------------------------------- */
 
+/* Load OpenSSL 3, or else 1.1.1, and find all functions. The caller holds ssl.lock. */
 static ddp_status find_functions(struct ddp_err *err)
 {
     static const char *const names[] = { "libssl.so.3", "libssl.so.1.1" };
@@ -140,15 +142,16 @@ static ddp_status find_functions(struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                         "--encrypt: cannot load libssl.so.3 or libssl.so.1.1; install OpenSSL 1.1.1 or later "
                         "(Debian: libssl3)");
-#define X(type, name, arguments)                  \
-    *(void **)&ssl.name = dlsym(library, #name);  \
-    if (ssl.name == NULL)                         \
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, \
-                        "--encrypt: this OpenSSL has no %s; install OpenSSL 1.1.1 or later", #name);
+#define X(type, name, arguments)                 \
+    *(void **)&ssl.name = dlsym(library, #name); \
+    if (ssl.name == NULL)                        \
+        return ddp_fail(                         \
+            err, DDP_ERR_UNSUPPORTED,            \
+            "--encrypt: the installed OpenSSL has no function %s; install OpenSSL 1.1.1 or later", #name);
     TLS_FUNCTIONS(X)
 #undef X
     if (ssl.OPENSSL_init_ssl(NO_LOAD_CONFIG, NULL) != 1)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "--encrypt: OpenSSL does not start; reinstall OpenSSL");
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "--encrypt: cannot initialize OpenSSL; reinstall OpenSSL");
     ssl.handle = library;
     return DDP_OK;
 }
@@ -163,6 +166,7 @@ static ddp_status load(struct ddp_err *err)
 
 /* --- the key ----------------------------------------------------------------------------------------------- */
 
+/* Return the key of a job as a session, the form in which OpenSSL expects an external key, or NULL. The caller owns it. */
 static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, const char *job)
 {
     static const unsigned char aes_128_gcm_sha256[] = { 0x13, 0x01 };
@@ -182,7 +186,8 @@ static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, c
     return NULL;
 }
 
-/* Give OpenSSL the key of a client. OpenSSL copies the identity and owns the session. */
+/* Pass the identity and the key of a client to OpenSSL, which calls this function. OpenSSL copies the identity and owns
+ * the session. */
 static int on_use(SSL *connection, const void *md, const unsigned char **id, size_t *len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
@@ -196,8 +201,8 @@ static int on_use(SSL *connection, const void *md, const unsigned char **id, siz
     return *out != NULL;
 }
 
-/* Return the secret that a client claims, or NULL after setting `why`. An operator that names no job gets the secret
- * with its fingerprint, as with auth_choose. */
+/* Return the secret that a client claims to have, or set `why` and return NULL. If the client names no job, as an
+ * operator may, search all secrets for the fingerprint `print`. */
 static const struct secret *choose(struct tls *t, const char *print)
 {
     const struct secret *first = t->context->secrets, *s = auth_secret_of(first, t->job);
@@ -217,8 +222,9 @@ static const struct secret *choose(struct tls *t, const char *print)
     return NULL;
 }
 
-/* Find the key that a client claims. Without a key the handshake fails, because the server has no certificate. A second
- * identity fails at once, because each identity costs hashes and an unknown client may send hundreds. */
+/* Find the key for the identity of a client; OpenSSL calls this function. Without a key the handshake fails, because the
+ * server has no certificate. Reject a second identity of a client: each identity costs the time of several hashes, and
+ * an attacker could send hundreds. */
 static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
@@ -244,7 +250,7 @@ static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SES
     return 1;
 }
 
-/* Reject every certificate. */
+/* Reject every certificate. OpenSSL calls this function on a client. */
 static int on_certificate(int ok, void *store)
 {
     (void)ok, (void)store;
@@ -289,7 +295,8 @@ ddp_status tls_context_open(enum tls_side side, const struct secret *secrets, co
     }
     tls_context_close(c);
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "--encrypt: this OpenSSL rejects TLS 1.3 with TLS_AES_128_GCM_SHA256");
+                    "--encrypt: the installed OpenSSL rejects TLS 1.3 with TLS_AES_128_GCM_SHA256; install "
+                    "OpenSSL 1.1.1 or later");
 }
 
 void tls_context_close(struct tls_context *c)
@@ -364,6 +371,7 @@ const char *tls_why(const struct tls *t)
     return t->why;
 }
 
+/* Fail the connection. Keep an earlier reason, such as a wrong secret, because it is more exact than OpenSSL's. */
 static void tls_fail(struct tls *t, const char *what, const char *reason)
 {
     t->state = TLS_FAILED;
@@ -372,14 +380,14 @@ static void tls_fail(struct tls *t, const char *what, const char *reason)
                  reason != NULL ? reason : "");
 }
 
-/* Record OpenSSL's reason, such as "bad record mac". */
+/* Fail the connection with OpenSSL's reason, such as "bad record mac". */
 static void tls_fail_by_openssl(struct tls *t, const char *what)
 {
     tls_fail(t, what, ssl.ERR_reason_error_string(ssl.ERR_peek_error()));
     ssl.ERR_clear_error();
 }
 
-/* Move OpenSSL's output to `out`. */
+/* Move the bytes that OpenSSL wants to send to `out`. Return false if memory is short. */
 static bool drain(struct tls *t, struct buf *out)
 {
     for (size_t n; (n = ssl.BIO_ctrl_pending(t->out)) > 0;) {
@@ -391,8 +399,8 @@ static bool drain(struct tls *t, struct buf *out)
     return true;
 }
 
-/* Continue the handshake. After its end, accept only a peer that has proven the secret. A client's second message
- * (after HelloRetryRequest) arrives in a later call and offers its key again. */
+/* Continue the handshake. When it is complete, accept only a peer that has proven the secret. Count the identities of
+ * each message separately: after a HelloRetryRequest, the client sends its identity again. */
 static void shake_hands(struct tls *t)
 {
     t->n_offers = 0;
@@ -406,6 +414,7 @@ static void shake_hands(struct tls *t)
         tls_fail_by_openssl(t, "handshake failed");
 }
 
+/* Decrypt all complete records that were received. An incomplete record stays in OpenSSL's buffer. */
 static void decrypt(struct tls *t, struct buf *plain)
 {
     int n;
@@ -425,14 +434,15 @@ static void decrypt(struct tls *t, struct buf *plain)
         tls_fail_by_openssl(t, "invalid message");
 }
 
+/* Append received bytes to the buffer from which OpenSSL reads. */
 static void append_input(struct tls *t, struct slice bytes)
 {
     if (bytes.len > 0 && ssl.BIO_write(t->in, bytes.data, (int)bytes.len) != (int)bytes.len)
         tls_fail(t, "out of memory", NULL);
 }
 
-/* Give OpenSSL at most TLS_HANDSHAKE_MAX bytes before the peer has proven the secret, because OpenSSL parses all bytes
- * that it gets. The remaining bytes follow the handshake. */
+/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL before the peer has proven the secret, because a stranger should reach
+ * as little of OpenSSL's parser as possible. Pass the remaining bytes after the handshake. */
 static void receive_handshake(struct tls *t, struct slice bytes)
 {
     const size_t room = TLS_HANDSHAKE_MAX - t->handshake_bytes, n = bytes.len < room ? bytes.len : room;

@@ -1,8 +1,9 @@
-/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. The engine has no socket: bytes in, bytes out.
+/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. This module uses no socket: the caller passes the
+ * bytes that it has received, and sends the bytes that the functions append to a buffer.
  *
- * The key is the only proof: no side has a certificate, and no certificate is accepted. The identity that the client
- * sends contains the fingerprint of the secret and the job, and the key depends on both. OpenSSL is loaded with dlopen
- * when the first context is opened, so a job that does not encrypt pays nothing. */
+ * Both sides authenticate only by this key: no side has a certificate, and certificates are rejected. The client sends
+ * an identity, which contains the fingerprint of the secret and the job; the key depends on both. OpenSSL is loaded with
+ * dlopen when the first context is opened, so a job that does not encrypt need not have it. */
 #ifndef RENDEZVOUS_AUTH_TLS_H
 #define RENDEZVOUS_AUTH_TLS_H
 
@@ -10,13 +11,12 @@
 #include "base/buf.h"
 
 enum {
-    TLS_FIRST_BYTE =
-        22, /* type of the record that begins a handshake; no request of a store begins with it */
-    TLS_HANDSHAKE_MAX = 4096,  /* most bytes before the end of a handshake; ours needs less than 600 */
+    TLS_FIRST_BYTE = 22,       /* begins a handshake (RFC 8446, 5.1); no opcode of the store has this value */
+    TLS_HANDSHAKE_MAX = 4096,  /* most bytes before the end of a handshake; ddprun's need less than 600 */
     TLS_ALERT_BYTES = 7,       /* bytes of an alert that is not encrypted */
     TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the answer of an encrypting store to a plain client */
     TLS_ALERT_PLAIN = 120, /* no_application_protocol: the answer of a plain store to an encrypting client */
-    TLS_WHY_MAX = 160
+    TLS_WHY_MAX = 160      /* bytes of tls_why, with the NUL */
 };
 
 enum tls_side { TLS_CLIENT, TLS_SERVER };
@@ -48,18 +48,19 @@ void tls_free(struct tls *t);
 
 enum tls_state tls_state(const struct tls *t);
 
-/* Process received bytes. Append the decrypted bytes to `plain`, and bytes for the peer to `out`. A client begins the
- * handshake with a call without bytes. */
+/* Process received bytes, and return the new state. Append the decrypted bytes to `plain`, and bytes for the peer to
+ * `out`; send them in any state. A client begins the handshake with a call without bytes. */
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out);
 
-/* Append the encrypted form of `plain` to `out`, also after the end of the peer's bytes. Return false before the end of
- * the handshake, after a failure, or if memory is short. */
+/* Append the encrypted form of `plain` to `out`, in the states TLS_OPEN and TLS_ENDED. Return false in other states, or
+ * if memory is short. */
 bool tls_send(struct tls *t, struct slice plain, struct buf *out);
 
-/* Append the message that no more bytes follow. */
+/* Append the last message of TLS (close_notify), which announces that no more bytes follow. */
 void tls_end(struct tls *t, struct buf *out);
 
-/* Return the secret and the job that the client has proven. Valid after the handshake of a server. */
+/* Return the secret and the job that the client has proven, both borrowed. Valid for a server in the states TLS_OPEN and
+ * TLS_ENDED. */
 const struct secret *tls_secret(const struct tls *t);
 const char *tls_job(const struct tls *t);
 
@@ -69,13 +70,13 @@ bool tls_is_ddprun(const struct tls *t);
 /* Return why the connection has failed. */
 const char *tls_why(const struct tls *t);
 
-/* Write a fatal alert that is not encrypted. */
+/* Write a fatal alert that is not encrypted (RFC 8446, 6). */
 static inline void tls_alert(uint8_t code, uint8_t out[static TLS_ALERT_BYTES])
 {
     memcpy(out, (const uint8_t[TLS_ALERT_BYTES]){ 21, 3, 3, 0, 2, 2, code }, TLS_ALERT_BYTES);
 }
 
-/* Return the code if `bytes` begin with a fatal alert that is not encrypted, or -1. */
+/* Return the code of the alert if `bytes` begin with a fatal alert that is not encrypted, else -1. */
 static inline int tls_alert_code(struct slice bytes)
 {
     const uint8_t *b = bytes.data;

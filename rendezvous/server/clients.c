@@ -1,16 +1,19 @@
 /* clients.c -- see clients.h.
  *
- * Without failures: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or through
- * `replies`; on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
+ * The calls for a client without failures:
+ *
+ *     clients_add -> hub_connect
+ *     on_bytes -> hub_feed -> reply -> conn_send, at once or through `replies`
+ *     on_end -> hub_disconnect; the conn writes its queue and closes -> on_conn_closed -> free
  *
  * Failures:
  *
- *   - The peer sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
- *     flushed, and the peer has ENDING_MS to close its side.
- *   - The peer does not read, or a write fails: conn_send reports the failure while the hub is running, so the hub
+ *   - The client sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
+ *     written, and the client has ENDING_MS to close its side.
+ *   - The client does not read, or a write fails: conn_send reports the failure while the hub is running, so the hub
  *     must not be called. The client becomes DOOMED and is closed at the end of the turn.
  *
- * A turn is one pass of the event loop. Replies to DOOMED and ENDING clients are discarded. */
+ * Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
 
 #include "auth/auth.h"
@@ -28,8 +31,8 @@
 
 /* Number  =  serial (44 bits)  |  index (20 bits)
  *
- * Linux allows at most about a million descriptors for a process (fs.nr_open), so 20 bits are enough. Serials last
- * for centuries. 0 is no valid number and marks a free slot. */
+ * Linux allows at most 2^20 descriptors for a process unless fs.nr_open is raised, so 20 bits are enough. With 1,000
+ * connections per second, 44 bits last for centuries. Serials begin with 1, so no number is 0. */
 
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
 
@@ -79,7 +82,7 @@ static void *idmap_get(const struct idmap *map, uint64_t number)
     return number != 0 && index < map->cap && map->at[index].number == number ? map->at[index].pointer : NULL;
 }
 
-/* Release a number. Ignore a number that is not in use. */
+/* Free the slot of a number. Ignore a number that is not in use. */
 static void idmap_remove(struct idmap *map, uint64_t number)
 {
     const uint32_t index = number & INDEX_MASK;
@@ -90,8 +93,8 @@ static void idmap_remove(struct idmap *map, uint64_t number)
     map->count--;
 }
 
-/* Return the next pointer of an iteration, or NULL after the last one. Begin with *index = 0. During the iteration
- * the caller may remove the current pointer. */
+/* Return the next pointer of the map, or NULL after the last one. *index is the position, 0 before the first call.
+ * Between the calls, the caller may remove the pointer that was returned last. */
 static void *idmap_next(const struct idmap *map, size_t *index)
 {
     while (*index < map->cap) {
@@ -110,7 +113,7 @@ static void idmap_free(struct idmap *map)
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-/* Store a copy of a reply. Return false if the reply does not fit. */
+/* Keep a copy of a reply. Return false if the buffer has no room for the reply. */
 static bool replies_store(struct replies *r, conn_id to, struct slice bytes)
 {
     if (r->n == REPLIES_MAX || bytes.len > REPLIES_BYTES - r->used)
@@ -123,7 +126,8 @@ static bool replies_store(struct replies *r, conn_id to, struct slice bytes)
     return true;
 }
 
-/* Pass all kept replies to `send`, in order, and empty the buffer. `send` must not call replies_store(). */
+/* Pass all kept replies to `send`, in order, and empty the buffer. `send` must not call replies_store, because the
+ * buffer is emptied only after the last call. */
 static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes),
                           void *user)
 {
@@ -135,8 +139,8 @@ static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* New connections are appended to `silent`, so this list is sorted by age. The first request removes a connection
- * from `silent`. So a search for a silent connection is short. */
+/* New connections are appended to the list `silent`, so the oldest one is the first. The first request of a connection
+ * removes it from the list, so the list is short, and a search in it is fast. */
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self)
 {
@@ -147,13 +151,14 @@ void admission_init(struct admission *a, uint32_t max, uint32_t self)
     TAILQ_INIT(&a->silent);
 }
 
+/* Return true if the source may use only a fraction of the connections: any source except root and the store's user. */
 static bool is_limited(const struct admission *a, const struct admission_key *key)
 {
     return !key->is_uid || (key->uid != 0 && key->uid != a->self);
 }
 
 /* Return the limit for the connections of a source: half of all for another user of this host, 7/8 of all for an
- * address. */
+ * address. An address gets more, because one host may run most ranks of a job. */
 static uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
     if (!is_limited(a, key))
@@ -167,13 +172,14 @@ static bool is_same(const struct admission_key *x, const struct admission_key *y
            memcmp(x->address, y->address, sizeof(x->address)) == 0;
 }
 
-/* Return the list of sources for the key. */
+/* Return the list of the hash table that contains the source with this key, if the source exists. */
 static struct admission_sources *find_bucket(struct admission *a, const struct admission_key *key)
 {
     const uint64_t hash = hash_bytes(HASH_START ^ key->uid, key->address, sizeof(key->address));
     return &a->bucket[(hash ^ hash >> 32) % ADMISSION_BUCKETS];
 }
 
+/* Return the source with this key. If no connection has this source, create it. Return NULL if memory is short. */
 static struct admission_source *find_source(struct admission *a, const struct admission_key *key)
 {
     struct admission_sources *bucket = find_bucket(a, key);
@@ -189,6 +195,7 @@ static struct admission_source *find_source(struct admission *a, const struct ad
     return s;
 }
 
+/* Free a source that has no connection. Otherwise clients with many addresses could fill the memory. */
 static void release_source(struct admission_source *s)
 {
     if (s->open > 0)
@@ -243,10 +250,12 @@ static void admission_close(struct admission *a, struct admission_entry *e)
     e->source = NULL;
 }
 
-/* Return the oldest connection without a request whose close would help, or NULL. Skip connections younger than
- * ADMISSION_SILENT_MS. `verdict` is the reason for the search. ADMISSION_FULL: search only the source `key`.
- * ADMISSION_NEARLY_FULL: search all limited sources. ADMISSION_OK (descriptors have run out): search all sources; `key`
- * may be NULL. */
+/* Return the oldest connection that has sent no request and is older than ADMISSION_SILENT_MS, or NULL. `verdict` is the
+ * reason of the search, and decides which sources are searched:
+ *
+ *     ADMISSION_FULL          only the source `key`
+ *     ADMISSION_NEARLY_FULL   all limited sources
+ *     ADMISSION_OK            all sources, because descriptors have run out; `key` may be NULL */
 static struct admission_entry *admission_oldest_silent(const struct admission *a,
                                                        enum admission_verdict verdict,
                                                        const struct admission_key *key, uint64_t now_ms)
@@ -267,26 +276,31 @@ enum {
     ENDING_MS = 5000, /* time for a client to close its side, after the store has finished */
     STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
-    REPLY_MIN = 64 << 10, /* a smaller reply never waits for room */
+    REPLY_MIN = 64 << 10, /* while less room than this is left, no waiting reply is sent */
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 
-enum place { SERVED, DOOMED, ENDING };
+/* The states of a client. DOOMED and ENDING clients are in a list of struct clients. */
+enum place {
+    SERVED, /* requests are handled; also a client that waits only for on_conn_closed */
+    DOOMED, /* a write failed; the hub has the client until the end of the turn */
+    ENDING, /* requests are no longer handled; the replies are being written */
+};
 
 struct client {
-    struct conn conn; /* must be the first member, because callbacks cast the pointer */
-    struct clients *clients;
-    conn_id id;
-    TAILQ_ENTRY(client) link;
+    struct conn conn;         /* must be the first member, because callbacks cast the pointer */
+    struct clients *clients;  /* borrowed */
+    conn_id id;               /* number in clients.map */
+    TAILQ_ENTRY(client) link; /* in the list of `place`, unless SERVED */
     uint64_t ending_until_ms; /* for ENDING: when the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
     uint32_t wants;           /* size of the reply that waits for room, in bytes; 0 = none */
-    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since */
-    uint8_t place;            /* enum place: the list that the client is in */
+    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */
+    uint8_t place;            /* enum place */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
     bool is_foreign;          /* the user is unknown, so the client is on another host */
-    bool has_begun;           /* it is decided whether the client uses TLS */
-    bool has_asked;           /* the client has got the credential, so TLS must follow */
+    bool has_begun;           /* the first byte was received, so it is known whether the client uses TLS */
+    bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
     uint8_t n_asked;          /* received bytes of the request for the credential */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
@@ -299,7 +313,7 @@ static uint64_t now_ms(const struct clients *clients)
 
 /* --- log ----------------------------------------------------------------------------------------------- */
 
-/* Log why the store closes a connection, for the user of the client. */
+/* Log why the store closes a connection, at most once per second, because a client could otherwise fill the disk. */
 static void log_dropped(struct client *c, const char *why)
 {
     struct clients *clients = c->clients;
@@ -309,8 +323,8 @@ static void log_dropped(struct client *c, const char *why)
         return;
     endpoint_of_sockaddr((struct sockaddr *)&c->peer, peer);
     if (left_out > 0)
-        log_warn("store client %s: dropped: %s (%u others were dropped since the last such message)", peer,
-                 why, left_out);
+        log_warn("store client %s: dropped: %s (further clients dropped since the last such message: %u)",
+                 peer, why, left_out);
     else
         log_warn("store client %s: dropped: %s", peer, why);
 }
@@ -325,6 +339,7 @@ static void log_peer(struct client *c, const char *what)
 
 /* --- lists ---------------------------------------------------------------------------------------------- */
 
+/* Set the state of a client, and move the client to the list of this state. */
 static void move_to(struct client *c, enum place place)
 {
     struct client_list *const list[] = { [DOOMED] = &c->clients->doomed, [ENDING] = &c->clients->ending };
@@ -337,6 +352,7 @@ static void move_to(struct client *c, enum place place)
 
 /* --- TLS ------------------------------------------------------------------------------------------------ */
 
+/* Empty a buffer of TLS, and keep its memory for the next call unless it is large. */
 static void trim(struct buf *b)
 {
     b->len = 0;
@@ -344,6 +360,7 @@ static void trim(struct buf *b)
         buf_free(b);
 }
 
+/* Encrypt a reply and write it. CONN_BROKEN also means that OpenSSL could not encrypt the reply. */
 static enum conn_sent send_encrypted(struct client *c, struct slice bytes)
 {
     struct buf *cipher = &c->clients->cipher;
@@ -353,6 +370,7 @@ static enum conn_sent send_encrypted(struct client *c, struct slice bytes)
     return sent;
 }
 
+/* Send a TLS alert without encryption, so that a client that has begun with TLS can report the reason. */
 static void send_alert(struct client *c, uint8_t code)
 {
     uint8_t alert[TLS_ALERT_BYTES];
@@ -360,7 +378,8 @@ static void send_alert(struct client *c, uint8_t code)
     (void)conn_send(&c->conn, slice_of(alert, sizeof(alert)), NULL);
 }
 
-/* Tell a TLS client that no more bytes follow, so that it can distinguish this end from a cut connection. */
+/* Send the last message of TLS (close_notify). Without this message, the client treats the end of the connection as a
+ * fault of the network. */
 static void end_tls(struct client *c)
 {
     struct buf *cipher = &c->clients->cipher;
@@ -373,15 +392,15 @@ static void end_tls(struct client *c)
 
 /* --- replies ------------------------------------------------------------------------------------------- */
 
-/* Return the client, or NULL if it does not exist or is DOOMED or ENDING. */
-static struct client *listening(const struct clients *clients, conn_id id)
+/* Return the client with this number if it may get a reply, or NULL if it does not exist or is DOOMED or ENDING. */
+static struct client *find_served(const struct clients *clients, conn_id id)
 {
     struct client *c = idmap_get(&clients->map, id);
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* Return true if a reply of this size may be sent now. A quarter of the limit is reserved for small replies, which
- * never wait. */
+/* Return true if a reply of this size may be sent now. If no reply is queued, any size may be sent, so that a reply
+ * cannot wait forever. A quarter of the limit is reserved for small replies, which never wait. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
@@ -389,7 +408,7 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Schedule check_readers while a client waits for room, or while room is short. */
+/* Schedule the next check_readers if a client waits for room, or if room is short. Otherwise cancel it. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -398,9 +417,11 @@ static void watch_readers(struct clients *clients)
         clients->stall_ms = now_ms(clients) + STALL_MS;
 }
 
+/* Write a reply, or queue what the socket does not take. The hub may be running, so a failure only makes the client
+ * DOOMED. */
 static void send_now(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
-    struct client *c = listening(clients, id);
+    struct client *c = find_served(clients, id);
     if (c == NULL)
         return;
     c->trouble = (uint8_t)(c->tls == NULL || bytes.len == 0 ? conn_send(&c->conn, bytes, holder)
@@ -421,8 +442,9 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply for the hub. The first reply of a turn is sent at once; later replies are kept in `replies` if they
- * fit. */
+/* Send a reply for the hub (hub_sink.send). The first reply of a turn is sent at once; later replies are kept in
+ * `replies` if they fit. Before a larger reply, the kept ones are written, so that the replies of a client stay in
+ * order. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -434,6 +456,7 @@ static void reply(void *user, conn_id id, struct slice bytes, struct shared *hol
     clients->has_replied = true;
 }
 
+/* Record that a reply of `bytes` waits for room; 0 = no reply waits. */
 static void set_wants(struct client *c, uint64_t bytes)
 {
     struct clients *clients = c->clients;
@@ -443,27 +466,32 @@ static void set_wants(struct client *c, uint64_t bytes)
     watch_readers(clients);
 }
 
+/* Return true if the hub may handle a request with a reply of `bytes` now (hub_sink.may_reply). If not, stop reading:
+ * on_drained or resume_waiting later calls resume(). */
 static bool may_reply(void *user, conn_id id, uint64_t bytes)
 {
     struct clients *clients = user;
-    struct client *c = listening(clients, id);
+    struct client *c = find_served(clients, id);
     if (c == NULL)
         return true;
-    const bool is_full =
-        conn_queued(&c->conn) > CLIENT_UNREAD_MAX; /* if true, on_drained calls resume() later */
+    const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX;
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* the hub may be processing requests from another client now */
+        conn_stop_reading(
+            &c->conn); /* here, because the hub may handle held requests of a client that sends none now */
     return !is_full && c->wants == 0;
 }
 
+/* Stop reading requests if the client does not read its replies, or if a reply waits. */
 static void stop_if_full(struct client *c)
 {
     if (c->wants > 0 || conn_queued(&c->conn) > CLIENT_UNREAD_MAX)
         conn_stop_reading(&c->conn);
 }
 
+/* Continue with the requests of a client that may_reply or stop_if_full has stopped. The hub handles the requests that
+ * have already arrived; one of them may stop the client again. */
 static void resume(struct client *c)
 {
     struct clients *clients = c->clients;
@@ -484,6 +512,7 @@ static struct client *find_waiting(const struct clients *clients)
     return best;
 }
 
+/* Continue with waiting clients while there is room for their replies. */
 static void resume_waiting(struct clients *clients)
 {
     struct client *c;
@@ -493,6 +522,7 @@ static void resume_waiting(struct clients *clients)
     }
 }
 
+/* Handle the callback conn_host.on_drained: queued bytes were written, so there is room for other replies. */
 static void on_drained(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -503,7 +533,8 @@ static void on_drained(struct conn *conn)
     watch_readers(c->clients);
 }
 
-/* Close clients that have read less than STALL_BYTES since the last check, because room is short. */
+/* Close clients that have read less than STALL_BYTES since the last check, because room is short. Otherwise one client
+ * that does not read could delay the large replies of all others. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -520,16 +551,16 @@ static void check_readers(struct clients *clients)
     }
 }
 
-/* --- a client's end ------------------------------------------------------------------------------------ */
+/* --- how a client ends --------------------------------------------------------------------------------- */
 
-/* Begin the end of a client. The time-out is the same for all clients, so the list `ending` is sorted. */
+/* Make a client ENDING. The time limit is the same for all clients, so the list `ending` is sorted by time. */
 static void start_ending(struct client *c)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
     move_to(c, ENDING);
 }
 
-/* Free a client. No other function frees clients. */
+/* Free a client (the callback conn_host.on_closed). No other function frees a client that has a connection. */
 static void on_conn_closed(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -545,8 +576,8 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Report the end of a connection to the hub. Without TLS's last message the network may be at fault, because a FIN
- * alone is not authenticated. */
+/* Report the end of a connection to the hub. After hub_cut, a node may connect again, because the network may be at
+ * fault. This is also so if TLS ends without its last message, because an attacker can send a FIN. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))
@@ -555,7 +586,8 @@ static void leave_hub(struct client *c, const char *why)
         hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
 }
 
-/* Report the disconnect to the hub at once, because barriers must not wait until the replies are flushed. */
+/* Handle the callback conn_host.on_end. Report the disconnect to the hub at once: the ranks in a barrier must not wait
+ * until the replies to this client are written. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -568,7 +600,7 @@ static void on_end(struct conn *conn, const char *why)
 static const char *const trouble_words[] = {
     [CONN_SLOW] = "too many unread replies: the client does not read, or sends too many requests at once",
     [CONN_NO_ROOM] = "the unread replies of all clients together have reached their limit",
-    [CONN_GONE] = "closed by the peer before its reply",
+    [CONN_GONE] = "the client closed the connection before its reply was sent",
     [CONN_BROKEN] = "cannot write replies to the client",
 };
 
@@ -582,8 +614,8 @@ static void log_trouble(struct client *c)
         log_dropped(c, trouble_words[c->trouble]);
 }
 
-/* Close a doomed client without flushing its replies. */
-static void cut_off(struct client *c)
+/* Close a DOOMED client, and discard its replies. */
+static void close_doomed(struct client *c)
 {
     struct hub *hub = c->clients->hub;
     if (c->trouble == CONN_SLOW)
@@ -594,14 +626,14 @@ static void cut_off(struct client *c)
     leave_hub(c, trouble_words[c->trouble]);
 }
 
-/* Close all doomed clients. Repeat, because hub_disconnect may send replies to other clients, and a failed write
- * makes these clients doomed. */
+/* Close all DOOMED clients. Repeat this, because hub_disconnect may send replies to other clients, and a failed write
+ * makes these clients DOOMED, too. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
     do {
         while ((c = TAILQ_FIRST(&clients->doomed)) != NULL)
-            cut_off(c);
+            close_doomed(c);
         flush(clients);
     } while (!TAILQ_EMPTY(&clients->doomed));
     clients->has_replied = false;
@@ -636,7 +668,7 @@ void clients_end_all(struct clients *clients)
     }
 }
 
-/* Abort all clients. conn_abort does not change the map; on_conn_closed does so later. */
+/* Loop over the map safely: conn_abort does not change the map; on_conn_closed does so later. */
 void clients_abort_all(struct clients *clients)
 {
     struct client *c;
@@ -646,13 +678,15 @@ void clients_abort_all(struct clients *clients)
 
 /* --- effects of the hub --------------------------------------------------------------------------------- */
 
+/* Close a client for the hub (hub_sink.close), which has already removed the client. First write the kept replies,
+ * because one of them may be for this client. */
 static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
     struct clients *clients = user;
-    struct client *c = listening(clients, id);
+    struct client *c = find_served(clients, id);
     if (c == NULL)
         return;
-    flush(clients); /* send the kept replies before the connection ends */
+    flush(clients);
     if (is_news || clients->log_peers)
         log_dropped(c, why);
     end_tls(c);
@@ -660,7 +694,7 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
     conn_finish(&c->conn, true);
 }
 
-/* Write the store's address on a client's connection, or "" if the client does not exist. */
+/* Write the address of the store to which the client has connected, or "" if the client does not exist. */
 static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
     const struct clients *clients = user;
@@ -697,7 +731,7 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* Pass received bytes to the hub. Usually each call causes one reply. */
+/* Pass received bytes to the hub, whose callbacks send the replies before hub_feed returns. */
 static void pass(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -707,14 +741,15 @@ static void pass(struct client *c, struct slice bytes)
     stop_if_full(c);
 }
 
+/* Let the hub close a client whose bytes must not reach hub_feed. The hub calls close_client. */
 static void reject(struct client *c, struct slice bytes, const char *why)
 {
     hub_reject(c->clients->hub, c->id, bytes, c->tls != NULL && tls_is_ddprun(c->tls), why,
                now_ms(c->clients));
 }
 
-/* End a client with an invalid message. The network has changed the message, or an attacker, so the node may connect
- * again. */
+/* Close a TLS client after a message that cannot be decrypted. The network or an attacker has changed the message, so
+ * the node may connect again. */
 static void cut_by_tls(struct client *c)
 {
     flush(c->clients);
@@ -724,7 +759,8 @@ static void cut_by_tls(struct client *c)
     hub_cut(c->clients->hub, c->id, tls_why(c->tls), now_ms(c->clients));
 }
 
-/* Decrypt received bytes and pass them to the hub. Before the end of the handshake no byte reaches the hub. */
+/* Decrypt received bytes and pass them to the hub. No byte reaches the hub before the handshake has proven that the
+ * client has a secret. Pass the decrypted bytes even if a later message was invalid. */
 static void pass_tls(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -750,6 +786,7 @@ static void pass_tls(struct client *c, struct slice bytes)
     }
 }
 
+/* Send the credential (auth/auth.h): the secret, sealed by MUNGE, which only the user of the store can decrypt. */
 static bool send_credential(struct client *c)
 {
     struct buf *answer = &c->clients->plain;
@@ -759,9 +796,10 @@ static bool send_credential(struct client *c)
     return c->has_asked;
 }
 
-/* Answer the request for the credential, and remove it from `bytes`. The request is the first message and has a fixed
- * size. A client on another host must use TLS anyway, so its request may arrive in parts. Return false if more bytes
- * must arrive first, or if the client was rejected. */
+/* Answer the request for the credential, and remove the request from `bytes`. The request is the first message of a
+ * connection and has a fixed size. Only a client on another host may send it in parts: its first message must be this
+ * request or TLS, so a part is no valid start of another message. Return false if more bytes must arrive first, or if
+ * the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     uint8_t ask[AUTH_ASK_TLS_BYTES];
@@ -792,12 +830,13 @@ static bool begin(struct client *c, struct slice bytes)
         return false;
     } else if (!is_tls && (c->is_foreign || c->has_asked) && c->clients->tls != NULL) {
         send_alert(c, TLS_ALERT_ENCRYPTED);
-        reject(c, bytes, "a plain connection from another host, but this store encrypts: use --encrypt");
+        reject(c, bytes, "not encrypted, but this store accepts only TLS from other hosts; use --encrypt");
         return false;
     }
     return true;
 }
 
+/* Handle the callback conn_host.on_bytes. Discard bytes of clients that are being closed. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
@@ -828,8 +867,8 @@ static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
     return key;
 }
 
-/* Close the oldest connection without a request, without a flush, to free its descriptor. Return false if there is
- * none. */
+/* Close the oldest connection that has sent no request, to free its descriptor. Return false if no connection may be
+ * closed for this reason (admission_oldest_silent). */
 static bool close_oldest_silent(struct clients *clients, enum admission_verdict verdict,
                                 const struct admission_key *key)
 {
@@ -839,7 +878,8 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
         return false;
     struct client *c = (struct client *)((char *)e - offsetof(struct client, admission));
     snprintf(why, sizeof(why),
-             "no request for %.3g s: few connections are left (limit %u); raise the limit with 'ulimit -n'",
+             "sent no request for %.3g s, and another client needs its connection; raise the limit of %u "
+             "connections with 'ulimit -n'",
              (double)(now_ms(clients) - e->since_ms) / 1000, clients->admission.max);
     admission_close(&clients->admission, e);
     log_dropped(c, why);
@@ -855,6 +895,8 @@ void clients_close_silent(struct clients *clients, unsigned n)
         n--;
 }
 
+/* Count the new client for its source. If a limit is reached, first close a connection that has sent no request. Return
+ * false, with a logged reason, if the client must be rejected. */
 static bool admit(struct clients *clients, struct client *c, int64_t uid)
 {
     char why[160];
@@ -865,15 +907,16 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
         close_oldest_silent(clients, verdict, &key))
         verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
     if (verdict == ADMISSION_FULL)
-        snprintf(why, sizeof(why),
-                 "%s has %u of %u connections, the most for one source; raise the limit with 'ulimit -n'",
-                 key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
-                 clients->admission.max);
+        snprintf(
+            why, sizeof(why),
+            "%s has all %u connections that one source may have, of %u; raise the limit with 'ulimit -n'",
+            key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
+            clients->admission.max);
     else if (verdict == ADMISSION_NEARLY_FULL)
         snprintf(
             why, sizeof(why),
-            "%u of %u connections are open: the rest is for root and the store's user; raise the limit with "
-            "'ulimit -n'",
+            "%u of %u connections are open, and the others are reserved for root and the store's user; raise "
+            "the limit with 'ulimit -n'",
             clients->admission.limited, clients->admission.max);
     else
         return verdict == ADMISSION_OK;
@@ -881,8 +924,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Add a client. If conn_open or hub_connect fails, the connection closes and on_conn_closed frees the client. The hub
- * gets no disconnect for a client that it has not accepted. */
+/* Close the connection if conn_open or hub_connect fails; on_conn_closed then frees the client. Do not call
+ * hub_disconnect in this case, because the hub does not know the client, and ignores the later calls. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

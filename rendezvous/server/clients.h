@@ -1,5 +1,8 @@
-/* clients.h -- the clients of a store server: their connections, kept replies, and limits. A turn is one pass of the
- * event loop. */
+/* clients.h -- the clients of a store server: their connections, their unsent replies, and the limits for both. It
+ * connects the hub, which decides, with conn.h, which moves the bytes.
+ *
+ * All functions run on the thread of the event loop. A turn is one pass of this loop: all events that are ready are
+ * handled, and then the loop sleeps. */
 #ifndef RENDEZVOUS_SERVER_CLIENTS_H
 #define RENDEZVOUS_SERVER_CLIENTS_H
 
@@ -14,14 +17,13 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-/* A map from numbers to pointers, with lookup in constant time. A number consists of a serial, which never repeats,
- * and the index of a slot. So an old number never finds a new pointer, although slots are reused. */
-
 struct id_slot;
 
-/* A map, initialized by setting all bytes to zero. */
+/* A map from numbers to pointers, with lookup in constant time. A number consists of a serial, which never repeats,
+ * and the index of a slot. So an old number never finds a new pointer, although slots are reused. A struct whose bytes
+ * are all zero is an empty map. */
 struct idmap {
-    struct id_slot *at;
+    struct id_slot *at; /* owned array of `cap` slots */
     size_t cap;
     size_t count;      /* slots in use */
     uint32_t free_top; /* index + 1 of the first free slot; 0 = none */
@@ -30,19 +32,19 @@ struct idmap {
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-/* Small replies of one turn, kept in order and written together at the end of the turn. Pure.
+/* Small replies of one turn, kept in order and written together at the end of the turn.
  *
- * Writing a reply wakes its client, and waking a sleeping processor costs more than many requests. The first reply of
- * a turn is written at once and wakes the processor. All later replies are kept until the server would sleep, or
- * until the buffer is full. */
+ * Writing a reply wakes its client. If the client runs on a sleeping processor, this costs more time than many requests.
+ * So the first reply of a turn is written at once, and its client wakes up while the server handles further requests.
+ * All later replies are kept until the server would sleep, or until the buffer is full. */
 
 enum {
-    REPLIES_MAX = 64, /* most replies that are kept */
-    REPLIES_BYTES = 4096,
+    REPLIES_MAX = 64,     /* most replies that are kept */
+    REPLIES_BYTES = 4096, /* most bytes of all kept replies */
 };
 
 struct replies {
-    uint32_t n, used;
+    uint32_t n, used; /* number of kept replies, and of their bytes */
     struct {
         conn_id to;
         uint32_t len;
@@ -52,15 +54,15 @@ struct replies {
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* Limits for the connections of each source, and the choice of a connection to close if descriptors run out. Pure.
+/* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
- * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). Each
- * limit is a share of all connections. So a job with thousands of ranks at one address needs only a high limit of
- * descriptors. */
+ * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
+ * of a source is a fraction of all connections. So for a job with thousands of ranks at one address, a high limit of
+ * descriptors is sufficient. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
-    ADMISSION_BUCKETS = 256,
+    ADMISSION_BUCKETS = 256,    /* number of lists in the hash table of sources */
 };
 
 /* The key of a source. Unused bytes of `address` must be zero, because all bytes are compared. */
@@ -70,53 +72,58 @@ struct admission_key {
     uint8_t address[16]; /* IPv4 as an IPv6-mapped address; IPv6 without the last 8 bytes */
 };
 
+/* A source with at least one connection. */
 struct admission_source {
-    LIST_ENTRY(admission_source) link;
+    LIST_ENTRY(admission_source) link; /* in admission.bucket */
     struct admission_key key;
-    uint32_t open;
+    uint32_t open; /* number of open connections */
 };
 
-/* The data of a connection, a member of the caller's struct. */
+/* The part of a connection that admission uses, a member of struct client. */
 struct admission_entry {
-    TAILQ_ENTRY(admission_entry) link;
-    struct admission_source *source; /* NULL = not counted for any source */
-    uint64_t since_ms;
-    bool is_silent;
+    TAILQ_ENTRY(admission_entry) link; /* in admission.silent, if `is_silent` */
+    struct admission_source *source;   /* borrowed; NULL = not counted for any source */
+    uint64_t since_ms;                 /* time of the accept, on the clock of the event loop */
+    bool is_silent;                    /* has sent no complete request */
 };
 TAILQ_HEAD(admission_entries, admission_entry);
 LIST_HEAD(admission_sources, admission_source);
 
 struct admission {
     uint32_t max;     /* limit for the connections of all sources together */
-    uint32_t self;    /* uid of this process; no limit applies to this user and to root */
-    uint32_t limited; /* number of open connections of all limited sources */
+    uint32_t self;    /* uid of this process; only `max` limits the connections of this user and of root */
+    uint32_t limited; /* number of open connections of all other sources */
     struct admission_sources bucket[ADMISSION_BUCKETS];
     struct admission_entries silent; /* open connections without a request, the oldest first */
 };
 
+/* Initialize `a`, whose bytes are all zero. */
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
 
-enum { CLIENT_UNREAD_MAX = 1 << 20 }; /* while a client has more unread bytes, its requests wait */
+/* While a client has more unread bytes of replies than this, the server reads no further requests of the client. */
+enum { CLIENT_UNREAD_MAX = 1 << 20 };
 
 struct client;
 struct tls_context;
 TAILQ_HEAD(client_list, client);
 
 struct clients {
-    struct hub *hub; /* borrowed */
-    struct conn_host host;
-    struct idmap map;          /* conn_id -> struct client */
+    struct hub *hub;           /* borrowed */
+    struct conn_host host;     /* shared by the connections of all clients */
+    struct idmap map;          /* conn_id -> struct client; owns the clients */
     struct client_list doomed; /* clients whose last write failed; closed at the end of the turn */
     struct client_list ending; /* clients that are being closed, the oldest first */
-    struct replies replies;    /* kept replies */
+    struct replies replies;    /* replies that are written at the end of the turn */
     bool has_replied;          /* a reply was written in this turn of the loop */
     struct admission admission;
-    uint32_t n_waiting;  /* number of clients whose reply waits for room */
+    uint32_t n_waiting;  /* clients whose reply is not sent until other replies were read (client.wants) */
     uint64_t stall_ms;   /* time of the next check_readers; UINT64_MAX = none */
     struct gate dropped; /* limits log messages about dropped clients */
-    bool log_peers;
-    const struct tls_context *tls; /* borrowed; clients on other hosts must use TLS; NULL = no client may */
-    struct buf plain, cipher;      /* reused buffers of TLS */
+    bool log_peers;      /* log each connect, disconnect and drop, without the limit of `dropped` */
+    const struct tls_context
+        *tls; /* borrowed; clients on other hosts must use TLS; NULL = no client may use TLS */
+    struct buf plain,
+        cipher; /* decrypted and encrypted bytes of one call; empty between calls, kept to save mallocs */
     void *user;
     void (*freed)(void *user); /* called after a client was freed */
 };
@@ -127,32 +134,33 @@ void clients_init(struct clients *clients);
 /* Free the map. No client may be left, so call clients_end_all and run the loop first. */
 void clients_free(struct clients *clients);
 
-/* Add the client that is connected to `fd`. `uid` -1 = unknown. The clients own `fd` after the call. If the source
- * has too many connections, close its oldest connection without a request, else reject the new client. Return false
- * if the client was rejected; freed() is then not called. */
+/* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client; -1 = unknown. If
+ * the source has too many connections, close its oldest connection without a request. If it has none, reject the new
+ * client: close `fd` and return false; freed() is then not called. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients without a request, the oldest first. Do not call this function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* Return the callbacks for the hub, all but `event`. The callbacks never call the hub. A client that fails is
- * therefore disconnected from the hub only at the end of the turn.
+/* Return the callbacks for the hub, all but `event`. The hub is not reentrant, so the callbacks never call the hub. A
+ * client whose connection fails during a callback is removed from the hub at the end of the turn.
  *
- * The first reply of a turn is written at once; later small replies are kept until the turn ends. While a reply
- * waits for room, no further requests from its client are read. When there is room again, clients.c calls
- * hub_resume. */
+ * If the unread replies of all clients are near their limit, a large reply must wait until other clients have read
+ * theirs. Meanwhile no further requests from its client are read. Then clients.c calls hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
 /* Write the kept replies and close the doomed clients. Call this function before the loop sleeps. */
 void clients_end_turn(struct clients *clients);
 
-/* Return when clients_tick must be called, to abort ending clients or to check readers; UINT64_MAX = never. */
+/* Return the time at which clients_tick must be called; UINT64_MAX = never. */
 uint64_t clients_deadline(const struct clients *clients);
+/* Abort clients that have not closed their side in time. Close clients that do not read while room is short. */
 void clients_tick(struct clients *clients, uint64_t now_ms);
 
-/* Close all clients: clients_end_all after flushing their replies, clients_abort_all without a flush. Neither
- * function waits until the peers close. */
+/* Close all clients after their replies are written. The clients are freed later, by the loop. Do not wait until the
+ * clients close their side. */
 void clients_end_all(struct clients *clients);
+/* Close all clients at once, and discard their unsent replies. The clients are freed later, by the loop. */
 void clients_abort_all(struct clients *clients);
 
 #endif

@@ -1,18 +1,21 @@
 /* conn.c -- see conn.h.
  *
- * Without failures: conn_open -> on_read -> host.on_bytes -> (owner) conn_send -> one write(2) -> on_read ... -> EOF
- * -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed. This path allocates nothing.
+ * The calls without failures, which allocate nothing:
+ *
+ *     conn_open -> on_read -> host.on_bytes -> the owner calls conn_send -> one write(2) -> on_read ...
+ *     on_read with EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed
  *
  * Failures and ends:
  *
- *   - The socket does not take all bytes: the rest is queued in pieces in an outbox. libuv writes the first piece.
- *     Small replies are appended to the last piece. Long values are not copied but held by reference.
+ *   - The socket does not accept all bytes: the rest is queued in pieces in an outbox. libuv writes the first piece.
+ *     Small replies are appended to the last piece. Long values are not copied: the piece holds a reference.
  *   - The peer does not read: conn_send returns CONN_SLOW at max_queue_bytes, and the owner calls conn_abort.
  *   - A read or a write fails: host.on_end, then close.
- *   - The owner closes the connection: conn_finish flushes, sends FIN and discards input until the peer's FIN.
+ *   - The owner closes the connection: conn_finish writes the queue, sends a FIN and discards input until the peer's
+ *     FIN.
  *
- * Input is discarded, because the kernel sends a reset if close(2) finds unread input. A reset makes a torch 1.13
- * client abort its process. */
+ * Input must be discarded before a close, because the kernel sends a reset if close(2) finds unread input. A reset makes
+ * a torch 1.13 client abort its process. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -23,20 +26,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SPARE_MAX = 1 << 20 };
+enum { SPARE_MAX = 1 << 20 }; /* a larger piece is freed, not kept as outbox.spare */
 
+/* Bytes of the queue that one call of uv_write sends. */
 struct piece {
-    struct piece *next;
-    struct shared *holder; /* owner of the bytes of `held`; NULL = the bytes are in `own` */
-    struct slice held;
+    struct piece *next;    /* NULL = this is the last piece */
+    struct shared *holder; /* reference to the block that contains `held`; NULL = the bytes are in `own` */
+    struct slice held;     /* valid if `holder` is not NULL */
     struct buf own;
 };
 
 struct outbox {
-    uv_write_t req; /* the write of the first piece, which must not change meanwhile */
-    struct conn *conn;
-    struct piece *first, *last;
-    struct piece *spare; /* one empty piece, kept for reuse so that small replies need no malloc */
+    uv_write_t req;    /* the write of `first`; libuv reads the piece, so it must not change meanwhile */
+    struct conn *conn; /* borrowed */
+    struct piece *first, *last; /* owned list; NULL = the queue is empty */
+    struct piece *spare; /* owned: an empty piece for reuse, so that small replies need no malloc; or NULL */
     size_t bytes;        /* number of bytes in all pieces */
 };
 
@@ -63,6 +67,7 @@ static void piece_free(struct piece *p)
     free(p);
 }
 
+/* Remove the first piece, which was written or is discarded. Keep a small one as `spare`. */
 static void drop_first(struct outbox *box)
 {
     struct piece *p = box->first;
@@ -77,7 +82,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox. Idle connections have no outbox, because a store may have thousands of connections. */
+/* Free the outbox when its last piece was written. A store may have thousands of connections, most of them idle, and an
+ * idle connection should need little memory. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -90,6 +96,7 @@ static void outbox_free(struct conn *c)
     c->outbox = NULL;
 }
 
+/* Append an empty piece to the queue. Return false if memory is short. */
 static bool add_piece(struct outbox *box)
 {
     struct piece *p = box->spare != NULL ? box->spare : calloc(1, sizeof(*p));
@@ -105,7 +112,8 @@ static bool add_piece(struct outbox *box)
     return true;
 }
 
-/* Append bytes to the last piece, or in a new piece. The first piece must not grow, because libuv is writing it. */
+/* Append bytes to the last piece, or add a new piece. The first piece must not grow, because libuv is writing it. Return
+ * false if memory is short; the connection must then be closed. */
 static bool append_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
@@ -131,6 +139,7 @@ static void on_handle_closed(uv_handle_t *handle)
     c->host->on_closed(c);
 }
 
+/* Return the descriptor, or -1 if the handle has none. */
 static int conn_fd(const struct conn *c)
 {
     uv_os_fd_t fd = -1;
@@ -138,7 +147,8 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Discard unread input, because unread input would turn the FIN into a reset. */
+/* Discard unread input, because unread input would turn the FIN into a reset. With MSG_TRUNC, TCP discards the bytes
+ * without a copy (tcp(7)). Stop after 8 MiB, because a peer that keeps sending must not block the loop. */
 static void discard_input(const struct conn *c)
 {
     enum { AT_ONCE = 1 << 20, ROUNDS = 8 };
@@ -160,12 +170,12 @@ void conn_abort(struct conn *c)
 /* Continue to close a connection, after its queue was written. */
 static void flushed(struct conn *c)
 {
-    if (c->peer_ended || !c->linger) {
+    if (c->peer_ended || !c->wait_fin) {
         conn_abort(c);
         return;
     }
     shutdown(conn_fd(c), SHUT_WR);
-    c->state = CONN_LINGERING;
+    c->state = CONN_WAIT_FIN;
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
@@ -187,12 +197,12 @@ void conn_start_reading(struct conn *c)
     uv_read_start((uv_stream_t *)&c->tcp, on_need_buffer, on_read);
 }
 
-void conn_finish(struct conn *c, bool linger)
+void conn_finish(struct conn *c, bool wait_fin)
 {
     if (c->state == CONN_CLOSING)
         return;
-    if (c->state == CONN_OPEN || !linger)
-        c->linger = linger;
+    if (c->state == CONN_OPEN || !wait_fin)
+        c->wait_fin = wait_fin;
     if (c->state == CONN_OPEN)
         c->state = CONN_FLUSHING;
     conn_start_reading(c); /* read until the peer's FIN */
@@ -207,8 +217,8 @@ static bool is_cut_by(int status)
            status == UV_ENETUNREACH;
 }
 
-/* Process a FIN of the peer, or an error. After a FIN, flush the queue, because the peer may still read. After an
- * error, close at once. */
+/* Process a FIN of the peer, or an error. After a FIN, write the queue, because the peer may have closed only its sending
+ * side. After an error, close at once. */
 static void ended(struct conn *c, int status)
 {
     c->is_cut = is_cut_by(status);
@@ -222,8 +232,9 @@ static void ended(struct conn *c, int status)
 
 /* --- write --------------------------------------------------------------------------------------------- */
 
-static bool fly(struct outbox *box);
+static bool write_first(struct outbox *box);
 
+/* Continue after libuv has written the first piece, or has failed. */
 static void on_written(uv_write_t *req, int status)
 {
     struct outbox *box = req->data;
@@ -231,7 +242,7 @@ static void on_written(uv_write_t *req, int status)
     drop_first(box);
     if (c->state == CONN_CLOSING)
         return; /* libuv has canceled the write; on_handle_closed frees the outbox */
-    if (status < 0 || (box->first != NULL && !fly(box))) {
+    if (status < 0 || (box->first != NULL && !write_first(box))) {
         ended(c, status < 0 ? status : UV_ENOMEM);
         return;
     }
@@ -243,7 +254,8 @@ static void on_written(uv_write_t *req, int status)
     c->host->on_drained(c);
 }
 
-static bool fly(struct outbox *box)
+/* Let libuv write the first piece and call on_written. Return false if libuv rejects the write. */
+static bool write_first(struct outbox *box)
 {
     const struct slice all = bytes_of(box->first);
     uv_buf_t bytes = uv_buf_init((char *)(uintptr_t)all.data, (unsigned)all.len);
@@ -260,6 +272,7 @@ static bool outbox_new(struct conn *c)
     return true;
 }
 
+/* Ask libuv for the unwritten part of the first piece, because only libuv knows this part. */
 size_t conn_queued(const struct conn *c)
 {
     const struct outbox *box = c->outbox;
@@ -267,7 +280,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer that reads slowly is not closed. */
+/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer that reads slowly is not closed as long as it reads
+ * as fast as replies are queued. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -281,18 +295,19 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
         holder = NULL; /* copy the bytes, because the block is much larger or exceeds the limit */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
-    const bool flies = c->outbox->first != NULL;
-    if (!append_piece(c->outbox, bytes, holder) || (!flies && !fly(c->outbox)))
+    const bool is_writing = c->outbox->first != NULL;
+    if (!append_piece(c->outbox, bytes, holder) || (!is_writing && !write_first(c->outbox)))
         return CONN_BROKEN;
     return CONN_SENT;
 }
 
+/* Write without uv_write if the queue is empty, because this needs no memory and no callback. */
 enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *holder)
 {
     if (c->state != CONN_OPEN || bytes.len == 0)
         return CONN_SENT;
     if (c->outbox != NULL)
-        return queue(c, bytes, holder); /* after the queued bytes */
+        return queue(c, bytes, holder); /* so that the bytes stay in order */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     c->is_cut = is_cut_by(n);
@@ -308,6 +323,8 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *hold
 
 /* --- read ---------------------------------------------------------------------------------------------- */
 
+/* Handle received bytes, or with n < 0 the end of the connection. In CONN_FLUSHING and CONN_WAIT_FIN, only the end
+ * matters. */
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct conn *c = stream->data;
@@ -318,7 +335,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     c->peer_ended = true;
     if (c->state == CONN_OPEN || n != UV_EOF)
         ended(c, (int)n);
-    else if (c->state == CONN_LINGERING)
+    else if (c->state == CONN_WAIT_FIN)
         conn_abort(c);
 }
 
@@ -330,8 +347,10 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Make the kernel detect a host that has disappeared, so that the descriptor is freed: keep-alive on an idle
- * connection, the user timeout while data is unsent. Whether a rank is alive is decided by heartbeats instead. */
+/* Set the socket options. Replies are sent without delay (TCP_NODELAY). The others let the kernel detect a host that has
+ * disappeared, so that its descriptors are freed: after 120 s without any answer (keep-alive: 60 s + 4 * 15 s). These
+ * times are no heartbeat: agents and the hub detect lost nodes sooner. Failures are ignored, because the connection
+ * works without the options. */
 static void tune(int fd)
 {
     static const struct {

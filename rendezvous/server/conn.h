@@ -1,8 +1,9 @@
 /* conn.h -- one TCP connection of a client, from the accepted descriptor to the close. A conn moves bytes but does
  * not parse them.
  *
- * A conn is a member of its owner's struct (struct client in clients.c) and has one libuv handle. The close callback
- * of the handle calls host->on_closed, in which the owner frees the struct. */
+ * A conn is a member of its owner's struct (struct client in clients.c) and has one libuv handle. libuv uses the handle
+ * until its close callback, so the owner may free the struct only in host->on_closed. All functions run on the thread
+ * of the loop. */
 #ifndef RENDEZVOUS_CONN_H
 #define RENDEZVOUS_CONN_H
 
@@ -10,7 +11,7 @@
 
 #include <uv.h>
 
-enum { CONN_READ_BYTES = 64 * 1024 };
+enum { CONN_READ_BYTES = 64 * 1024 }; /* most bytes that one read passes to on_bytes */
 
 struct conn;
 struct outbox;
@@ -20,33 +21,36 @@ struct outbox;
 struct conn_host {
     uv_loop_t *loop;
     size_t max_queue_bytes; /* limit for the unsent bytes of one connection */
-    /* The unsent bytes of all connections, and their limit. A held value counts its whole block. */
+    /* The unsent bytes of all connections, and their limit. A value that the queue holds by reference counts with its
+     * whole block. */
     size_t queued_bytes, max_queued_bytes;
-    void (*on_bytes)(struct conn *conn, struct slice bytes); /* `bytes` is borrowed for the call */
-    void (*on_end)(struct conn *conn, const char *why);      /* the connection ends */
-    void (*on_drained)(struct conn *conn);                   /* some queued bytes were written */
-    void (*on_closed)(struct conn *conn); /* the last callback: the owner may free the conn */
-    char *read_buffer;                    /* CONN_READ_BYTES bytes, owned by the creator of the host */
+    void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received, borrowed for the call */
+    /* An open connection ends, because the peer has sent a FIN or because of an error. `why` is valid for the call. */
+    void (*on_end)(struct conn *conn, const char *why);
+    void (*on_drained)(struct conn *conn); /* some queued bytes were written */
+    void (*on_closed)(struct conn *conn);  /* the last callback: the owner may free the conn */
+    char *read_buffer;                     /* CONN_READ_BYTES bytes, owned by the creator of the host */
 };
 
 enum conn_state {
     CONN_OPEN,
-    CONN_FLUSHING,  /* input is discarded; the connection closes when the queue is written */
-    CONN_LINGERING, /* FIN was sent; the connection waits for the peer's FIN */
-    CONN_CLOSING,   /* uv_close was called */
+    CONN_FLUSHING, /* input is discarded; the connection closes when the queue is written */
+    CONN_WAIT_FIN, /* our FIN was sent; the connection waits for the peer's FIN */
+    CONN_CLOSING,  /* uv_close was called */
 };
 
 struct conn {
     uv_tcp_t tcp;
-    struct conn_host *host;
-    struct outbox *outbox; /* NULL = the queue is empty */
+    struct conn_host *host; /* borrowed */
+    struct outbox *outbox;  /* owned; NULL = the queue is empty */
     enum conn_state state;
     bool is_stopped; /* conn_stop_reading was called */
     bool peer_ended; /* the peer's FIN or an error was received */
     bool is_cut;     /* the connection broke without a FIN of the peer, so the network may be at fault */
-    bool linger;     /* after CONN_FLUSHING, wait for the peer's FIN */
+    bool wait_fin;   /* after CONN_FLUSHING, wait for the peer's FIN */
 };
 
+/* The result of conn_send. */
 enum conn_sent {
     CONN_SENT,    /* the bytes were written or queued */
     CONN_SLOW,    /* with these bytes, this connection would have more than max_queue_bytes unsent bytes */
@@ -64,16 +68,18 @@ bool conn_open(struct conn *conn, struct conn_host *host, int fd);
  * CONN_SENT, the caller must call conn_abort, because a part may have been sent. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 
-/* Return the number of queued bytes. */
+/* Return the number of queued bytes that the socket has not accepted yet. */
 size_t conn_queued(const struct conn *conn);
 
-/* Stop or restart reading. */
+/* Stop reading. The peer then fills the buffers of the kernel and must wait. An end of the connection is not noticed
+ * meanwhile. */
 void conn_stop_reading(struct conn *conn);
+/* Read again. Do nothing if reading was not stopped. */
 void conn_start_reading(struct conn *conn);
 
-/* Flush the queue, then close. With `linger`, first wait for the peer's FIN; if the wait is too long, the caller
- * calls conn_abort. A second call without `linger` ends the wait. */
-void conn_finish(struct conn *conn, bool linger);
+/* Write the queue, then close. With `wait_fin`, wait for the peer's FIN before the close, without a time limit: the
+ * caller calls conn_abort when the wait is too long. A second call without `wait_fin` ends the wait. */
+void conn_finish(struct conn *conn, bool wait_fin);
 
 /* Close at once and discard the queue. Further calls do nothing. */
 void conn_abort(struct conn *conn);

@@ -1,4 +1,4 @@
-/* daemon_options.c -- see daemon_options.h. Pure: it neither prints nor exits.
+/* daemon_options.c -- see daemon_options.h.
  *
  * The default address is loopback, because without a secret every host that reaches the port can write every key. To
  * serve other hosts, use --listen and --secret_file. To serve other users of this host, use --insecure. */
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parse the address. A port alone means all addresses; endpoint_parse then leaves the host empty. */
+/* Parse the address. If the value is only a port, endpoint_parse leaves the host empty, which means all addresses. */
 static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
 {
     return endpoint_parse(value, DAEMON_DEFAULT_PORT, to, err);
@@ -21,14 +21,14 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
     uint64_t bytes;
     const bool ok = options_size(value, UINT64_MAX >> 1, &bytes);
     if (!ok && bytes == UINT64_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': too large", value);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': too large; at most 8589934591G", value);
     if (bytes == 0)
         return ddp_fail(err, DDP_ERR_ARG, "'%s': expected a number, or a number with K, M or G", value);
     *(uint64_t *)to = bytes;
     return DDP_OK;
 }
 
-/* Parse a number of seconds, from 1 to a year. */
+/* Parse a number of seconds, from 1 to 366 days, and store milliseconds. */
 static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
 {
     enum { SECONDS_MAX = 366 * 24 * 3600 };

@@ -1,4 +1,4 @@
-/* daemon_options.h -- the command line of ddp-rendezvous. */
+/* daemon_options.h -- parses the command line of ddp-rendezvous. Pure, so that tests call it without a process. */
 #ifndef RENDEZVOUS_DAEMON_OPTIONS_H
 #define RENDEZVOUS_DAEMON_OPTIONS_H
 
@@ -17,10 +17,11 @@ enum daemon_action { DAEMON_SERVE, DAEMON_HELP, DAEMON_HELP_MAN, DAEMON_VERSION 
 struct daemon_options {
     enum daemon_action action;
     struct endpoint listen;
-    uint64_t max_bytes; /* 0 = the default of the hub */
-    uint64_t keep_ms;   /* time that a job without connections is kept; 0 = the default of the hub */
-    enum log_level log_level;
-    bool log_peers;
+    uint64_t
+        max_bytes;    /* limit of keys, values and queues; 0 = the default of the hub (HUB_LIMITS_DEFAULT) */
+    uint64_t keep_ms; /* time that a job without connections is kept; 0 = the default of the hub */
+    enum log_level log_level; /* LOG_INFO, or LOG_ERROR with --quiet */
+    bool log_peers;           /* --verbose: log each connect and disconnect */
     bool torch21;
     bool insecure;
     bool encrypt;
@@ -33,9 +34,8 @@ struct daemon_options {
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* Return FINDING_NO_SECRET if other hosts could reach the store, but neither a secret nor --insecure is given. Return
- * FINDING_STORE_IS_OPEN if only --insecure is given. Otherwise return FINDING_NONE. `finding` is set unless the
- * result is FINDING_NONE. */
+/* Check whether other hosts could reach the store without a secret. Return FINDING_NONE if not; `finding` is then not
+ * set. Return FINDING_STORE_IS_OPEN if --insecure allows this, else FINDING_NO_SECRET: the store must not start. */
 enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding);
 
 /* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. Return false if memory is short. */

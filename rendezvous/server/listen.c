@@ -32,8 +32,8 @@ uint64_t listen_queue_drops(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
 }
 
-/* Return the limit of the accept queue, which Linux reports in tcpi_sacked of a listening socket; see tcp_get_info() of
- * the kernel. */
+/* Read the limit of the accept queue: the backlog, but at most net.core.somaxconn. For a listening socket, Linux reports
+ * it in tcpi_sacked; see tcp_get_info() of the kernel. */
 uint64_t listen_queue_limit(int fd)
 {
     struct tcp_info info = { 0 };
@@ -43,18 +43,19 @@ uint64_t listen_queue_limit(int fd)
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* The socket is created without libuv, because libuv always sets SO_REUSEADDR. With this option, another user can
- * bind the same port on a more specific address before this process calls listen. A fixed port needs the option,
- * because a restarted daemon must not wait for connections in TIME_WAIT. So listen follows bind at once.
+/* The socket is created without libuv, because libuv always sets SO_REUSEADDR, but port 0 must not have this option.
+ * With the option, another user can bind the same port on a more specific address until this process calls listen. A
+ * fixed port needs the option, because a restarted daemon must not wait until old connections leave TIME_WAIT. So
+ * listen follows bind at once.
  *
- * With SO_REUSEADDR, two nodes of a job can bind the same port at the same time. If both then call listen, Linux
- * rejects both calls, and neither node would host the store. So a node tries again if bind succeeded but listen
+ * With SO_REUSEADDR, two ddpruns of a job on one host can bind the same port at the same time. If both then call listen,
+ * Linux rejects both calls, and neither would host the store. So try again if bind has succeeded but listen has
  * failed. */
 
-enum { TRIES = 12, PAUSE_US = 4000 };
+enum { TRIES = 12, PAUSE_US = 4000 /* longest pause before the next try */ };
 
-/* Open a listening socket. Return its descriptor, or -errno. Set `met` if bind succeeded but listen found the port in
- * use. */
+/* Open a listening socket. Return its descriptor, or -errno. Set *met if bind succeeded but listen found the port in
+ * use, so that another process has probably bound the port at the same time. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -80,7 +81,7 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
     return -error;
 }
 
-/* Sleep for a random time, because two nodes with equal pauses would collide again. */
+/* Sleep for a random time, because two processes with equal pauses would collide again. */
 static void pause_a_moment(void)
 {
     uint32_t chance = (uint32_t)getpid();
@@ -89,6 +90,7 @@ static void pause_a_moment(void)
     nanosleep(&(struct timespec){ .tv_nsec = (long)(chance % PAUSE_US) * 1000 }, NULL);
 }
 
+/* Listen on one address. Try again if another process has bound the port at the same time. */
 static int listen_on(const struct addrinfo *at, bool reuse)
 {
     bool met = false;
@@ -125,7 +127,7 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
-/* Format the error message with the reason and the remedy. */
+/* Format the error message with the reason and the remedy. For a port in use, the reason is the process that uses it. */
 static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];
@@ -144,6 +146,7 @@ static ddp_status explain(const char *host, int port, int error, struct ddp_err 
     return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
 }
 
+/* Fill in *out: the kernel knows the port and the address of the socket. */
 static ddp_status describe_listener(int fd, struct listener *out)
 {
     struct sockaddr_storage addr = { 0 };
@@ -169,7 +172,8 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
         snprintf(service, sizeof(service), "%d", port);
         int rc = getaddrinfo(host, service, &hints, &list);
         if (rc != 0)
-            return ddp_fail(err, DDP_ERR_IO, "cannot listen on '%s': cannot resolve the name: %s", host,
+            return ddp_fail(err, DDP_ERR_IO,
+                            "cannot listen on '%s': cannot resolve the name: %s; check the name", host,
                             rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
         fd = listen_on_first(list, port != 0);
         freeaddrinfo(list);
@@ -183,12 +187,15 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
  *
  * If descriptors run out, accept4 fails with EMFILE, or `open` reaches `max`. The next client then stays in the
  * kernel's queue. Polling stops, because the loop would otherwise run without a pause. The acceptor tries again when
- * a client leaves, or after PAUSE_MS. make_room may close clients without a request.
+ * a client leaves, or after PAUSE_MS. make_room may close clients that have sent no request.
  *
- * uv_listen is not used, because on EMFILE libuv accepts and closes all waiting clients without a report. `max`
- * leaves descriptors free, because the store may run in the launcher, which starts workers. */
+ * uv_listen is not used, because on EMFILE libuv accepts and closes all waiting clients without a report. */
 
-enum { PAUSE_MS = 100, AT_ONCE = 64, RESERVE = 64 };
+enum {
+    PAUSE_MS = 100, /* time between two tries while descriptors have run out */
+    AT_ONCE = 64,   /* most clients that are accepted before the accepted ones are served */
+    RESERVE = 64, /* descriptors that stay free, because the store may run in ddprun, which starts workers */
+};
 
 static void on_connectable(uv_poll_t *poll, int status, int events);
 
@@ -200,7 +207,8 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop accepting for PAUSE_MS. Report each shortage of descriptors once, when a client waits. */
+/* Stop accepting for PAUSE_MS. Call on_short once until a client is accepted again, and only if a client waits: a store
+ * that has as many clients as it can have, and no more, has no problem. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -213,7 +221,8 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return true if acceptor_close was called, possibly by on_client. Then a->fd may already be another file. */
+/* Return true if acceptor_close was called, possibly by on_client. Then a->fd is closed, and another file may have the
+ * same number. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
@@ -251,8 +260,8 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
         continue; /* if clients remain, libuv calls this function again after serving the accepted ones */
 }
 
-/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return
- * the number of descriptors for clients. */
+/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the
+ * number of descriptors for clients: at most 2^20, the size of the map in clients.c, without RESERVE. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -303,21 +312,22 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
-/* The kernel's tables show the inode of each socket. Each process shows its descriptors as links such as
- * "socket:[inode]". Without root, only processes of the same user show these links. A bound socket that does not
- * listen is in no table, so its holder is unknown. */
-
-/* Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. All numbers except uid and inode are
- * hexadecimal; addresses are in the byte order of the host:
+/* The files /proc/net/tcp and tcp6 show the inode of each socket. /proc/PID/fd shows the descriptors of a process as
+ * links such as "socket:[inode]". Only root can read these links for processes of other users. A bound socket that
+ * neither listens nor is connected is in no file, so its process cannot be found.
+ *
+ * Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. Ports and states are hexadecimal, uid and inode
+ * decimal; addresses are in the byte order of the host:
  *
  *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
  *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
  *
  * Inode 0 means that no process has the socket any more. */
 
-enum { STATE_LISTEN = 0x0a };
+enum { STATE_LISTEN = 0x0a }; /* TCP_LISTEN of the kernel (tcp_states.h) */
 
-/* Parse a line: "sl: LOCAL:PORT REMOTE:PORT STATE queues timer retransmissions uid timeout inode ...". */
+/* Parse a line with the fields "sl: LOCAL:PORT REMOTE:PORT STATE queues timer retransmissions uid timeout inode ...".
+ * Return false for the heading and for unknown formats. */
 static bool parse_line(const char *line, int *port, unsigned *state, struct port_holder *out)
 {
     unsigned local_port = 0;
@@ -327,8 +337,9 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the holder of `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid. Prefer a listener,
- * because its connections have the same port. Return false if no process holds the port; then see `leftover`. */
+/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid. Prefer
+ * a listener, because accepted connections have the same local port. Return false if no process has such a socket open;
+ * then see `leftover`. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -380,7 +391,7 @@ static void format_process(const struct port_holder *h, char *text, size_t size)
              h->user, age, job, h->command[0] != '\0' ? ": " : "", h->command);
 }
 
-/* Describe the holder with all known details. */
+/* Include all known details, because the user must decide whether to end the process. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)
@@ -396,8 +407,7 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
     return text;
 }
 
-/* --- port holder, from /proc
- * --------------------------------------------------------------------------------- */
+/* --- port holder, from /proc ------------------------------------------------------------------------------ */
 
 /* Read a file of /proc into `text`, with a NUL at the end. The caller frees `text`, also after a failure. */
 static bool read_file(const char *path, struct buf *text)
@@ -412,6 +422,7 @@ static bool read_file(const char *path, struct buf *text)
     return n == 0 && buf_append(text, "", 1);
 }
 
+/* Find the socket in one of the files of /proc/net; see port_table_find. */
 static bool in_table(const char *path, int port, struct port_holder *out)
 {
     struct buf text = { 0 };
@@ -421,7 +432,7 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
-/* Return true if the process has the socket open. Return false if not, or if its /proc directory is not readable. */
+/* Return true if the process has the socket open. Return false if not, or if its /proc/PID/fd is not readable. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];
@@ -439,6 +450,7 @@ static bool has_socket(const char *pid, const char *link_wanted)
     return found;
 }
 
+/* Set `name` to the program name in /proc/PID/comm. */
 static void name_process(struct port_holder *out)
 {
     char path[64];
@@ -548,8 +560,7 @@ static void find_process(struct port_holder *out)
     set_age(out);
 }
 
-/* Find the holder of a port. The table of IPv6 is searched, too, because an IPv6 socket may hold the port for
- * IPv4. */
+/* Search tcp6, too, because an IPv6 socket may use the port for IPv4. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

@@ -1,5 +1,5 @@
-/* listen.h -- the listening socket of a store: open the socket, accept clients, count dropped connections, and find
- * the process that holds a port. */
+/* listen.h -- the listening socket of a store: opens the socket, accepts clients, counts connections that the kernel has
+ * dropped, and finds the process that uses a port. */
 #ifndef RENDEZVOUS_SERVER_LISTEN_H
 #define RENDEZVOUS_SERVER_LISTEN_H
 
@@ -11,57 +11,58 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-/* Return how many connections a listening socket has dropped because its queue was full. Return 0 if Linux is older
- * than 4.12. A client that retries may be counted more than once. */
+/* Return how many connections the kernel has dropped because the queue of the listening socket `fd` was full. Return 0 if
+ * Linux is older than 4.12. A client that retries may be counted more than once. */
 uint64_t listen_queue_drops(int fd);
 
-/* Return the limit of the queue of a listening socket: the backlog, but at most net.core.somaxconn. 0 = unknown. */
+/* Return how many connections the queue of the listening socket `fd` can hold before they are accepted; 0 = unknown. */
 uint64_t listen_queue_limit(int fd);
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
 /* A listening TCP socket. */
-
 struct listener {
-    int fd;            /* non-blocking, close-on-exec; the caller closes it */
-    int port;          /* the actual port, if port 0 was requested */
-    char address[288]; /* "HOST:PORT" as bound */
+    int fd;            /* non-blocking, close-on-exec; the caller of listener_open closes it */
+    int port;          /* never 0: if port 0 was requested, the port that the kernel has chosen */
+    char address[288]; /* "HOST:PORT" of the socket, with an IP address as HOST */
 };
 
-/* Bind and listen. `host` is an address or a name; NULL or "" = all addresses. Of the addresses of a name, the first
- * one that belongs to this host is used. The C library resolves a name with its own timeouts. `port` 0 = any free
- * port. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
+/* Bind and listen. `host` is an address or a name; NULL or "" = all addresses. If a name has several addresses, use the
+ * first one that belongs to this host. This may block for many seconds while the C library resolves a name. `port` 0 =
+ * any free port. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
 ddp_status listener_open(const char *host, int port, struct listener *out, struct ddp_err *err);
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
 
-/* Accepts clients on a listening socket, and pauses while descriptors have run out. */
-
+/* Accepts clients on a listening socket, and pauses while descriptors have run out. All callbacks run on the thread of
+ * the loop. */
 struct acceptor {
     uv_poll_t poll;
-    uv_loop_t *loop;
-    int fd;
-    unsigned open, max; /* accepted clients that are not put back, and their limit */
+    uv_loop_t *loop;    /* borrowed */
+    int fd;             /* the listening socket, owned after acceptor_open */
+    unsigned open, max; /* number of accepted clients that are not closed yet, and its limit */
     uint64_t resume_ms; /* end of the pause, in ms of the loop's clock; UINT64_MAX = no pause */
-    bool short_of_fds;  /* descriptors have run out, and no client was accepted since */
+    bool short_of_fds;  /* on_short was called, and no client was accepted since then */
     void *user;
     /* Called for each accepted client. The callee owns `fd`. */
     void (*on_client)(struct acceptor *a, int fd, const struct sockaddr *peer);
     /* Called when descriptors have run out. Closes up to `waiting` clients that have sent no request. `waiting` is
-     * the length of the kernel's queue and may be 0. */
+     * the number of clients in the kernel's queue and may be 0. */
     void (*make_room)(struct acceptor *a, unsigned waiting);
-    /* Called once for each shortage of descriptors, while `waiting` > 0 clients are in the kernel's queue. */
+    /* Called once when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. Called again only
+     * after another client was accepted. */
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
 
-/* Start to accept on `fd`, which must listen and be non-blocking; acceptor_close closes `fd`. The caller sets the
- * callbacks and `user` before. Also raise the soft limit of descriptors to the hard limit. Return 0, or a libuv
- * error; after an error the caller still owns `fd`. */
+/* Start to accept on `fd`, which must listen and be non-blocking; acceptor_close closes `fd`. First set the callbacks
+ * and `user`. Also raise the soft limit of descriptors to the hard limit. Return 0, or a libuv error; after an error
+ * the caller still owns `fd`. */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
-/* Report that a client passed to on_client was closed. This ends a pause. */
+/* Record that a client, which was passed to on_client, is closed. This ends a pause. */
 void acceptor_client_closed(struct acceptor *a);
 
+/* End a pause if `now_ms` has reached resume_ms. */
 void acceptor_tick(struct acceptor *a, uint64_t now_ms);
 
 /* Stop accepting and close the socket. After `closed` is called, the caller may free the acceptor. */
@@ -69,30 +70,30 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed);
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
-/* The holder of a TCP port of this host, for the error message "port in use". */
+/* The process that uses a TCP port of this host, for the error message "port in use". */
 struct port_holder {
-    unsigned long inode; /* inode of the socket; 0 = no holder found */
-    unsigned uid;        /* owner of the socket */
+    unsigned long inode; /* inode of the socket; 0 = no socket found */
+    unsigned uid;        /* user that owns the socket, if `inode` is not 0 */
     int pid;             /* 0 = unknown, for example because the process belongs to another user */
-    char name[64];       /* name of the program; "" if pid is 0 */
-    bool leftover;       /* only old connections hold the port, and no process has them any more */
-    char user[32];       /* name of `uid`; "" = unknown */
-    long age_s;          /* age of the process; 0 = unknown */
-    char job[64];        /* job of the worker; "" = no worker, or unknown */
-    bool by_torchrun;    /* `job` is a job of torchrun; false = of ddprun */
-    char rank[12];       /* rank of the worker in `job`; "" = unknown */
-    char command[80];    /* command line, printable and cut; "" = unknown */
+    char name[64];       /* name of the program; "" = unknown */
+    bool leftover; /* only closed connections use the port (state TIME_WAIT), and no process has them open */
+    char user[32]; /* name of `uid`; "" = unknown */
+    long age_s;    /* age of the process in seconds; 0 = unknown */
+    char job[64];  /* job of the worker; "" = not a worker, or unknown */
+    bool by_torchrun; /* `job` is a job of torchrun; false = of ddprun */
+    char rank[12];    /* rank of the worker in `job`; "" = unknown */
+    char command[80]; /* command line, printable and cut; "" = unknown */
 };
 
-/* Format the holder, for example as "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)" or as "a
+/* Format the process, for example as "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)" or as "a
  * process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
-/* Find the holder of `port` on this host. Return true if the socket was found; `pid` may still be 0. Return false if
- * no process holds the port; then see `leftover`. */
+/* Find the process that uses `port` on this host. Return true if its socket was found; `pid` may still be 0. Return
+ * false if no process uses the port, or if its socket does not listen and has no connection; then see `leftover`. */
 bool port_holder_find(int port, struct port_holder *out);
 
-/* Find the process that has the socket with this inode open. Return false if no such process is visible. */
+/* Find the process that has the socket with this inode open. Return false if no process of /proc shows this socket. */
 bool port_holder_of_socket(unsigned long inode, struct port_holder *out);
 
 #endif

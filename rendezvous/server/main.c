@@ -28,8 +28,8 @@ static int print_text(const struct daemon_options *o)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Block the signals that stop the daemon. Ignore SIGPIPE, so that writing to a closed connection is an error, not the
- * end of the store. */
+/* Block the signals that stop the daemon, and return them in *set for sigwait. Ignore SIGPIPE: otherwise a write to a
+ * closed connection would end the process. */
 static void block_stop_signals(sigset_t *set)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -39,8 +39,8 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* Print the line "listening on ..." on stdout. Programs read the port from this line. Connections are already
- * accepted. */
+/* Print the line "listening on ..." on stdout. The store already accepts connections, because programs wait for this
+ * line, read the port from it, and connect at once. */
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
     printf("listening on %s\n", store_server_address(server));
@@ -75,24 +75,25 @@ static bool read_secrets(const struct daemon_options *o, struct secret **secrets
     return false;
 }
 
-/* Wait for the first signal. A second signal then ends the process at once. */
+/* Wait for the first signal. Then unblock the signals, so that a second one ends the process at once. */
 static void wait_for_stop(const sigset_t *set)
 {
     int sig = 0;
     while (sigwait(set, &sig) != 0)
         continue;
-    log_info("%s, stopping", sig == SIGINT ? "interrupted" : "received a stop signal");
+    log_info("received %s: stopping", sig == SIGINT ? "SIGINT" : "SIGTERM");
     sigprocmask(SIG_UNBLOCK, set, NULL);
 }
 
 /* --- the event log ---------------------------------------------------------------------------------------- */
 
 struct event_log {
-    struct line_file *file; /* NULL = no event log */
-    const char *path;
-    bool warned;
+    struct line_file *file; /* owned; NULL = no event log */
+    const char *path;       /* borrowed; NULL = --events was not given */
+    bool warned;            /* the warning was logged, which happens only once */
 };
 
+/* Warn that events are missing in the file, if `error` (an errno) is not 0. */
 static void warn_of(struct event_log *log, int error)
 {
     if (error != 0 && !log->warned)
@@ -114,7 +115,8 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file).error);
 }
 
-/* Open the event log. If the file cannot be opened, log a warning and continue without an event log. */
+/* Open the event log. If the file cannot be opened, log a warning and continue without an event log, because jobs do not
+ * need one. */
 static void open_events(struct event_log *log, const char *path)
 {
     int error = 0;
@@ -148,6 +150,8 @@ static ddp_status start(const struct daemon_options *o, const struct secret *sec
     return store_server_start(&options, server, err);
 }
 
+/* Serve until a signal, and return the exit code. Block the signals before the first thread starts, because a thread
+ * inherits the mask. */
 static int serve(const struct daemon_options *o, const struct secret *secrets)
 {
     struct store_server *server;

@@ -1,18 +1,19 @@
 /* server.c -- see server.h.
  *
- * The server is one thread and one libuv loop with an acceptor, the clients, one timer, a callback before the loop
- * sleeps (on_before_sleep), and a wake-up for the stop. The timer is set to the next deadline of hub, acceptor and
- * clients. on_before_sleep writes kept replies and closes doomed clients.
+ * The server is one thread with one libuv loop. The loop has an acceptor, the clients, one timer, a callback before the
+ * loop sleeps (on_before_sleep), and a wake-up for the stop. The timer is set to the next deadline of hub, acceptor and
+ * clients. on_before_sleep writes kept replies and closes DOOMED clients (clients.c).
  *
  * Start: store_server_start binds and listens on the caller's thread, so that errors are returned, and then starts
  * the thread, which runs the loop.
  *
- * Stop: store_server_stop -> on_stop -> end_all closes the acceptor and all clients -> on_freed of the last client
- * closes `timer` and `before_sleep` -> uv_run returns, because no handle is left -> the thread is joined.
+ * Stop: store_server_begin_stop -> on_stop -> on_before_sleep calls end_all, when no node is connected or the wait is
+ * over -> end_all closes the acceptor and all clients -> on_freed of the last client closes `timer` and `before_sleep`
+ * -> uv_run returns, because no handle is left -> store_server_stop joins the thread.
  *
  * Failures:
  *
- *   - Descriptors run out: see listen.c. This file counts and logs the shortage.
+ *   - Descriptors run out: listen.c pauses the acceptor. This file counts and logs the shortage.
  *   - A client does not read its last replies: all clients are aborted STOPPING_MS after the stop. */
 #include "server/server.h"
 
@@ -36,68 +37,76 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, NONCE_BYTES = 8, QUEUE_LOOK_MS = 1000 };
+enum {
+    STOPPING_MS = 1000,    /* time for the clients to read their last replies */
+    WAIT_SILENT_MS = 1000, /* a shorter wait for nodes is not logged */
+    NONCE_BYTES = 8,
+    QUEUE_CHECK_MS = 1000, /* shortest time between two check_queue */
+};
 
+/* All times are on the clock of the loop (uv_now). */
 struct store_server {
     uv_loop_t loop;
     uv_async_t stop_request; /* the only member that both threads use at the same time */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
-    uint64_t timer_at_ms; /* UINT64_MAX = not set */
-    bool caught_up;       /* the timer was much too late; a short timer lets the loop read input first */
-    bool stopping;
-    bool stop_asked;         /* used only by the caller's thread */
-    uint64_t linger_ms;      /* the longest wait for nodes, set before the stop is requested */
-    uint64_t linger_at_ms;   /* end of the wait for nodes; UINT64_MAX = no wait */
-    uint64_t linger_said_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
-    uint64_t force_at_ms;    /* when to abort all clients; UINT64_MAX = never */
+    uint64_t timer_at_ms;   /* UINT64_MAX = not set */
+    bool caught_up;         /* the timer was much too late; a short timer lets the loop read input first */
+    bool stopping;          /* end_all was called */
+    bool stop_requested;    /* used only by the caller's thread */
+    uint64_t wait_nodes_ms; /* the longest wait for nodes, set before the stop is requested */
+    uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
+    uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
+    uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX = never */
     struct listener listener;
     struct acceptor acceptor;
     struct uid_gate uid_gate;
     struct clients clients;
-    struct hub *hub; /* owned */
-    struct gate short_of_fds;
-    struct tls_context *tls; /* owned; NULL = the store does not encrypt */
+    struct hub *hub;          /* owned */
+    struct gate short_of_fds; /* limits the log message of on_short */
+    struct tls_context *tls;  /* owned; NULL = the store does not encrypt */
     pthread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
-    uint64_t looked_ms; /* time of the last check_queue */
+    uint64_t queue_checked_ms; /* time of the last check_queue */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */
 
 static void on_time(uv_timer_t *timer);
 
+/* Return the earliest time at which the timer must run on_time. */
 static uint64_t next_deadline(const struct store_server *s)
 {
     uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
-    uint64_t linger = earlier_of(s->linger_at_ms, s->linger_said_ms);
-    return earlier_of(earlier_of(clients_or_force, linger),
+    uint64_t wait_nodes = earlier_of(s->wait_nodes_end_ms, s->wait_nodes_log_ms);
+    return earlier_of(earlier_of(clients_or_force, wait_nodes),
                       earlier_of(hub_deadline(s->hub), s->acceptor.resume_ms));
 }
 
 static void end_all(struct store_server *s);
 
-static void linger(struct store_server *s, uint64_t now_ms)
+/* After a stop request, end the store when all nodes have left or the time is over. */
+static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
 {
-    if (hub_nodes(s->hub) == 0 || now_ms >= s->linger_at_ms) {
+    if (hub_nodes(s->hub) == 0 || now_ms >= s->wait_nodes_end_ms) {
         end_all(s);
-    } else if (now_ms >= s->linger_said_ms) {
-        s->linger_said_ms = UINT64_MAX;
+    } else if (now_ms >= s->wait_nodes_log_ms) {
+        s->wait_nodes_log_ms = UINT64_MAX;
         log_info("the store waits for %u node%s to read the job's result, at most %.3g s", hub_nodes(s->hub),
-                 hub_nodes(s->hub) == 1 ? "" : "s", (double)s->linger_ms / 1000);
+                 hub_nodes(s->hub) == 1 ? "" : "s", (double)s->wait_nodes_ms / 1000);
     }
 }
 
-/* End a turn of the loop, and set the timer if the next deadline is earlier than the timer. A later deadline does not
- * change the timer, because one useless time-out costs less than setting the timer in each turn. */
+/* End a turn of the loop, and set the timer if the next deadline is earlier than the timer. If the next deadline is later,
+ * keep the timer: one run of on_time without work costs less than setting the timer in each turn. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
     const uint64_t now_ms = uv_now(&s->loop);
     clients_end_turn(&s->clients);
-    if (s->linger_at_ms != UINT64_MAX)
-        linger(s, now_ms);
+    if (s->wait_nodes_end_ms != UINT64_MAX)
+        wait_for_nodes(s, now_ms);
     const uint64_t at_ms = next_deadline(s);
     if (at_ms >= s->timer_at_ms)
         return;
@@ -107,7 +116,7 @@ static void on_before_sleep(uv_prepare_t *prepare)
 
 /* Return true if the timer was much too late, because the process was suspended (clock.h). Messages that arrived in
  * time are then still unread. A short timer lets the loop read them before any deadline is checked. */
-static bool stood_still(struct store_server *s)
+static bool was_suspended(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
     if (s->caught_up)
@@ -115,11 +124,12 @@ static bool stood_still(struct store_server *s)
     return s->caught_up;
 }
 
+/* Handle all deadlines that have passed. wait_for_nodes follows in on_before_sleep. */
 static void on_time(uv_timer_t *timer)
 {
     struct store_server *s = timer->data;
     uint64_t now_ms = uv_now(&s->loop);
-    if (stood_still(s))
+    if (was_suspended(s))
         return;
     s->timer_at_ms = UINT64_MAX;
     clients_tick(&s->clients, now_ms);
@@ -134,17 +144,19 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Count connections that the kernel has dropped, at most once a second. A check when a client connects is enough,
- * because a dropped client tries again. */
+/* Pass the number of connections that the kernel has dropped to the hub, at most once per QUEUE_CHECK_MS. Check only when
+ * a client connects: a dropped client tries again, so the count is soon right. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
-    if (now_ms < s->looked_ms + QUEUE_LOOK_MS)
+    if (now_ms < s->queue_checked_ms + QUEUE_CHECK_MS)
         return;
-    s->looked_ms = now_ms;
+    s->queue_checked_ms = now_ms;
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
+/* Close a connection that the uid gate rejects. The hub records the rejection for its findings, and decides whether to
+ * log it, so that a client that tries again and again does not fill the log. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -153,6 +165,8 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
         log_warn("store client %s: rejected: %s", text, why);
 }
 
+/* Handle a new connection. Check its user before anything of the client is read, because PyTorch's protocol has no
+ * password. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -178,9 +192,10 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
     unsigned left_out;
     hub_count(s->hub, HUB_REFUSED_NO_FD);
     if (gate_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
-        log_warn("no file descriptors left (%s): %u clients are connected, %u wait until a client leaves; "
-                 "raise the limit with 'ulimit -n'",
-                 why, a->open, waiting);
+        log_warn(
+            "no file descriptors left: %s (connected clients: %u, clients that must wait: %u); raise the "
+            "limit with 'ulimit -n'",
+            why, a->open, waiting);
 }
 
 /* Close the last two handles after the last client was freed, which ends the loop. */
@@ -202,7 +217,7 @@ static void on_freed(void *user)
 /* End all clients. Do not call hub_disconnect, because the hub would report these clients as lost. */
 static void end_all(struct store_server *s)
 {
-    s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
+    s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;
     s->stopping = true;
     s->force_at_ms = uv_now(&s->loop) + STOPPING_MS;
     acceptor_close(&s->acceptor, NULL);
@@ -211,18 +226,19 @@ static void end_all(struct store_server *s)
     end_if_empty(s);
 }
 
+/* Begin the wait for nodes, on the server's thread. With a limit of 0, on_before_sleep ends it in the same turn. */
 static void on_stop(uv_async_t *async)
 {
     struct store_server *s = async->data;
     const uint64_t now_ms = uv_now(&s->loop);
     uv_close((uv_handle_t *)async, NULL);
-    s->linger_at_ms = now_ms + s->linger_ms;
-    s->linger_said_ms = now_ms + LINGER_SILENT_MS;
+    s->wait_nodes_end_ms = now_ms + s->wait_nodes_ms;
+    s->wait_nodes_log_ms = now_ms + WAIT_SILENT_MS;
 }
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
-/* Run the loop until no handle is left. */
+/* Run the loop until no handle is left. This is the main function of the server's thread. */
 static void *run_loop(void *user)
 {
     struct store_server *s = user;
@@ -267,7 +283,8 @@ static int serve(struct store_server *s)
     return rc;
 }
 
-/* Free the server. Free the hub before the map of clients, because the hub may still send replies. */
+/* Free the server after its thread has ended. Free the hub before the map of clients, because the hub may still send
+ * replies. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -281,8 +298,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* Make a text that differs from every other store on the same port, so that agents detect a restarted store. Without
- * random bytes, use the clock and the pid. */
+/* Make a random text that identifies this store. An agent that connects again compares the text, and so detects that
+ * another store now has the port. If the kernel has no random bytes yet, use the clock and the pid. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -291,7 +308,8 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
-/* Make the key of all hash tables, once for each process. */
+/* Make the secret of all hash tables (store/table.h). uv_once calls this function once for each process, because a new
+ * secret would make existing tables useless. */
 static void make_hash_key(void)
 {
     uint64_t key[2];
@@ -325,7 +343,7 @@ static struct store_server *server_new(const struct store_server_options *o)
         server_free(s);
         return NULL;
     }
-    s->timer_at_ms = s->force_at_ms = s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
+    s->timer_at_ms = s->force_at_ms = s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;
     s->acceptor.user = s->clients.user = s;
     s->acceptor.on_client = on_client;
     s->acceptor.make_room = on_make_room;
@@ -339,7 +357,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
-/* Set the address for other hosts. If the store listens on all addresses, use the host name. */
+/* Set the name and the address of the store in messages and answers. If the store listens on all addresses, no single
+ * address is right for all hosts, so use the host name. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
@@ -390,19 +409,18 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* Set the longest wait for nodes. No lock is needed, because the thread reads `linger_ms` only after the stop
- * request. */
+/* Set wait_nodes_ms without a lock, because the server's thread reads this field only after the stop request. */
 void store_server_linger(struct store_server *server, uint64_t limit_ms)
 {
-    server->linger_ms = limit_ms;
+    server->wait_nodes_ms = limit_ms;
 }
 
 void store_server_begin_stop(struct store_server *server)
 {
-    if (server != NULL && !server->stop_asked)
+    if (server != NULL && !server->stop_requested)
         uv_async_send(&server->stop_request);
     if (server != NULL)
-        server->stop_asked = true;
+        server->stop_requested = true;
 }
 
 void store_server_stop(struct store_server *server)

@@ -1,4 +1,4 @@
-/* server.h -- the store on a TCP port. libuv moves the bytes; hub.h decides.
+/* server.h -- serves a store on a TCP port. libuv moves the bytes; the hub (hub/hub.h) decides.
  *
  * The server has its own thread with a libuv loop, so the caller may block. All functions here must be called from
  * the thread that started the server. The server's thread receives no signals.
@@ -22,12 +22,13 @@ struct store_server_options {
     void (*event)(void *user, const char *json);
     void *event_user;
     bool encrypt;   /* serve other hosts only by TLS with limits.secret (auth/tls.h) */
-    bool insecure;  /* accept connections of all users of this host; false = see uid_gate in socket_owner.h */
+    bool insecure;  /* serve all users of this host; false = only root and the user of this process */
     bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 
-/* Bind, listen and start the server's thread. Return DDP_OK, or DDP_ERR_IO with the reason in `err`, which names the
- * holder of a port in use, or DDP_ERR_UNSUPPORTED if OpenSSL is missing. */
+/* Bind, listen and start the server's thread. `options` is copied, but not what it points to. Return DDP_OK. Otherwise
+ * `err` has the reason: DDP_ERR_IO (a port in use is reported with the process that uses it), DDP_ERR_NOMEM, or
+ * DDP_ERR_UNSUPPORTED if OpenSSL is missing. */
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err);
 
@@ -38,12 +39,12 @@ int store_server_port(const struct store_server *server);
  * stop. */
 const char *store_server_address(const struct store_server *server);
 
-/* Let the store serve for at most `limit_ms` after the stop request, while a node is connected, so that all nodes can
- * read how the job ended. Call this function before store_server_begin_stop. */
+/* After the stop request, serve on while nodes are connected, but for at most `limit_ms`, so that all nodes can read how
+ * the job ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
 void store_server_linger(struct store_server *server, uint64_t limit_ms);
 
-/* Begin to stop: flush (for at most a second) and close every connection. The function returns at once; call
- * store_server_stop later. First end all workers, because a torch 1.13 client crashes if its store closes. NULL is
+/* Begin to stop: write the queued replies (for at most 1 s) and close every connection. The function returns at once;
+ * call store_server_stop later. First end all workers, because a torch 1.13 client crashes if its store closes. NULL is
  * allowed. */
 void store_server_begin_stop(struct store_server *server);
 

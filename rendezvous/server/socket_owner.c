@@ -1,7 +1,7 @@
 /* socket_owner.c -- see socket_owner.h.
  *
  * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds the connection in a
- * hash table, so the number of connections does not matter.
+ * hash table, so a request does not take longer if the host has many connections.
  *
  * ENOENT from sock_diag means "no such socket", or that the module tcp_diag is missing. So ENOENT is used only after
  * sock_diag has found a socket. Until then, /proc/net/tcp is read, too. */
@@ -20,7 +20,7 @@
 
 /* --- addresses -------------------------------------------------------------------------------------------- */
 
-/* One end of a connection, as sock_diag needs it. */
+/* One end of a connection, in the form of a sock_diag request. */
 struct end {
     int family;
     uint32_t address[4]; /* in network byte order; IPv4 uses only the first word */
@@ -60,6 +60,7 @@ static bool is_loopback_end(const struct end *end)
     return memcmp(end->address, v6_loopback, sizeof(v6_loopback)) == 0;
 }
 
+/* Return the descriptor of a netlink socket, which is opened if necessary, or -1. */
 static int netlink_socket(struct netlink *n, int protocol)
 {
     if (!n->is_open) {
@@ -69,8 +70,8 @@ static int netlink_socket(struct netlink *n, int protocol)
     return n->is_open ? n->fd : -1;
 }
 
-/* Send a request, after discarding unread answers to earlier requests. The answer can be read at once, because the
- * kernel answers within send. */
+/* Discard unread answers to earlier requests, and then send a request. The caller can read the answer at once, because
+ * the kernel writes the answer before send returns. */
 static bool netlink_ask(int fd, const struct nlmsghdr *question)
 {
     char old[4096];
@@ -81,7 +82,8 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
 
 enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* netlink does not answer */ };
 
-/* Find whether an address belongs to this host, with the request of `ip route get`. */
+/* Find whether an address belongs to this host. Request the route to the address, like `ip route get`; a route of type
+ * RTN_LOCAL means this host. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
@@ -116,8 +118,10 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the kernel chooses the address as the source of packets to the same address. Only an address of this
- * host is chosen. The check needs no netlink, but fails for a second IPv4 address in the same network. */
+/* Return true if the kernel chooses the address as the source of packets to the same address, because the kernel chooses
+ * only addresses of this host. The check needs no netlink, but it does not find a second IPv4 address in the same
+ * network. connect() of a UDP socket sends no packet. If no descriptor is left, return true: a connection of unknown
+ * origin must not count as a connection from another host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
@@ -142,6 +146,7 @@ static bool source_is(const struct end *end)
     return same;
 }
 
+/* Find whether an address belongs to this host, with all methods. */
 static enum socket_place address_place(struct socket_owners *o, const struct sockaddr *address)
 {
     struct end end;
@@ -153,8 +158,8 @@ static enum socket_place address_place(struct socket_owners *o, const struct soc
     return place != THIS_HOST && source_is(&end) ? THIS_HOST : place;
 }
 
-/* Find on which host the process runs that has connected from `peer` to the local address `here`. A connection to a
- * loopback address always comes from this host. No packet is sent. */
+/* Find whether a connection from `peer` to the local address `here` comes from this host. A connection to a loopback
+ * address always does. */
 static enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
                                            const struct sockaddr *here)
 {
@@ -164,17 +169,20 @@ static enum socket_place socket_peer_place(struct socket_owners *o, const struct
 
 /* --- sock_diag -------------------------------------------------------------------------------------------- */
 
+/* A request of sock_diag, in the format of linux/inet_diag.h. */
 struct question {
     struct nlmsghdr head;
     struct inet_diag_req_v2 body;
 };
 
-/* A datagram from the kernel. */
+/* A datagram from the kernel, which may contain several messages. */
 union answer {
     struct nlmsghdr head;
     char room[16384];
 };
 
+/* Request the socket with these two ends, or with NLM_F_DUMP all sockets that match. `states` has one bit for each TCP
+ * state that matches. */
 static bool diag_ask(struct socket_owners *o, const struct end *near, const struct end *far, uint16_t flags,
                      uint32_t states)
 {
@@ -209,6 +217,7 @@ static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct sock
     return true;
 }
 
+/* Find the owner of a connection with sock_diag. */
 static enum socket_state diag_find(struct socket_owners *o, const struct end *near, const struct end *far,
                                    struct socket_owner *owner)
 {
@@ -230,7 +239,8 @@ static enum socket_state diag_find(struct socket_owners *o, const struct end *ne
 
 /* --- /proc/net/tcp ---------------------------------------------------------------------------------------- */
 
-/* Format one end of a connection as in /proc/net/tcp: "0100007F:72D8". With `mapped`, format an IPv4 address as in /proc/net/tcp6. */
+/* Format one end of a connection as in /proc/net/tcp: "0100007F:72D8". With `mapped`, format an IPv4 address as in
+ * /proc/net/tcp6. */
 static void print_end(const struct end *end, bool mapped, char text[static 48])
 {
     const uint32_t *a = end->address;
@@ -243,6 +253,8 @@ static void print_end(const struct end *end, bool mapped, char text[static 48])
         snprintf(text, 48, "%08X:%04X", a[0], port);
 }
 
+/* Find the owner of a connection in one file of /proc/net. Read all lines until the connection is found, because the
+ * file is not sorted. */
 static enum socket_state table_find(const char *path, const struct end *near, const struct end *far,
                                     struct socket_owner *owner)
 {
@@ -269,7 +281,8 @@ static enum socket_state table_find(const char *path, const struct end *near, co
     return found;
 }
 
-/* Find the owner in /proc. tcp6 is read, too, because it lists the IPv4 connections of IPv6 sockets. */
+/* Find the owner of a connection in /proc. Read tcp6 for an IPv4 connection, too, because the IPv4 connections of IPv6
+ * sockets are there. */
 static enum socket_state tables_find(const struct end *near, const struct end *far,
                                      struct socket_owner *owner)
 {
@@ -294,7 +307,8 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Read all answers to one request. Return SOCKET_UNKNOWN if the kernel does not answer. */
+/* Find the listeners of one family. `state` and `owner` are the result for the family that was searched before: keep an
+ * owner whose user is not `uid`. Return SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -320,7 +334,7 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
     }
 }
 
-/* Find a listener. IPv6 sockets, which may accept IPv4 connections, are in a separate list. */
+/* Search both families, because sock_diag lists IPv6 sockets separately, and they may accept IPv4 connections. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner)
 {
@@ -342,17 +356,17 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* A connection that was closed before accept is rejected, because its user is unknown: another user could send a
- * request and close at once. After a reset, the kernel may report the user of a newer connection with the same
- * addresses. */
+/* A connection that its client has closed before accept is rejected: its user is unknown, and another user could send a
+ * request and close at once. After a reset, a newer connection may have the same two addresses, and the kernel would
+ * report the user of the newer connection. */
 
 static bool is_ours(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. Call this function after socket_owner_find. If the connection still has a
- * peer now, socket_owner_find cannot have found a newer connection. */
+/* Return true if the connection was reset. Call this function after socket_owner_find: as long as this connection
+ * exists, no newer connection can have the same addresses, so the owner is the right one. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;
@@ -368,6 +382,7 @@ const char *uid_gate_served(char out[static UID_GATE_SERVED_MAX])
     return out;
 }
 
+/* Treat a client whose host is unknown like a client on this host: reject it unless its user is known and allowed. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX])
 {
@@ -395,13 +410,12 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
         snprintf(why, UID_GATE_WHY_MAX, "connection of an unknown user: closed before it was accepted");
     else if (place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX,
-                 "connection of an unknown user: neither sock_diag nor /proc/net/tcp answers; use --insecure "
-                 "to serve "
-                 "every user");
+                 "connection of an unknown user: the kernel has neither sock_diag nor /proc/net/tcp; use "
+                 "--insecure to serve every user");
     else
         snprintf(why, UID_GATE_WHY_MAX,
-                 "cannot determine whether the connection is local: netlink does not answer; "
-                 "use --insecure to serve every user");
+                 "connection of an unknown host: the kernel does not answer on netlink; use --insecure to "
+                 "serve every user");
     return false;
 }
 

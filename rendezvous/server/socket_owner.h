@@ -1,10 +1,10 @@
-/* socket_owner.h -- find the user who owns a TCP socket of this host.
+/* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users.
  *
- * sock_diag needs no privilege and finds any socket of this network namespace, in 3 to 15 us. If the kernel has no
- * sock_diag (gVisor), /proc/net/tcp and tcp6 are read.
+ * sock_diag, a netlink protocol of Linux (sock_diag(7)), needs no privilege and finds any socket of this network
+ * namespace, in 3 to 15 us. If the kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are read.
  *
- * The owner is a user, not a process. For a closed socket the kernel reports uid 0 and inode 0; the result is then
- * SOCKET_CLOSED, never root. */
+ * The owner is a user, not a process. For a closed socket the kernel reports uid 0 and inode 0. The result is then
+ * SOCKET_CLOSED, because uid 0 would be root. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
 
@@ -12,15 +12,16 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+/* A netlink socket. */
 struct netlink {
     bool is_open;
-    int fd; /* valid if `is_open` */
+    int fd; /* owned; valid if `is_open` */
 };
 
-/* Two netlink sockets, opened by the first request. Set all bytes to zero before the first use. Only one thread may
- * use the struct at a time. */
+/* Two netlink sockets, which are opened when they are first needed. Set all bytes to zero before the first use. Only one
+ * thread may use the struct at a time. */
 struct socket_owners {
-    struct netlink diag, route;
+    struct netlink diag, route; /* for sock_diag, and for requests of routes */
     bool is_answered; /* sock_diag has found a socket before, so ENOENT means that a socket does not exist */
 };
 
@@ -35,13 +36,13 @@ enum socket_state {
     SOCKET_UNKNOWN /* the kernel does not answer */
 };
 
-/* Find the owner of the socket that is bound to `near` and connected to `far`. An IPv6-mapped IPv4 address means the
- * IPv4 address. `owner` is set only for SOCKET_OPEN. */
+/* Find the owner of the socket with the local address `near` and the remote address `far`. An IPv6-mapped IPv4 address
+ * counts as the IPv4 address. `owner` is set only for SOCKET_OPEN. */
 enum socket_state socket_owner_find(struct socket_owners *o, const struct sockaddr *near,
                                     const struct sockaddr *far, struct socket_owner *owner);
 
-/* Find a socket that listens on `port` at any address, with sock_diag only. If several sockets match, return one of a
- * user other than `uid` if possible. */
+/* Find a socket that listens on `port` at any address. Use only sock_diag. If several sockets match, prefer one whose
+ * user is not `uid`, because the caller looks for processes of other users. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner);
 
@@ -49,11 +50,11 @@ void socket_owners_close(struct socket_owners *o);
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* The uid gate rejects connections of other users of this host, except of root. Such a check is needed because a
- * PyTorch client cannot authenticate itself. Connections from other hosts are accepted, because only their kernels
- * know the users. */
+/* The uid gate rejects connections of other users of this host, except of root. The check is needed because a PyTorch
+ * client cannot authenticate itself. Connections from other hosts are accepted here, because only the kernels of these
+ * hosts know the users; the hub decides about them. */
 
-enum { UID_GATE_WHY_MAX = 160, UID_GATE_SERVED_MAX = 32 };
+enum { UID_GATE_WHY_MAX = 160, UID_GATE_SERVED_MAX = 32 }; /* bytes of the texts, with the NUL */
 
 /* Set all bytes to zero before the first use. */
 struct uid_gate {
@@ -66,7 +67,7 @@ struct uid_gate {
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX]);
 
-/* Return the users that the gate serves, "root" or "uid 1000 and root", in `out` or in a constant. */
+/* Return the users that the gate accepts: "root", or "uid 1000 and root" written to `out`. */
 const char *uid_gate_served(char out[static UID_GATE_SERVED_MAX]);
 
 void uid_gate_close(struct uid_gate *g);

@@ -3,9 +3,9 @@
  * The table `machine` has one function (a cell) for each state and event. A cell returns the next state, which step()
  * stores. Cells call other modules only through barrier_env.
  *
- * A barrier has two bitmaps: its members, and the members that have arrived. A passed barrier keeps only its struct
- * and its name. A failed barrier keeps its bitmaps and its report, too, because members that arrive late get the
- * report. */
+ * A barrier has two blocks of memory: the struct with the name, and both bitmaps. A passed barrier frees its bitmaps:
+ * at 100,000 ranks they take 25 KB, the struct and the name less than 200 bytes. A failed barrier keeps its bitmaps
+ * and its report, because members that arrive late get the report. */
 #include "store/barrier.h"
 
 #include "base/text.h"
@@ -14,9 +14,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* A barrier has two blocks of memory: the struct with the name, and both bitmaps. The bitmaps of a passed barrier are
- * freed, because at 100,000 ranks they take 25 KB, the struct and the name less than 200 bytes. */
 
 static bool bit(const uint8_t *bits, uint32_t rank)
 {
@@ -33,7 +30,6 @@ static void clear_bit(uint8_t *bits, uint32_t rank)
     bits[rank / 8] &= (uint8_t) ~(1u << rank % 8);
 }
 
-/* Return true if `rank` is a member. A passed barrier has no members. */
 bool barrier_needs(const struct barrier *barrier, uint32_t rank)
 {
     return barrier->is_member != NULL && rank < barrier->world_size && bit(barrier->is_member, rank);
@@ -58,7 +54,7 @@ static uint64_t barrier_cost(struct slice name)
 }
 
 /* Free the bitmaps. */
-static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
+static void barrier_free_bitmaps(struct quota *quota, struct barrier *barrier)
 {
     if (barrier->is_member != NULL)
         quota_give(quota, 2 * bitmap_bytes(barrier->world_size));
@@ -69,7 +65,7 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
 /* Free a barrier that is in no list and in no table, and that has no waiters. No other function frees barriers. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
-    barrier_forget_roll(quota, barrier);
+    barrier_free_bitmaps(quota, barrier);
     quota_give(quota, barrier_cost(barrier_name(barrier)) + barrier->report.cap);
     buf_free(&barrier->report);
     free(barrier);
@@ -116,13 +112,13 @@ static struct barrier *barrier_new(struct quota *quota, const struct barrier_cal
 /* --- arrivals ------------------------------------------------------------------------------------------- */
 
 /* Mark a rank as arrived. Count a rank only once, because it may arrive again on a new connection. */
-static void barrier_tick_off(struct barrier *barrier, uint32_t rank)
+static void barrier_mark_arrived(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);
     set_bit(barrier->has_arrived, rank);
 }
 
-static void barrier_strike_out(struct barrier *barrier, uint32_t rank)
+static void barrier_unmark_arrived(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived -= bit(barrier->has_arrived, rank);
     clear_bit(barrier->has_arrived, rank);
@@ -142,7 +138,7 @@ static void barrier_add_waiter(struct barrier *barrier, struct barrier_waiter *w
     waiter->barrier = barrier;
     waiter->rank = call->rank;
     list_insert(&barrier->waiters, &waiter->node);
-    barrier_tick_off(barrier, call->rank);
+    barrier_mark_arrived(barrier, call->rank);
 }
 
 /* Return entry `i` of the list of members in `call`. */
@@ -181,49 +177,21 @@ static bool barrier_has_same_members(const struct barrier *barrier, const struct
     return distinct == barrier->members;
 }
 
-#define TEN_YEARS_MS \
-    (10ll * 365 * 24 * 3600 * 1000) /* longer timeouts are cut to this value, so that sums cannot overflow */
+/* A client may request a timeout of 2^63 - 1 ms. Longer timeouts are cut to this value, so that the sum of the time and
+ * the timeout cannot overflow. */
+#define TEN_YEARS_MS (10ll * 365 * 24 * 3600 * 1000)
 
-enum { BARRIER_END_MAX = 800 };
+enum { BARRIER_END_MAX = 800 }; /* bytes for the text of barrier_env.end_of, with the NUL */
 
+/* An event for one barrier. Each field after `type` is valid only for the events in its comment. */
 struct event {
     enum barrier_event type;
     struct barrier_waiter *waiter;   /* ARRIVES, LEAVES */
     const struct barrier_call *call; /* ARRIVES */
     uint32_t rank;                   /* MEMBER_ENDS */
     const char *who;                 /* CANCEL */
-    uint64_t now_ms;
+    uint64_t now_ms;                 /* all but LEAVES */
 };
-
-typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
-
-/* Open a new barrier. If a member has ended already, fail the barrier. */
-static enum barrier_state arrive_first(struct barriers *b, struct barrier *barrier,
-                                       const struct event *event);
-static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* Reject an arrival at a passed barrier, because a rank that is one step late could otherwise meet ranks of the next
- * step. */
-static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
-                                       const struct event *event);
-static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* Remove the waiter of a rank that stops waiting. If no rank waits any more, free the barrier. */
-static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
-static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
-                                       const struct event *event);
-static enum barrier_state is_cancelled(struct barriers *b, struct barrier *barrier,
-                                       const struct event *event);
-static enum barrier_state times_out(struct barriers *b, struct barrier *barrier, const struct event *event);
-static enum barrier_state stays(struct barriers *b, struct barrier *barrier, const struct event *event);
-
-/* clang-format off */
-static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
-/*                    ARRIVES       LEAVES  MEMBER_ENDS   CANCEL        TIME_UP   */
-[BARRIER_NEW]    = {  arrive_first,  stays,  stays,        stays,        stays     },
-[BARRIER_OPEN]   = {  comes,        leaves, loses_member, is_cancelled, times_out },
-[BARRIER_PASSED] = {  name_is_used, stays,  stays,        stays,        stays     },
-[BARRIER_FAILED] = {  arrive_late,   stays,  stays,        stays,        stays     },
-};
-/* clang-format on */
 
 /* --- by name -------------------------------------------------------------------------------------------- */
 
@@ -249,16 +217,15 @@ static void drop(struct barriers *b, struct barrier *barrier)
     barrier_free(b->quota, barrier);
 }
 
-/* --- the end -------------------------------------------------------------------------------------------- */
+/* --- how a barrier ends --------------------------------------------------------------------------------- */
 
-/* Remove a barrier from the list of open barriers. */
 static void close_barrier(struct barriers *b, struct barrier *barrier)
 {
     list_remove(&barrier->open);
     b->open_count--;
 }
 
-/* Answer all waiting ranks. Close the barrier before, because `answer` may call functions that use the list of open
+/* Answer all waiting ranks. First close the barrier, because `answer` may call functions that use the list of open
  * barriers. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
@@ -270,7 +237,7 @@ static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier
     }
 }
 
-/* Log "barrier NAME" and `what`. */
+/* Log "barrier 'NAME' WHAT". The client chooses the name: text_append makes it printable and cuts it at 200 bytes. */
 static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
 {
     struct buf line = { 0 };
@@ -280,7 +247,8 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
     buf_free(&line);
 }
 
-/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. */
+/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. The report is charged to the
+ * quota even beyond the limit, because the ranks must get an answer. */
 static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
                                        enum barrier_outcome outcome, const char *because)
 {
@@ -300,7 +268,7 @@ static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
     if (b->env.ended != NULL)
         b->env.ended(b->env.user, barrier, BARRIER_RELEASED, "");
     answer_all(b, barrier, BARRIER_RELEASED);
-    barrier_forget_roll(b->quota, barrier);
+    barrier_free_bitmaps(b->quota, barrier);
     return BARRIER_PASSED;
 }
 
@@ -336,18 +304,20 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
-/* Fail the barrier because the member `rank` has ended. The rank no longer counts as arrived. */
+/* Fail the barrier because the member `rank` has ended. The rank no longer counts as arrived, so the report lists it
+ * as missing. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];
     b->env.end_of(b->env.user, rank, end, sizeof(end));
     snprintf(because, sizeof(because), "cannot complete: %s", end);
-    barrier_strike_out(barrier, rank);
+    barrier_unmark_arrived(barrier, rank);
     if (b->env.lost != NULL)
         b->env.lost(b->env.user, barrier, rank);
     return fail_barrier(b, barrier, BARRIER_LOST, because);
 }
 
+/* Open a new barrier. If a member has ended already, fail the barrier. */
 static enum barrier_state arrive_first(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     barrier_set_members(barrier, event->call);
@@ -361,7 +331,7 @@ static enum barrier_state arrive_first(struct barriers *b, struct barrier *barri
     return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
-static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event)
+static enum barrier_state arrive_next(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     const struct barrier_call *call = event->call;
     const char *why = NULL;
@@ -377,6 +347,8 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
     return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
+/* Reject an arrival at a passed barrier. Otherwise a rank that is one step late would meet the ranks of the next
+ * step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     answer_misuse(
@@ -385,8 +357,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Answer a member that arrives after the failure with the report. If the rank gets the report a second time, the call
- * is misuse, because the rank uses the name again. */
+/* Answer a member that arrives after the failure with the report. The second call of a rank is misuse, because the rank
+ * then uses the name again. */
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
@@ -394,15 +366,17 @@ static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrie
             b, event->waiter, event->call->name,
             "is misused: the name was used before, and the barrier failed; use each name only once");
     } else {
-        barrier_tick_off(barrier, event->call->rank);
+        barrier_mark_arrived(barrier, event->call->rank);
         b->env.answer(b->env.user, event->waiter, barrier->outcome, buf_slice(&barrier->report));
     }
     return barrier->state;
 }
 
+/* Remove the waiter of a rank that stops waiting. If no rank waits any more, return BARRIER_NEW: step() then frees the
+ * barrier. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
-    barrier_strike_out(barrier, event->waiter->rank);
+    barrier_unmark_arrived(barrier, event->waiter->rank);
     barrier_remove_waiter(event->waiter);
     if (!list_is_empty(&barrier->waiters))
         return BARRIER_OPEN;
@@ -435,6 +409,19 @@ static enum barrier_state times_out(struct barriers *b, struct barrier *barrier,
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
+typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
+
+/* clang-format off */
+static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
+/*                    ARRIVES       LEAVES  MEMBER_ENDS   CANCEL        TIME_UP   */
+[BARRIER_NEW]    = {  arrive_first, stays,  stays,        stays,        stays     },
+[BARRIER_OPEN]   = {  arrive_next,  leaves, loses_member, is_cancelled, times_out },
+[BARRIER_PASSED] = {  name_is_used, stays,  stays,        stays,        stays     },
+[BARRIER_FAILED] = {  arrive_late,  stays,  stays,        stays,        stays     },
+};
+/* clang-format on */
+
+/* Process one event. The barrier may be freed when this function returns. */
 static void step(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     barrier->state = machine[barrier->state][event->type](b, barrier, event);
@@ -442,7 +429,8 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Return what is wrong with the call itself, or NULL. */
+/* Return the reason why the call is invalid for every barrier, or NULL. Later functions rely on these checks: they use
+ * each member as the index of a bit. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;
@@ -460,7 +448,6 @@ static const char *find_misuse(const struct barrier_call *call)
     return is_member ? NULL : "is misused: this rank is not a member";
 }
 
-/* Process the arrival of a rank. The first arrival creates the barrier. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call)
 {
     const char *why = find_misuse(call);
@@ -482,8 +469,7 @@ void barriers_leave(struct barriers *b, struct barrier_waiter *waiter)
         step(b, waiter->barrier, &(struct event){ .type = BARRIER_LEAVES, .waiter = waiter });
 }
 
-/* Fail each open barrier of which the rank is a member. `next` is read before the step, because the step may remove
- * the barrier from the list. */
+/* Read `next` before each step, because the step may remove the barrier from the list. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 {
     struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
@@ -516,7 +502,7 @@ void barriers_tick(struct barriers *b, uint64_t now_ms)
              &(struct event){ .type = BARRIER_TIME_UP, .now_ms = now_ms });
 }
 
-/* --- all of them ---------------------------------------------------------------------------------------- */
+/* --- all barriers --------------------------------------------------------------------------------------- */
 
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env)
 {

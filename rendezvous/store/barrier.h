@@ -1,17 +1,17 @@
-/* barrier.h -- named barriers of any ranks. The first arrival opens a barrier and sets its deadline. A name is used
- * only once.
+/* barrier.h -- named barriers. The members of a barrier are any set of ranks. The first member that arrives opens the
+ * barrier and sets its deadline.
  *
- *     (empty) --first arrival--> OPEN --last arrival--> RELEASED
- *        ^                         |  \--time up, a member's process ended, cancelled--> FAILED
- *        '------- last one leaves -'
+ *     NEW --first arrival--> OPEN --last arrival--> PASSED
+ *      ^                      |  \--deadline passed, a member's process ended, or cancelled--> FAILED
+ *      '-last waiting rank leaves
  *
- * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed, and its name can be used again. After
- * RELEASED or FAILED, a name cannot be used again. A member that arrives after FAILED gets the same outcome and
- * report as the other members. A new attempt frees all names.
+ * If all waiting ranks leave (CANCEL_WAIT, disconnect), the barrier is freed, and its name can be used again. A passed
+ * or failed barrier keeps its name until the next attempt, so each name can be used only once in an attempt. A member
+ * that arrives after the failure gets the same outcome and report as the other members.
  *
  * The connection of a rank owns a waiter, `struct barrier_waiter`, for at most one barrier at a time. While the rank
- * waits, its waiter is in the list of the barrier. Every rank gets its answer through `answer`, possibly before
- * barriers_arrive returns. */
+ * waits, its waiter is in the list of the barrier. Every rank gets its answer through barrier_env.answer, possibly
+ * before barriers_arrive returns. */
 #ifndef RENDEZVOUS_STORE_BARRIER_H
 #define RENDEZVOUS_STORE_BARRIER_H
 
@@ -22,48 +22,53 @@
 
 #include <stdint.h>
 
-/* The members of a barrier, and those that have arrived. Private to barrier.c.
+/* How a call of a barrier ended. The wire format has these numbers, so they must not change. */
+enum barrier_outcome {
+    BARRIER_RELEASED = 0,  /* all members have arrived */
+    BARRIER_TIMED_OUT = 1, /* the deadline has passed */
+    BARRIER_LOST = 2,      /* the process of a member has ended */
+    BARRIER_CANCELLED = 3, /* an operator has cancelled the barrier */
+    BARRIER_MISUSE = 4,    /* the call was invalid; only its caller gets this outcome */
+};
+
+enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
+
+/* A barrier has one bit for each rank in two bitmaps, which are small even for 100,000 ranks:
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
  *
- * Bitmaps are small even for 100,000 ranks. The barrier is complete when `arrived` equals `members`. */
-
-enum barrier_outcome { /* values of the protocol */
-                       BARRIER_RELEASED = 0,
-                       BARRIER_TIMED_OUT = 1,
-                       BARRIER_LOST = 2,
-                       BARRIER_CANCELLED = 3,
-                       BARRIER_MISUSE = 4,
-};
-
-enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
+ * The barrier is complete when `arrived` equals `members`. Only barrier.c changes a barrier. */
 struct barrier {
     struct table_node node; /* by name */
     struct list open;       /* link in barriers.open, sorted by deadline */
-    struct list waiters;    /* one for each waiting rank */
+    struct list waiters;    /* a struct barrier_waiter for each waiting rank, in the order of arrival */
     enum barrier_state state;
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
     uint32_t world_size;          /* number of bits in each bitmap */
-    uint32_t members, arrived;    /* number of bits set in each bitmap */
+    uint32_t members, arrived;    /* number of bits that are 1 in is_member and in has_arrived */
     uint8_t *is_member;           /* owned; NULL = the barrier was passed */
     uint8_t *has_arrived;         /* in the same block of memory as is_member */
-    uint64_t began_ms, deadline_ms;
-    struct buf report; /* valid in BARRIER_FAILED: the JSON report for all members */
+    uint64_t began_ms;            /* time of the first arrival, on the caller's clock (barrier_call.now_ms) */
+    uint64_t deadline_ms;         /* time at which the barrier fails, on the same clock */
+    struct buf report;            /* valid in BARRIER_FAILED: the JSON report for all members */
     char name[];
 };
 
-/* A member of the connection's struct. Set all bytes to zero before the first use. */
+/* The wait of a connection for a barrier. The struct of the connection contains it, so that an arrival allocates
+ * nothing. Set all bytes to zero before the first use. */
 struct barrier_waiter {
-    struct list node;
-    struct barrier *barrier; /* NULL = the rank waits at no barrier */
+    struct list node;        /* link in barrier.waiters, if `barrier` is not NULL */
+    struct barrier *barrier; /* borrowed; NULL = the rank waits at no barrier */
     uint32_t rank;           /* the rank that waits, if `barrier` is not NULL */
 };
 
+/* The functions that the barriers call. `user` is the first argument of each. `lost`, `opened` and `ended` may be
+ * NULL, and must not change a barrier. */
 struct barrier_env {
     void *user;
-    /* Answer the rank of a waiter, which is removed already. `json` is borrowed for the call, and empty for
-     * RELEASED. */
+    /* Answer the rank of `waiter`. The waiter has left its barrier, so the function may use the waiter for another
+     * barrier. `json` is the report, borrowed for the call, and empty for BARRIER_RELEASED. */
     void (*answer)(void *user, struct barrier_waiter *waiter, enum barrier_outcome outcome,
                    struct slice json);
     /* Append the JSON report of a failure to `out`, or nothing if memory is short. `because` continues the sentence
@@ -72,33 +77,36 @@ struct barrier_env {
                    const char *because, struct buf *out);
     /* Write how the process of `rank` ended: a sentence without a full stop, in at most `size` bytes with the NUL. */
     void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
+    /* Return true if the process of `rank` has ended. A barrier with such a member cannot complete. */
     bool (*has_ended)(void *user, uint32_t rank);
+    /* Log the line, which has no newline at its end. */
     void (*log)(void *user, const char *line);
-    /* Called before a barrier fails because the member `rank` has ended. The waiting ranks still have their waiters.
-     * NULL = not called. */
+    /* Called before a barrier fails because the member `rank` has ended. The other ranks are still waiters. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
-    /* Called after a barrier was opened, and before a barrier ends, for the event log. The waiting ranks still have
-     * their waiters, in the order of arrival. `why` continues the sentence "barrier NAME ..." and is empty for
-     * RELEASED. NULL = not called. */
+    /* Called after the first member has arrived. */
     void (*opened)(void *user, const struct barrier *barrier);
+    /* Called before a barrier passes or fails, while its ranks are still waiters. `why` continues the sentence
+     * "barrier NAME ..." and is empty for BARRIER_RELEASED. */
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
 
 /* A BARRIER_NAMED request. Slices are borrowed for the call. */
 struct barrier_call {
     struct slice name;
-    int64_t timeout_ms;
+    int64_t timeout_ms;   /* from the client, so it may be negative */
     struct slice members; /* u32 each, little-endian; empty = all ranks */
-    uint32_t rank;
+    uint32_t rank;        /* the calling rank, which must be a member */
     uint32_t world_size;
-    uint64_t now_ms;
+    uint64_t now_ms; /* any clock that never goes back, but the same for all calls */
 };
 
 static inline struct slice barrier_name(const struct barrier *barrier)
 {
     return slice_of(barrier->name, barrier->node.key_len);
 }
+/* Return true if `rank` is a member. A passed barrier has no members. */
 bool barrier_needs(const struct barrier *barrier, uint32_t rank);
+/* Return true if `rank` is a member and has arrived. At a passed barrier, return false. */
 bool barrier_has(const struct barrier *barrier, uint32_t rank);
 static inline bool barrier_is_complete(const struct barrier *barrier)
 {
@@ -116,13 +124,13 @@ enum barrier_event {
 
 struct barriers {
     struct barrier_env env;
-    struct quota *quota; /* borrowed */
-    struct table by_name;
-    struct list open;
-    uint32_t open_count;
+    struct quota *quota;  /* borrowed */
+    struct table by_name; /* all barriers, in any state; owns them */
+    struct list open;     /* the barriers in BARRIER_OPEN; the one with the earliest deadline is the first */
+    uint32_t open_count;  /* length of `open` */
 };
 
-/* Initialize without barriers. Return false if memory is short. */
+/* Initialize `b` without barriers. `env` is copied. Return false if memory is short. */
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env);
 void barriers_free(struct barriers *b);
 /* Free all barriers and remove all waiters without an answer, because a new attempt begins. */
@@ -130,14 +138,18 @@ void barriers_clear(struct barriers *b);
 
 /* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
+/* End the wait of a connection without an answer, because its client cancels the wait or disconnects. Do nothing if
+ * the connection waits at no barrier. */
 void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);
 /* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);
 /* Cancel an open barrier. `who` is a name for the report. Return false if no barrier with this name is open. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms);
 
-/* Return the earliest deadline of an open barrier; UINT64_MAX = none. barriers_tick must be called at this time. */
+/* Return the earliest deadline of an open barrier, or UINT64_MAX if no barrier is open. Call barriers_tick at this
+ * time. */
 uint64_t barriers_deadline(const struct barriers *b);
+/* Fail each open barrier whose deadline is not later than `now_ms`. */
 void barriers_tick(struct barriers *b, uint64_t now_ms);
 
 #endif

@@ -1,13 +1,13 @@
-/* encode.h -- the numbers and blobs of the wire format, for server and clients.
+/* encode.h -- reads and writes the integers and blobs of the wire format, for the server and its clients.
  *
  *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff
  *
  * Integers are little-endian on every machine. A blob is a u64 length, followed by this number of bytes.
  *
- * The put_ functions append to a buffer and return false if memory is short. After a failure the caller must discard
- * the buffer, because it may end with half a message. The get_ functions read from memory whose length the caller has
- * checked. */
+ * The append_ functions append to a buffer and return false if memory is short. After a failure the caller must discard
+ * the buffer, because the buffer may end with half a message. The get_ functions do not check a length: the caller
+ * checks before that enough bytes have arrived. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H
 
@@ -17,8 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Write an integer of `bytes` bytes to an unaligned address. The compiler turns the memcpy into one store; gcc 12
- * would keep a loop over the bytes. */
+/* Write the lowest `bytes` bytes of `value` (at most 8) to an address of any alignment. memcpy is used because the
+ * compiler turns it into one machine instruction; gcc 12 does not do this for a loop over the bytes. */
 static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
 {
     const uint64_t le = htole64(value);
@@ -63,7 +63,6 @@ static inline bool append_i64(struct buf *out, int64_t value)
     return append_u64(out, (uint64_t)value);
 }
 
-/* Append a blob. After a failure, the buffer may have only the length. */
 static inline bool append_blob(struct buf *out, struct slice bytes)
 {
     return append_u64(out, bytes.len) && buf_append(out, bytes.data, bytes.len);

@@ -1,27 +1,27 @@
 /* entry.c -- see entry.h.
  *
- * Memory is charged to the quota before it is allocated. The charge is computed from the entry (key length, room,
- * capacity, items), so the same charge is returned when the memory is freed. */
+ * Memory is charged to the quota before it is allocated. No field stores the charge: it is computed from the length of
+ * the key, `room`, `cap` and the items, so it is the same when the memory is freed. */
 #include "store/entry.h"
 
 #include <stdlib.h>
 
 enum {
-    VALUE_MIN = 24, /* least room for a value, enough for any counter, so that ADD need not allocate again */
-    ROOM_MAX = 512, /* a longer value has a separate block, because room is freed only with the entry */
+    VALUE_MIN = 24, /* least bytes for a value: enough for any counter, so that ADD allocates only once */
+    ROOM_MAX =
+        512, /* most bytes after a key; a longer value has its own block, which a new value can replace */
 };
 
-_Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "see entry.h");
+_Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "struct entry must fill one cache line");
 
-/* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key)
 {
     struct table_node *node = table_find(&entries->table, key, table_hash(key));
     return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
 }
 
-/* Prefetch the entries with these hashes and three cache lines of each value. The processor itself prefetches the
- * rest of a longer value. */
+/* Prefetch the entries with these hashes and three cache lines of each value. When a copy of a longer value reads these
+ * lines in order, the processor prefetches the next lines itself. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -34,7 +34,7 @@ void entries_expect(const struct entries *entries, const uint32_t *hashes, uint3
     }
 }
 
-/* Allocate one block for the struct, the key and the room. node.key points into this block. */
+/* Allocate one block for the struct, the key and a short value. node.key points into this block. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len)
 {
     const uint32_t hash = table_hash(key);
@@ -59,8 +59,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     return entry;
 }
 
-/* Free the entry if nothing uses it. A woken connection counts, because it keeps a pointer to the entry until
- * store_acted. */
+/* Keep the entry while `woken` is not 0, because a woken connection keeps a pointer to the entry until store_acted. */
 void entry_settle(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -70,13 +69,14 @@ void entry_settle(struct entries *entries, struct entry *entry)
     free(entry);
 }
 
+/* Return the address of the `room` bytes after the key. */
 static uint8_t *room_of(struct entry *entry)
 {
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return the block of a value that is not stored in the entry, else NULL. The check of `room` is needed: without
- * room, another block of memory may begin where the entry ends. */
+/* Compare `value` with the address after the key only if `room` is not 0. With 0, the entry ends at this address, and
+ * other memory may begin there. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -85,12 +85,13 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
+/* Return the bytes that a separate block charges to the quota. The charge of the entry includes a short value. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;
 }
 
-/* Move the value to a block of exactly `cap` bytes, with the first `keep` bytes of the old value. */
+/* Move the first `keep` bytes of the value to a block of exactly `cap` bytes. After a failure, nothing has changed. */
 static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, uint32_t keep)
 {
     const uint32_t old = block_cost(entry);
@@ -111,8 +112,8 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Keep the old block if it has `cap` to 4 * `cap` bytes and no other holder. So a counter need not allocate again, and
- * a key that once had 8 MiB does not keep 8 MiB. */
+/* Keep the old block if it has `cap` to 4 * `cap` bytes. So ADD need not allocate again, and a key that once had 8 MiB
+ * does not keep 8 MiB. If a reply that is being sent also holds the old block, allocate another block. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
@@ -132,8 +133,8 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Append to the value. Grow a full block by half, so that many small appends are cheap. Other holders of the block
- * still see the old length. */
+/* Grow a full block by half, so that many small appends seldom copy the value. If memory is short, grow it only by the
+ * new bytes. A reply that holds the block has its own length, so it may still send the old bytes. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)
@@ -148,7 +149,6 @@ bool entry_append(struct entries *entries, struct entry *entry, struct slice val
     return true;
 }
 
-/* Remove the value. Do nothing if the entry has no value. */
 void entry_unset(struct entries *entries, struct entry *entry)
 {
     entries->existing -= entry->exists;
@@ -159,7 +159,8 @@ void entry_unset(struct entries *entries, struct entry *entry)
     entry->exists = false;
 }
 
-static void move_to_end(struct entry *entry, struct queue_item *item)
+/* Insert a new item between the youngest and the oldest item of the ring. */
+static void append_item(struct entry *entry, struct queue_item *item)
 {
     struct queue_item *before = entry->push_end;
     item->number = before != NULL ? before->number + 1 : 0;
@@ -169,7 +170,6 @@ static void move_to_end(struct entry *entry, struct queue_item *item)
     entry->push_end = item;
 }
 
-/* Append an item to the queue. Each item is a separate block. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value)
 {
     uint64_t cost = sizeof(struct queue_item) + value.len;
@@ -183,7 +183,7 @@ bool entry_push(struct entries *entries, struct entry *entry, struct slice value
     item->len = (uint32_t)value.len;
     if (value.len > 0)
         memcpy(item->data, value.data, value.len);
-    move_to_end(entry, item);
+    append_item(entry, item);
     return true;
 }
 
@@ -192,7 +192,7 @@ const struct queue_item *entry_front(const struct entry *entry)
     return entry->push_end != NULL ? entry->push_end->next : NULL;
 }
 
-/* Remove the oldest item. The caller then owns the item, because the bytes must be sent before they are freed. */
+/* Leave the item to the caller, because the bytes must be sent before they are freed. */
 struct queue_item *entry_pop(struct entry *entry)
 {
     struct queue_item *last = entry->push_end;

@@ -2,15 +2,15 @@
  *
  *     entry "/a" --> value "hi"
  *                --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
- *                --> line: link <-> link <-> link     (waiters in order of arrival, see store.c)
+ *                --> waiters: link <-> link <-> link  (in order of arrival, see store.c)
  *
  * Value, queue and waiters are in one struct, because a write must find the waiters of its key. An entry exists while
- * it has a value, a queued item or a waiter, or while a connection that was woken for the queue has not acted. Only
- * entry_settle frees an entry.
+ * it has a value, a queued item or a waiter. It also exists while `woken` is not 0. Only entry_settle frees an entry.
  *
- * A short first value is stored in the entry, after the key, which saves a block. The struct fills one cache line of
- * 64 bytes, because with a million entries the number of fetched lines limits the request rate. To save space, there
- * is no pointer to the last waiter (first->prev) or to the oldest item (push_end->next). */
+ * A short first value is stored in the entry, after the key, because this saves a call of malloc. The struct fills one
+ * cache line of 64 bytes: with a million entries, the request rate depends on the number of cache lines that the
+ * processor fetches. To save space, the struct has no pointer to the last waiter (it is first->prev) and none to the
+ * oldest item (it is push_end->next). */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 
@@ -22,21 +22,22 @@
 
 struct wait_link;
 
+/* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. */
 struct queue_item {
-    struct queue_item *next; /* the next younger item; for the youngest item, the oldest one */
-    uint32_t len;
-    uint32_t number; /* counts up from the oldest to the youngest item */
+    struct queue_item *next; /* the item that was pushed next; the youngest item has the oldest one here */
+    uint32_t len;            /* of `data`, in bytes */
+    uint32_t number;         /* one more than the number of the item before; it may wrap around to 0 */
     uint8_t data[];
 };
 
 struct entry {
     struct table_node node;
-    uint8_t *value; /* NULL, or after the key in `key`, or `bytes` of a struct shared */
-    uint32_t len, cap;
-    uint32_t woken;          /* number of connections that were woken for the queue and have not acted yet */
-    uint16_t room;           /* number of bytes after the key, for a short value */
+    uint8_t *value;          /* NULL, or points into `key` after the key, or to `bytes` of a struct shared */
+    uint32_t len, cap;       /* bytes that the value has, and bytes that fit without a new allocation */
+    uint32_t woken;          /* connections that were woken for the queue, until store_acted (store.h) */
+    uint16_t room;           /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */
     bool exists;             /* the key has a value, which may be empty */
-    struct wait_link *first; /* borrowed: the first link in line (store.c); NULL = no waiter */
+    struct wait_link *first; /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
     struct queue_item *push_end; /* owned: the youngest item; NULL = the queue is empty */
     char key[];
 };
@@ -58,28 +59,30 @@ static inline struct slice entry_value(const struct entry *entry)
     return slice_of(entry->value, entry->exists ? entry->len : 0);
 }
 
-/* Return true if CHECK and WAIT treat the key as existing. */
+/* Return true if CHECK and WAIT count the key as existing: a queue with an item counts, too. */
 static inline bool entry_is_there(const struct entry *entry)
 {
     return entry->exists || entry->push_end != NULL;
 }
 
+/* Return the number of items. The numbers of the items are unsigned, so the result is right after a wrap-around. */
 static inline uint32_t entry_queue_len(const struct entry *entry)
 {
     const struct queue_item *last = entry->push_end;
     return last != NULL ? last->number - last->next->number + 1 : 0;
 }
 
-/* Return the bytes that an entry charges to the quota, without its value. */
+/* Return the bytes that an entry charges to the quota, without its value and its queue. */
 static inline uint64_t entry_cost(size_t key_len)
 {
     return sizeof(struct entry) + key_len;
 }
 
+/* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* Return the block that contains the value. A reference to the block keeps the bytes after the entry was changed or
- * freed. Return NULL if the entry has no value, or stores the value after the key. */
+/* Return the block that contains the value. If the caller holds a reference to the block, the bytes stay valid after the
+ * entry was changed or freed. Return NULL if the entry has no value, or stores the value after the key. */
 struct shared *entry_holder(struct entry *entry);
 
 /* Prefetch the entries with these hashes and their values, because requests will soon use them (see table_expect). */
@@ -89,7 +92,7 @@ void entries_expect(const struct entries *entries, const uint32_t *hashes, uint3
  * bytes. Return NULL if memory or quota is short. If the entry stays empty, call entry_settle. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
-/* Free the entry if it has no value, no queued item, no waiter and no woken connection. */
+/* Free the entry if it has no value, no queued item and no waiter, and `woken` is 0. */
 void entry_settle(struct entries *entries, struct entry *entry);
 
 /* Replace the value, or append to the value. `value` is copied. Return false, with an unchanged value, if memory or

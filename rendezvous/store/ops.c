@@ -1,5 +1,5 @@
-/* ops.c -- see ops.h. The rows of ops.h generate op_table and an array for each dialect, which maps an opcode to its
- * request. */
+/* ops.c -- see ops.h. Expands the rows of ops.h to field_table, op_table, and an array for each dialect that maps an
+ * opcode to its request. */
 #include "store/ops.h"
 
 #include <string.h>
@@ -18,7 +18,8 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* A request that the dialect does not have is put at 256 + op_id, which no opcode reaches. */
+/* An initializer cannot leave out a row, so a request that the dialect does not have is put at 256 + op_id. An opcode is
+ * one byte, so no lookup finds this place. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 const struct op *const op_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = &op_table[OP_##name],

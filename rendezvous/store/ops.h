@@ -1,8 +1,8 @@
 /* ops.h -- the requests of the protocol, one row each.
  *
- * A row is the only place that describes its request. The rows generate the enum op_id, op_table[] with the opcodes,
- * the decoder (wire.c), the dispatch (requests.c), the names in logs, and the table in docs/protocol.md (`make
- * protocol`). To add a request, add a row, a handler and a test. */
+ * The row of a request is the only description of the request. The enum op_id, op_table[], the decoder (wire.c), the
+ * names in logs and the table in docs/protocol.md (`make protocol`) are made from the rows. To add a request, add a row,
+ * a handler (hub/requests.c) and a test. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 
@@ -14,18 +14,22 @@
  * requests that only ddprun has. */
 enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
-#define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode of VALIDATE; too large for a key length */
+#define WIRE_MAGIC \
+    0x3C85F7CEu /* follows the opcode of VALIDATE (TCPStoreBackend.hpp of PyTorch); no valid length */
+
+/* Limits in bytes for each blob and in items for each list. PyTorch has no such limits. */
 #define WIRE_MAX_KEY     8192u
 #define WIRE_MAX_VALUE   (8u << 20)
 #define WIRE_MAX_JSON    (1u << 20)
 #define WIRE_MAX_KEYS    131072u
 #define WIRE_MAX_RANKS   131072u
-#define WIRE_MAX_MEMBERS (4u * WIRE_MAX_RANKS)
+#define WIRE_MAX_MEMBERS (4u * WIRE_MAX_RANKS) /* 4 bytes for each rank */
 #define WIRE_MAX_PROOF   512u
 
 /* clang-format off */
 
-/* The fields of a request. `limit` is the most bytes of a blob, or the most items of a list. */
+/* The fields of requests. `limit` is the most bytes of a blob, or the most items of a list. A column of docs/protocol.md
+ * has the text. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             text in docs/protocol.md */                                           \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -46,8 +50,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* NO = the dialect does not have this request. waits: the reply may come much later; CANCEL_WAIT or the next request
- * ends the wait. wakes: the request may end waits of other connections. */
+/* The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. waits: the reply
+ * may be sent much later; CANCEL_WAIT or the next request ends the wait. wakes: the request may end waits of other
+ * connections. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
@@ -119,24 +124,25 @@ enum op_id {
 
 struct field {
     enum field_shape shape;
-    uint32_t limit;
-    const char *text;
+    uint32_t limit;   /* bytes of a blob, items of a list; 0 = an integer */
+    const char *text; /* for docs/protocol.md */
 };
 
-enum { OP_FIELDS = 3 };
+enum { OP_FIELDS = 3 }; /* most fields of a request */
 
 struct op {
     enum op_id id;
     const char *name;
-    int16_t code[DIALECTS]; /* -1 = not in this dialect */
-    uint8_t field[OP_FIELDS];
-    bool waits;
+    int16_t code[DIALECTS];   /* opcode in each dialect; -1 = not in this dialect */
+    uint8_t field[OP_FIELDS]; /* enum field_id; FIELD_NIL after the last field */
+    bool waits;               /* the reply may be sent much later */
 };
 
 extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
-/* The request of each opcode; NULL = the dialect does not have this opcode. */
+/* The request of each opcode in each dialect; NULL = the dialect does not have this opcode. The entries from 256 on are
+ * not used, because an opcode is one byte (ops.c). */
 extern const struct op *const op_by_code[DIALECTS][256 + OPS];
 
 #endif

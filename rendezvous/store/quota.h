@@ -1,12 +1,11 @@
-/* quota.h -- a limit of the memory that peers can make the store allocate, and the shares of sources and jobs.
+/* quota.h -- limits the memory that clients can make the store allocate.
  *
- * Keys, values, queues, waits, barriers and incomplete requests are charged *before* memory is allocated, so a full
- * store rejects requests instead of growing. The charge is the allocated size, which is much larger than a small key.
+ * Keys, values, queues, waits and barriers are charged *before* memory is allocated, so a full store rejects requests
+ * instead of growing. The charge is the allocated size, which is much larger than the size of a small key.
  *
  * A quota may be a share of another quota, its `whole`. A share may use at most half of the memory that the other
- * shares leave. In ddp-rendezvous, each source has a share of the store, and each job has a share of its source's
- * share. So a source gets no more memory by declaring more jobs. `floor` bytes of the whole are reserved for the
- * share. */
+ * shares do not use. ddp-rendezvous gives each source (a local user or a network, see hub/job.c) a share of the store, and each
+ * job a share of its source's share. So a source gets no more memory by declaring more jobs. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 
@@ -14,20 +13,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* All fields are in bytes. */
 struct quota {
-    uint64_t used;
-    uint64_t max;
-    uint64_t floor; /* number of bytes that are reserved in `whole`, whether used or not */
-    /* Borrowed: the quota of which this quota is a share. NULL = this quota is no share; `max` is its limit. */
-    struct quota *whole;
+    uint64_t used;       /* charged now; may exceed the limit after quota_charge */
+    uint64_t max;        /* the limit, if `whole` is NULL */
+    uint64_t floor;      /* reserved in `whole` for this share, used or not; the share may always use them */
+    struct quota *whole; /* borrowed; NULL = this quota is not a share of another quota */
 };
 
-/* Return the number of bytes that this quota uses or reserves. */
+/* Return what this quota takes from its `whole`. */
 static inline uint64_t quota_held(const struct quota *q)
 {
     return q->used > q->floor ? q->used : q->floor;
 }
 
+/* Return the limit of `used`. The limit of a share changes with the use of the other shares. */
 static inline uint64_t quota_limit(const struct quota *q)
 {
     if (q->whole == NULL)
@@ -43,7 +43,8 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge memory that is allocated already, even beyond the limit. */
+/* Charge memory that is allocated already, even beyond the limit. Charge each `whole` only with the bytes that exceed
+ * the reserved ones. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {
@@ -53,6 +54,7 @@ static inline void quota_charge(struct quota *q, uint64_t bytes)
     }
 }
 
+/* Charge `bytes`, or return false and charge nothing if they exceed the limit. */
 static inline bool quota_use(struct quota *q, uint64_t bytes)
 {
     if (bytes > quota_left(q))
@@ -61,6 +63,7 @@ static inline bool quota_use(struct quota *q, uint64_t bytes)
     return true;
 }
 
+/* Return `bytes` that quota_use or quota_charge has charged. */
 static inline void quota_give(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

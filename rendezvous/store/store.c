@@ -1,10 +1,10 @@
 /* store.c -- see store.h.
  *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET does so if it creates the key, BARRIER
- * if its caller is the last one. QUEUE_PUSH wakes one waiter for each item.
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key,
+ * BARRIER only if its caller is the last one. QUEUE_PUSH wakes one waiter for each item.
  *
- * An existing key can have waiters, too: BARRIER callers, and WAIT requests that began before the first BARRIER call
- * created the key. */
+ * A key with a value can have waiters, too. BARRIER requests wait at the counter that they have created, and so do
+ * WAIT requests that are older than the counter. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -14,15 +14,16 @@
 
 #include <stdlib.h>
 
-/* strtoll is not used, because the text has no NUL at the end, and the locale decides which blanks strtoll skips. */
+/* strtoll cannot parse a value, because the value has no NUL at its end, and because strtoll skips other blanks in
+ * other locales. */
 
 static bool is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Compare with (limit - digit) / 10 before the multiplication, which could overflow. The limit depends on the sign,
- * because INT64_MIN has no positive counterpart. */
+/* Reject a number that is too large before the multiplication, which would otherwise overflow. The limit depends on the
+ * sign: 2^63 - 1, or 2^63 for a negative number. */
 bool decimal_parse(struct slice text, int64_t *value)
 {
     const char *p = text.data, *end = p + text.len;
@@ -43,8 +44,8 @@ bool decimal_parse(struct slice text, int64_t *value)
     return p > digits;
 }
 
-/* Write the digits from the last to the first. The magnitude is unsigned, because INT64_MIN has no positive
- * counterpart. */
+/* Write the digits from the last to the first. The number without its sign is kept in a uint64_t, because 2^63 does not
+ * fit in an int64_t. */
 struct slice decimal_print(int64_t value, char *text)
 {
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -59,36 +60,36 @@ struct slice decimal_print(int64_t value, char *text)
 
 /* --- waits ------------------------------------------------------------------------------------------------ */
 
-/* A wait has one link for each missing key. The links of all waits for one key are in the line of its entry, in order
- * of arrival:
+/* A wait has one link for each missing key. The links to one entry form a list, in the order of arrival:
  *
  *                    entry "/a"   entry "/b"   entry "/c"
- *     wait of conn 1:  link -------link                   misses 2
- *     wait of conn 2:              link --------link      misses 2
+ *     wait of conn 1:  link -------link                   missing 2
+ *     wait of conn 2:              link --------link      missing 2
  *                                   |
- *                         the line of "/b", from top to bottom
+ *                          list of "/b", from top to bottom
  *
- * When a key arrives, the store walks the line of the entry. When a connection leaves, the store walks the links of
- * the wait. Nothing need be searched. */
+ * When a key is created, the store walks the list of its entry. When a connection leaves, the store walks the links of
+ * its wait. So neither needs a search.
+ *
+ * A link is in a list while its key is missing. When the key is created, the link leaves the list. The wait and all its
+ * links are freed together: when the last missing key is created, or when the connection leaves. */
 
 struct wait_link {
-    struct entry *entry; /* NULL = the key exists now */
-    struct wait *wait;
-    struct wait_link *prev, *next; /* `prev` of the first link is the last link */
+    struct entry *entry; /* borrowed: the entry whose list has this link; NULL = the key exists now */
+    struct wait *wait;   /* the wait that contains this link */
+    struct wait_link *prev,
+        *next; /* `prev` of the first link is the last link; `next` of the last link is NULL */
 };
 
 struct wait {
-    struct store_waiter *owner;
-    uint32_t missing; /* number of links with an entry */
-    uint32_t links;
-    uint32_t room; /* number of allocated links */
+    struct store_waiter *owner; /* borrowed: the connection that waits */
+    uint32_t missing;           /* number of links that are in a list */
+    uint32_t links;             /* number of links in use, in a list or not */
+    uint32_t room;              /* number of allocated links */
     struct wait_link link[];
 };
 
-/* A link is in line while its key is missing; then `entry` is set. If the key arrives, the link leaves the line, and
- * `entry` becomes NULL. The wait and its links are freed when no key is missing any more, or when the owner
- * leaves. */
-
+/* Return the bytes that a wait charges to the quota. */
 static uint64_t wait_cost(uint32_t links)
 {
     return sizeof(struct wait) + links * sizeof(struct wait_link);
@@ -109,8 +110,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append a link to the waiters of `entry`. If the request names the key twice, the wait has a link already, and this
- * link is the last one, because all links of a wait are added together. */
+/* Append a link to the list of `entry`. If the request names the key twice, its first link is at the end of the list,
+ * because a wait adds all its links at once. Then add no second link. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -126,8 +127,8 @@ static void wait_add(struct wait *wait, struct entry *entry)
     wait->missing++;
 }
 
-/* Remove a link from its line. */
-static void unlink_from_line(struct wait_link *link)
+/* Remove a link from the list of its entry. */
+static void wait_unlink(struct wait_link *link)
 {
     struct entry *entry = link->entry;
     if (entry->first == link)
@@ -142,21 +143,21 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Free a wait that is in no line. */
+/* Free a wait that has no link in a list. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
     quota_give(entries->quota, wait_cost(wait->room));
     free(wait);
 }
 
-/* Remove all links of a wait from their lines, and free the wait. Free entries that nothing uses any more. */
+/* Remove all links of a wait from their lists, and free the wait. Free entries that nothing uses any more. */
 static void wait_leave(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
         struct entry *entry = wait->link[i].entry;
         if (entry == NULL)
             continue;
-        unlink_from_line(&wait->link[i]);
+        wait_unlink(&wait->link[i]);
         entry_settle(entries, entry);
     }
     wait_free(entries, wait);
@@ -188,7 +189,7 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* Return true if the key matches a prefix of the observer. */
+/* Return true if the key, or its part after the last '/', begins with a prefix of the observer. */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -204,15 +205,14 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Record that the key exists for the first waiters in line, up to and including the first that lacks no other key.
- * Return its owner, which the caller must notify; its wait is freed. Return NULL if the line is empty now. The entry is
- * not freed. */
+/* Remove links from the front of the list, because the key exists now. Stop at a wait without another missing key: free
+ * the wait and return its connection, which the caller must wake. Return NULL if the list is empty. Keep the entry. */
 static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL) {
         struct wait *wait = entry->first->wait;
         struct store_waiter *owner = wait->owner;
-        unlink_from_line(entry->first);
+        wait_unlink(entry->first);
         if (wait->missing > 0)
             continue;
         owner->wait = NULL;
@@ -232,7 +232,8 @@ static void empty_entry(struct entries *entries, struct entry *entry)
         ;
 }
 
-/* Empty and free all entries. An entry with woken connections stays until they have acted (store_acted). */
+/* Fetch the next node before entry_settle frees this one. An entry that was offered to a connection stays until
+ * store_acted. */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);
@@ -253,8 +254,8 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* Remove all links from the line of the entry. Wake each connection whose wait has no other missing key. */
-static void wake_line(struct store *s, struct entry *entry)
+/* Remove all links from the list of the entry. Wake each connection whose wait has no other missing key. */
+static void wake_waiters(struct store *s, struct entry *entry)
 {
     for (struct store_waiter *done; (done = next_woken(&s->entries, entry)) != NULL;)
         s->wake(s->user, done);
@@ -264,14 +265,14 @@ static void wake_line(struct store *s, struct entry *entry)
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
-        wake_line(s, entry);
+        wake_waiters(s, entry);
     else
         entry_settle(&s->entries, entry);
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Set a value. SET is the most frequent request: if the value fits in the old memory, it needs one lookup, one copy
- * and no malloc. */
+/* Do without written(), because SET is the most frequent request. If the value fits in the old memory, SET costs one
+ * lookup and one copy, and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -283,7 +284,7 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
         return STORE_FULL;
     }
     if (entry->first != NULL)
-        wake_line(s, entry);
+        wake_waiters(s, entry);
     if (s->observer.prefixes != NULL && is_observed(s, key))
         s->observer.written(s->observer.user, key, anew);
     return STORE_OK;
@@ -306,8 +307,7 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
     return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
-/* Replace the value if it equals `expected`. A missing key counts as an empty value. If the key is missing and
- * `expected` is not empty, set *current to `expected`, as PyTorch's server does. */
+/* Answer as PyTorch's server does: if the key is missing and `expected` is not empty, the answer is `expected`. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
@@ -322,8 +322,8 @@ enum store_status store_compare_set(struct store *s, struct slice key, struct sl
     return store_set(s, key, desired);
 }
 
-/* Add `delta` to the counter of `entry`, as PyTorch does: the value is decimal text, and the sum wraps around at 64
- * bits. */
+/* Add `delta` to the counter of `entry`. As in PyTorch's server, the sum wraps around at 64 bits. In C only unsigned
+ * integers may wrap around, so the addition is unsigned. */
 static enum store_status add_to_entry(struct store *s, struct entry *entry, int64_t delta, int64_t *sum)
 {
     char text[DECIMAL_MAX];
@@ -334,7 +334,7 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Add to a counter. If the value is not a number, do not call entry_settle, because the entry has a value. */
+/* Skip written() if the value is not a number: nothing has changed, and the entry has a value, so it must stay. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
@@ -348,7 +348,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
-/* Append to a value. The result may not exceed WIRE_MAX_VALUE, the limit of SET. */
+/* Limit the whole value to WIRE_MAX_VALUE, the limit of SET, because a GET must be able to return it. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -358,8 +358,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Delete a value. A queue with the same name stays. A wait that has already found the key does not wait again, as in
- * PyTorch's server. */
+/* Keep a queue with the same name. As in PyTorch's server, a wait that has already found the key does not wait for the
+ * key again. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -370,14 +370,13 @@ bool store_delete(struct store *s, struct slice key)
     return true;
 }
 
-/* Return the number of keys with a value. */
 uint64_t store_count(const struct store *s)
 {
     return s->entries.existing;
 }
 
-/* Set all pairs, or none if the quota might be too small. The check assumes that all keys are new, so a nearly full
- * store may reject pairs that would fit. Only a failure of malloc leaves a part of the pairs set. */
+/* Check the quota for all pairs before setting one. The check assumes that all keys are new, so a nearly full store may
+ * reject pairs that would fit. If malloc fails, the pairs before the failure stay set. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -407,7 +406,6 @@ static uint32_t count_missing(const struct store *s, struct slice keys)
     return missing;
 }
 
-/* Return at the first missing key. */
 bool store_check(const struct store *s, struct slice keys)
 {
     for (struct slice key; wire_next(&keys, &key);)
@@ -416,15 +414,16 @@ bool store_check(const struct store *s, struct slice keys)
     return true;
 }
 
-static enum store_status begun(struct store *s, struct store_waiter *w)
+/* Notify the observer that a wait has begun, and return the status of the request. */
+static enum store_status wait_begun(struct store *s, struct store_waiter *w)
 {
     if (s->observer.prefixes != NULL)
         s->observer.waits(s->observer.user, w);
     return STORE_WAITS;
 }
 
-/* Count the missing keys first, because usually no key is missing and nothing need be allocated. Then add a link for
- * each missing key. */
+/* Count the missing keys before anything is allocated, because most WAIT requests find all keys. Create an empty entry
+ * for each missing key, because only an entry can have a list of waiters. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -447,7 +446,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
             wait_add(wait, entry);
     }
     w->wait = wait;
-    return begun(s, w);
+    return wait_begun(s, w);
 }
 
 /* Allocate the wait before adding to the counter, so that the counter does not change if memory is short. */
@@ -461,18 +460,17 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
     if (status == STORE_OK && arrived < world_size) {
         wait_add(wait, entry);
         w->wait = wait;
-        return begun(s, w);
+        return wait_begun(s, w);
     }
     if (wait != NULL)
         wait_free(&s->entries, wait);
     if (status == STORE_OK)
-        wake_line(s, entry);
+        wake_waiters(s, entry);
     else if (entry != NULL)
         entry_settle(&s->entries, entry);
     return status;
 }
 
-/* End the wait of `w`. Do nothing if `w` does not wait. */
 void store_leave(struct store *s, struct store_waiter *w)
 {
     if (w->wait == NULL)
@@ -486,7 +484,7 @@ uint32_t store_awaited_count(const struct store_waiter *w)
     return w->wait ? w->wait->missing : 0;
 }
 
-/* Walk the links, because a diagnosis shows only a few keys. */
+/* Walk the links from the first for each call. This is fast enough, because a diagnosis shows only a few keys. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
@@ -495,7 +493,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one connection for each item that is not offered yet. `woken` is the number of offered items. */
+/* Wake one connection for each item that no connection was woken for yet. A woken connection counts as the receiver of
+ * one item, although it has not sent its QUEUE_POP yet. */
 static void offer(struct store *s, struct entry *entry)
 {
     struct store_waiter *done;
@@ -506,8 +505,8 @@ static void offer(struct store *s, struct entry *entry)
     }
 }
 
-/* End the offer to this connection, whether it has removed an item or not. Then offer the remaining items to other
- * connections. */
+/* Call offer(), because the connection may not have removed the item for which it was woken. Then offer() wakes another
+ * connection for this item. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;
@@ -563,7 +562,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return entry ? entry_queue_len(entry) : 0;
 }
 
-/* Skip entries without a value, because they are not keys. */
+/* Skip entries without a value: a queue or a missing key with waiters is not a key of the store. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

@@ -4,11 +4,12 @@
  * A connection owns a `struct store_waiter` and has at most one wait, for one or more keys. A wait ends in one of
  * three ways:
  *
- *   - The last missing key arrives: the store calls `wake`.
- *   - The connection sends another request, or closes: store_leave, without a callback.
- *   - All keys are removed: store_clear, without a callback.
+ *   - The last missing key is created: the store calls `wake`.
+ *   - The connection sends another request, or closes: the caller calls store_leave, and the store does not call `wake`.
+ *   - All keys are removed by store_clear: the store does not call `wake`.
  *
- * The store does not know jobs and sessions. It calls other modules only through `wake` and the observer. */
+ * The store does not know jobs and sessions. It calls other modules only through `wake` and the observer. All calls
+ * come from one thread. */
 #ifndef RENDEZVOUS_STORE_STORE_H
 #define RENDEZVOUS_STORE_STORE_H
 
@@ -33,25 +34,27 @@ struct store;
 struct entry;
 struct wait;
 
-/* The wait of a connection. Set all bytes to zero before the first use. */
+/* The state of a connection in the store. Set all bytes to zero before the first use. */
 struct store_waiter {
     struct wait *wait;   /* owned by the store; NULL = the connection does not wait */
-    struct entry *offer; /* borrowed: the queue for which the connection was woken; NULL after store_acted */
+    struct entry *offer; /* borrowed: the queue for which the connection was woken; store_acted sets NULL */
 };
 
-/* The observer is called at once for each change, and must not change the store. Without an observer, requests
- * compare no prefixes. */
+/* Functions that the store calls during a request. They must not change the store. Without an observer, a request does
+ * not compare its key with prefixes. */
 struct store_observer {
     void *user;
-    /* Prefixes of keys, or of the last part of keys (NAME in "a/b/NAME"). The array ends with NULL. */
+    /* A key is observed if it begins with one of these prefixes, or if its part after the last '/' does. The array ends
+     * with NULL. */
     const char *const *prefixes;
-    /* Called after a key with such a prefix was set, except by a COMPARE_SET that replaced a value. `anew` = the key
-     * had a non-empty value before. */
+    /* Called after an observed key was set, except by a COMPARE_SET that replaced a value. `anew` = the key had a
+     * non-empty value before. */
     void (*written)(void *user, struct slice key, bool anew);
-    /* Called after ADD has added `delta` to such a key. `sum` is the new value. */
+    /* Called after ADD has added `delta` to an observed key. `sum` is the new value. */
     void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
-    /* Called for waits for any keys: `waits` when a wait begins, `found` if all `keys` exist already. */
+    /* Called when a wait begins, observed keys or not. */
     void (*waits)(void *user, struct store_waiter *waiter);
+    /* Called instead of `waits` if all `keys` (a list in wire format) exist already. */
     void (*found)(void *user, struct store_waiter *waiter, struct slice keys);
 };
 
@@ -62,74 +65,85 @@ enum store_status {
     STORE_NOT_A_NUMBER, /* nothing has changed: the value is not a number */
 };
 
-/* Create a store. The store calls `wake` after a wait has ended; `wake` must not call the store. `quota` is borrowed.
- * Return NULL if memory is short. */
+/* A function that the store calls after a wait has ended. It must not call the store. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
+/* Create a store. `quota` is borrowed. Return NULL if memory is short. */
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
 /* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);
-/* Free the store and all keys. For each connection, call store_leave and store_acted before. */
+/* Free the store and all keys. First call store_leave and store_acted for each connection: their struct store_waiter
+ * point into the store. */
 void store_free(struct store *s);
 
 /* Remove all keys, queues and waits. `wake` is not called. */
 void store_clear(struct store *s);
 
-/* Prefetch the keys with these hashes (table_hash), because requests will soon use them. */
+/* Let the processor fetch the keys with these hashes (table_hash) from memory while the caller handles other
+ * requests. */
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 
 /* Set a key, or return its value. Keys and values are copied. A returned slice is borrowed until the next change of the
  * store. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 struct slice store_get(const struct store *s, struct slice key); /* empty if the key is missing */
-/* Return the block that contains `value`, which store_get has returned for `key`. A reference to the block keeps the
- * bytes after the next change (base/buf.h). Return NULL if `value` is shorter than SHARED_MIN, outdated, or stored in
- * the entry. */
+/* Return the block that contains `value`, the result of store_get(key). If the caller adds a reference to the block
+ * (base/buf.h), the bytes stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN,
+ * outdated, or not in a block of its own. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
+/* Replace the value of a key by `desired` if the value equals `expected`. An empty `expected` also matches a missing key.
+ * Set *current to the value that the client gets as the answer: a view into the store or of an argument. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current);
+/* Add `delta` to a counter, and set *sum to the new value. A missing key counts as 0. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum);
+/* Append to a value, or create the key. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value);
+/* Delete the value of a key. Return false if the key has no value. */
 bool store_delete(struct store *s, struct slice key);
+/* Return the number of keys with a value. */
 uint64_t store_count(const struct store *s);
 
-/* Set all pairs of a list in wire format. Set no pair if the quota may be too small for all. */
+/* Set all pairs of a list in wire format. If the quota may be too small for all pairs, set none. */
 enum store_status store_multi_set(struct store *s, struct slice pairs);
 
 /* Return true if every key of the list has a value or a queued item. */
 bool store_check(const struct store *s, struct slice keys);
 
-/* End an earlier wait of `w`, then wait for all keys of the list. Return STORE_OK if all keys exist already. */
+/* End an earlier wait of `w`, then wait for all keys of the list, which is in wire format. Return STORE_OK if all keys
+ * exist already. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys);
 
-/* Execute PyTorch's BARRIER: add 1 to the counter `key`. If the sum is below `world_size`, wait; otherwise wake all
- * waiters and return STORE_OK. */
+/* Execute the request BARRIER of PyTorch's protocol: add 1 to the counter `key`. If the sum is below `world_size`, wait;
+ * otherwise wake all waiters and return STORE_OK. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key,
                                 int64_t world_size);
 
 /* End the wait of a connection without calling `wake`, because the connection sends another request or closes. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Report that a connection has sent its next request, or has closed, after it was woken for a queue. If an item is
- * left that was offered to no connection, the next one in line is woken. */
+/* Record that a connection, which was woken for a queue, has then sent a request or has closed. Do nothing if it was not
+ * woken for a queue. A woken connection need not remove an item: then the next waiter is woken for this item. */
 void store_acted(struct store *s, struct store_waiter *w);
 
-/* Return the number of missing keys of a wait, and the n-th missing key (n < number). */
+/* Return the number of keys that a connection still waits for; 0 = the connection does not wait. */
 uint32_t store_awaited_count(const struct store_waiter *w);
+/* Return the missing key number `n`, which must be below store_awaited_count(w). The slice is borrowed. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
+/* Append a copy of `value` to a queue, and wake one waiter. */
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
-/* Return the oldest item of a queue, or NULL if the queue is empty. store_pop also removes the item, and sets
- * *len_before to the length that the queue had before. The caller then owns the item, and frees it with
- * store_item_free. */
+/* Return the oldest item of a queue, or NULL if the queue is empty. The item stays in the queue. */
 const struct queue_item *store_front(const struct store *s, struct slice queue);
+/* Remove and return the oldest item of a queue, or return NULL if the queue is empty. Set *len_before to the number of
+ * items before the call. The caller owns the item and frees it with store_item_free. */
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
 struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
-/* Walk the keys with a value. Begin with *at = NULL, and stop when the result is false. Do not change the store
- * meanwhile. */
+/* Set *key and *value to the next key that has a value. For the first key, *at is NULL. Return false after the last key.
+ * The store must not change between the calls. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

@@ -1,12 +1,12 @@
 /* table.c -- see table.h.
  *
- * Each chain is a linked list of nodes. A node never moves, so other structs can point to its object: waits to
- * entries, sessions to members. A node stores its hash, so that growing and most failing comparisons read no key. */
+ * Each chain is a linked list of nodes. A node never moves in memory, so other structs can point to its object. A node
+ * stores its hash: a larger array needs no key, and a search compares keys only if their hashes are equal. */
 #include "store/table.h"
 
 #include <stdlib.h>
 
-enum { TABLE_MIN = 64 };
+enum { TABLE_MIN = 64 }; /* chains of a new table; a power of two */
 
 bool table_init(struct table *t)
 {
@@ -23,7 +23,7 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-/* the secret of all tables, because one key may be in several tables */
+/* The secret of all tables. One secret for all, because callers use a hash for several tables. */
 static uint64_t hash_key[2];
 
 void table_set_hash_key(const uint64_t key[2])
@@ -57,8 +57,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the last bytes of a key, up to 7, as a word. For a longer key, load the last 8 bytes at once, which is
- * faster than a copy of variable length. */
+/* Return the bytes after the last complete word of a key, at most 7, as a word. If the key has 8 bytes or more, load its
+ * last 8 bytes at once and shift, because this is faster than a copy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -75,7 +75,8 @@ static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 }
 
 /* Compute SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf), with words in the byte
- * order of the machine. Clients choose the keys. Without a secret, a client could put all its keys into one chain. */
+ * order of the machine. The hash needs a secret because clients choose the keys: without it, a client could choose keys
+ * that are all in one chain, and each lookup would walk that chain. */
 uint32_t table_hash(struct slice key)
 {
     const uint8_t *p = key.data;
@@ -109,8 +110,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Prefetch in two rounds: first the array of chains, then the first node of each chain and the key after the node. So
- * the processor fetches all of a round at the same time. */
+/* Prefetch in two loops, because the address of a node is in the array of chains. The second loop fetches the first node
+ * of each chain and the next cache line, where the key of an entry is. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };
@@ -125,7 +126,7 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Search the rest of the chain, because equal keys are in the same chain. */
+/* Search only the rest of the chain, because equal keys have equal hashes. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;
@@ -135,7 +136,8 @@ struct table_node *table_find_same(const struct table_node *node)
     return next;
 }
 
-/* Double the array of chains at once. For a million keys this takes tens of milliseconds. */
+/* Double the array of chains, and move all nodes at once. For a million keys this takes tens of milliseconds, in which
+ * the store serves no client. If memory is short, keep the old array. */
 static void grow_chains(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
@@ -154,8 +156,8 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* Insert a node, after growing an array that is too full. In a frequently used table (`is_busy`), a quarter of the
- * chains stays free, because a shared chain costs an additional fetch. Other tables stay small. */
+/* First grow an array that is too full. A table with `is_busy` has at most 3 nodes for 4 chains, because each further
+ * node of a chain costs a read from memory. Other tables have up to 1 node for each chain, to save memory. */
 void table_insert(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
@@ -166,7 +168,6 @@ void table_insert(struct table *t, struct table_node *node)
     t->count++;
 }
 
-/* Remove a node. The node must be in the table. */
 void table_remove(struct table *t, struct table_node *node)
 {
     struct table_node **at = &t->chain[node->hash & t->mask];
@@ -176,7 +177,8 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* Return the next node of a walk. The walk continues in the chain of `after`, so no cursor is needed. */
+/* Continue in the chain of `after`, then in the chains behind it. `after` contains its hash, so a walk needs no other
+ * state. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

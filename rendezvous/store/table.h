@@ -18,10 +18,10 @@ struct table_node {
 };
 
 struct table {
-    struct table_node **chain;
-    uint32_t mask; /* number of chains - 1; the number is a power of two */
-    uint32_t count;
-    bool is_busy; /* frequently used: at least a quarter of the chains stays free */
+    struct table_node **chain; /* owned: the first node of each chain; NULL = an empty chain */
+    uint32_t mask;             /* number of chains - 1; the number is a power of two */
+    uint32_t count;            /* number of nodes */
+    bool is_busy;              /* each request uses this table: keep more chains than nodes (table_insert) */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
@@ -31,8 +31,8 @@ bool table_init(struct table *t);
 /* Free the array of chains, but not the objects. */
 void table_free(struct table *t);
 
-/* Set the secret of all tables of this process. Call this function with random numbers before table_hash. Without the
- * call the secret is 0, so that unit tests are repeatable. */
+/* Set the secret of all tables of this process. A server calls this function once, with random numbers, before its
+ * first call of table_hash. Without this call the secret is 0, so that unit tests are repeatable. */
 void table_set_hash_key(const uint64_t key[2]);
 
 /* Return the lower 32 bits of SipHash-1-3 of `key` with the secret. */
@@ -47,15 +47,17 @@ const struct table_node *table_first(const struct table *t, uint32_t hash);
 /* Return the next node with the key of `node`, or NULL. Only tables with repeated keys need this function. */
 struct table_node *table_find_same(const struct table_node *node);
 
-/* Prefetch the nodes with these hashes. Otherwise each lookup in a table of a million keys would wait for memory. */
+/* Let the processor fetch the nodes with these hashes from memory, all at the same time. Otherwise each lookup in a
+ * table of a million keys would wait for memory. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
-/* Insert a node. The caller sets its key and hash before. */
+/* Insert a node. The caller first sets its key and hash. */
 void table_insert(struct table *t, struct table_node *node);
+/* Remove a node, which must be in the table. */
 void table_remove(struct table *t, struct table_node *node);
 
-/* Return the node after `after`; NULL = the first node. Return NULL at the end, or if all bytes of the table are
- * zero. To remove nodes during a walk, fetch the next node before removing one. */
+/* Return the node after `after`, or the first node if `after` is NULL. Return NULL after the last node, and if all bytes
+ * of the table are zero. To remove a node during a walk, first fetch the node after it. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
 /* Loop over all nodes. The loop must not remove nodes. */

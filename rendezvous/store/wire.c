@@ -4,7 +4,7 @@
  * each field. The scan reads one unit after the other: the opcode, an integer, the count of a list, or a blob with
  * its length. If a unit is incomplete, the scan sets `need` and stops; the next call begins with the same unit.
  *
- * wire_decode decodes a complete request without the scan, in half the time. */
+ * The scan handles any request. For the most frequent requests, wire_decode has a loop that needs half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -16,8 +16,8 @@ void wire_init(struct wire *w, bool dialect_b)
     *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
 }
 
-/* Return the address of an offset. struct wire has offsets instead of pointers, because the caller's buffer moves
- * when it grows. */
+/* Return the address of the byte at offset `at`. struct wire has offsets instead of pointers, because the caller's buffer
+ * may have another address at the next call. */
 static const uint8_t *byte_at(struct slice in, size_t at)
 {
     return (const uint8_t *)in.data + at;
@@ -31,17 +31,27 @@ static enum wire_status wait_for(struct wire *w, size_t need)
     return WIRE_MORE;
 }
 
-/* Fail with a message such as "GET: a key or name of 9000 bytes, no more than 8192 allowed". */
-static enum wire_status bad(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
-                            const char *unit, uint64_t limit)
+/* Fail with a message such as "GET: the key or name has 9000 bytes; at most 8192 are allowed". */
+static enum wire_status fail_limit(struct ddp_err *err, const struct wire *w, const char *what, uint64_t got,
+                                   const char *unit, uint64_t limit)
 {
-    ddp_fail(err, DDP_ERR_LIMIT, "%s: %s of %" PRIu64 " %s, no more than %" PRIu64 " allowed", w->op->name,
-             what, got, unit, limit);
+    ddp_fail(err, DDP_ERR_LIMIT, "%s: the %s has %" PRIu64 " %s; at most %" PRIu64 " are allowed",
+             w->op->name, what, got, unit, limit);
     return WIRE_BAD;
 }
 
-/* Detect dialect C, in which a connection begins with 0 (VALIDATE) and the magic. In the old dialects, 0 is SET and a
- * key length follows, which is never as large as the magic. */
+/* Fail because the request needs `got` bytes, but the quota of the store has only `left` bytes left. */
+static enum wire_status fail_full(struct ddp_err *err, const struct wire *w, uint64_t got, uint64_t left)
+{
+    ddp_fail(err, DDP_ERR_LIMIT,
+             "%s: the store is full: the request has %" PRIu64 " bytes or more, and %" PRIu64
+             " bytes are left",
+             w->op->name, got, left);
+    return WIRE_BAD;
+}
+
+/* Detect dialect C, in which a connection begins with 0 (VALIDATE) and WIRE_MAGIC. In the older dialects, 0 is SET, and
+ * the next bytes are the length of a key, which must be far below WIRE_MAGIC. */
 static enum wire_status greet(struct wire *w, struct slice in)
 {
     if (*byte_at(in, 0) == 0) {
@@ -54,8 +64,8 @@ static enum wire_status greet(struct wire *w, struct slice in)
     return WIRE_OK;
 }
 
-/* Detect dialect B. Opcodes above 8 exist only in B. Opcode 7 is sent in A only by a connection that sends no other
- * opcode (WATCH_KEY), so after another opcode it is DELETE_KEY of B. */
+/* Detect dialect B. Opcodes above 8 exist only in B. Opcode 7 is WATCH_KEY in A and DELETE_KEY in B. PyTorch sends
+ * WATCH_KEY on a connection that sends nothing else, so opcode 7 after another opcode is DELETE_KEY. */
 static void detect_dialect_b(struct wire *w, uint8_t code)
 {
     if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
@@ -64,8 +74,8 @@ static void detect_dialect_b(struct wire *w, uint8_t code)
         w->settled = true;
 }
 
-/* Scan the opcode. On a new connection, first detect the dialect. If the first byte of a connection is no opcode, the
- * peer is usually a port scanner, an HTTP probe or a TLS client. */
+/* Scan the opcode. On a new connection, first detect the dialect. If the first byte of a connection is not an opcode,
+ * the peer is usually a port scanner, an HTTP client or a TLS client. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -83,8 +93,8 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* Scan a blob. If the blob is complete, set *length to the length of its content, and move `at` to the end of the
- * blob. */
+/* Scan a blob: its length, and then its content. If both are complete, set *length to the length of the content, and
+ * move `at` behind the blob. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -92,9 +102,9 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
         return wait_for(w, w->at + 8);
     uint64_t n = get_u64(byte_at(in, w->at));
     if (n > limit)
-        return bad(err, w, limit == WIRE_MAX_KEY ? "a key or name" : "a value", n, "bytes", limit);
+        return fail_limit(err, w, limit == WIRE_MAX_KEY ? "key or name" : "value", n, "bytes", limit);
     if (w->at + 8 + n > max_bytes)
-        return bad(err, w, "the store is full; a request", w->at + 8 + n, "bytes", max_bytes);
+        return fail_full(err, w, w->at + 8 + n, max_bytes);
     if (in.len - w->at - 8 < n)
         return wait_for(w, w->at + 8 + (size_t)n);
     w->at += 8 + (size_t)n;
@@ -102,8 +112,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* Scan the count of a list. Each blob has at least the 8 bytes of its length, so a count that is too large for the
- * quota is rejected at once. */
+/* Scan the count of a list. Each blob of the list has at least 8 bytes, its length. So reject the list before its blobs
+ * arrive if 8 bytes for each blob exceed the quota. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -111,10 +121,10 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
         return wait_for(w, w->at + 8);
     uint64_t n = get_u64(byte_at(in, w->at));
     if (n > f->limit)
-        return bad(err, w, "a list", n, "items", f->limit);
+        return fail_limit(err, w, "list", n, "items", f->limit);
     uint32_t blobs = (uint32_t)n * (f->shape == SHAPE_PAIRS ? 2 : 1);
     if (w->at + 8 + blobs * 8ull > max_bytes)
-        return bad(err, w, "the store is full; a request", w->at + 8 + blobs * 8ull, "bytes", max_bytes);
+        return fail_full(err, w, w->at + 8 + blobs * 8ull, max_bytes);
     w->at += 8;
     w->count = (uint32_t)n;
     w->left = blobs;
@@ -123,7 +133,8 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Scan the blobs of a list. `left` counts down, so that the next call continues with the same blob. */
+/* Scan the blobs of a list. If a blob is incomplete, `left` still counts it, so that the next call continues with this
+ * blob. */
 static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                   struct ddp_err *err)
 {
@@ -167,8 +178,7 @@ static enum wire_status scan_field(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Fill *req with views of the scanned fields. Lists stay in wire format and are read with wire_next, so that 131,072
- * keys need no array. */
+/* Fill *req with pointers to the scanned fields. A list stays in wire format, so that 131,072 keys need no array. */
 static void fill_request(const struct wire *w, struct slice in, struct request *req)
 {
     *req = (struct request){ .op = w->op, .count = w->count };
@@ -183,7 +193,7 @@ static void fill_request(const struct wire *w, struct slice in, struct request *
     }
 }
 
-/* Restart the scan, but keep the dialect. */
+/* Keep the dialect, because it belongs to the connection. */
 void wire_rewind(struct wire *w)
 {
     w->op = NULL;
@@ -210,9 +220,9 @@ static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t m
     return WIRE_OK;
 }
 
-/* Decode a complete request at once, in half the time of the scan. The scan decodes or rejects all others: the request
- * is incomplete, invalid or too long, it has a list, it is the first request of the connection, or the dialect is
- * old. */
+/* Decode a complete request of dialect C that has no list, in half the time of the scan. In all other cases call the
+ * scan, which also finds the reason for a rejection: for the first request of a connection, an old dialect, and a
+ * request that has a list, is incomplete, invalid or too long. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)
 {
@@ -244,7 +254,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
-/* Read the next blob. The scan has already checked its length. */
+/* Do not compare the length with `list->len`, because the scan has checked all lengths. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

@@ -8,8 +8,8 @@
  * The caller keeps all bytes of an incomplete request, and passes them again with more bytes. `struct wire` stores
  * how much of the request has been scanned, so that no field is scanned twice. The parser owns no memory.
  *
- * Each length is compared with its limit before any calculation with it. No memory is reserved for bytes that have
- * not arrived. */
+ * Each length is compared with its limit before it is used in a calculation. No memory is reserved for bytes that have
+ * not arrived, so a client cannot fill the memory by announcing a long request. */
 #ifndef RENDEZVOUS_WIRE_H
 #define RENDEZVOUS_WIRE_H
 
@@ -19,39 +19,40 @@
 enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
 
 struct wire {
-    const struct op *op;      /* NULL until the opcode has been scanned */
-    size_t at;                /* number of scanned bytes of the request */
-    size_t need;              /* bytes that the request must have before the next scan */
+    const struct op *op; /* NULL until the opcode has been scanned */
+    size_t at;           /* number of scanned bytes of the request */
+    size_t need;         /* number of bytes of the request, from its opcode on, that the next scan needs */
     size_t start[OP_FIELDS];  /* offset of each field's content */
     size_t length[OP_FIELDS]; /* length of each field's content */
-    uint32_t left;            /* blobs of the list that have not been scanned */
+    uint32_t left;            /* number of blobs of the list that have not been scanned */
     uint32_t count;           /* number of items of the list; a pair is one item */
-    uint8_t dialect;          /* enum dialect; not known before `greeted` is true */
+    uint8_t dialect;          /* enum dialect; a guess until `greeted` is true */
     uint8_t field;            /* index of the next field to scan */
-    bool greeted; /* the first byte of the connection has been scanned, and the dialect is known */
+    bool greeted; /* the first bytes of the connection were scanned: the dialect is C, or A or B */
     bool in_list; /* the count of the list has been scanned */
-    bool settled; /* an opcode other than 7 was received; so opcode 7 is DELETE_KEY */
+    bool settled; /* an opcode other than 7 was received; see detect_dialect_b in wire.c */
 };
 
 struct request {
     const struct op *op;
-    /* The content of each field: the bytes of a blob, or the blobs of a list, to be read with wire_next. */
+    /* The content of each field, borrowed from the bytes that were decoded: the bytes of a blob, or the blobs of a list,
+     * which wire_next reads. Integer fields have an empty slice. */
     struct slice blob[OP_FIELDS];
-    int64_t number; /* value of the integer field, or 0 */
-    uint32_t count; /* number of items of the list, or 0; a pair is one item */
+    int64_t number; /* value of the integer field; 0 = the request has none */
+    uint32_t count; /* number of items of the list; 0 = the request has none; a pair is one item */
 };
 
-/* Prepare the parser for a new connection. If the connection does not begin with VALIDATE, its dialect is B if
- * `dialect_b` is true, else A. */
+/* Prepare the parser for a new connection. A connection that begins with VALIDATE has dialect C. Any other connection has
+ * dialect B if `dialect_b` is true, else A until a request shows that it is B. */
 void wire_init(struct wire *w, bool dialect_b);
 
 /* Decode the first request of `in`, which must begin with all bytes of this request that have arrived. Further
  * requests may follow.
  *
- *     WIRE_OK:   *req has views into `in`; *used is the length of the request.
+ *     WIRE_OK:   *req points into `in`; *used is the length of the request in bytes.
  *     WIRE_MORE: the request is incomplete; call again with the same bytes and more.
- *     WIRE_BAD:  the request is invalid, or longer than `max_bytes`, the rest of the quota. err has the reason; close
- *                the connection. */
+ *     WIRE_BAD:  the request is invalid, or longer than `max_bytes`, the bytes that the quota has left. `err` has the
+ *                reason. Close the connection, because the start of the next request is unknown. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err);
 

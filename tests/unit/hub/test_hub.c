@@ -159,8 +159,8 @@ Test(hub, bad_requests_are_closed_with_a_reason)
         { "13", "closed: unknown request 0x13" },
         { "83 0000000000000000", "closed: AUTH: malformed message" },
         { "00 cef7853c", "closed: second VALIDATE" },
-        { "03 0120000000000000", "closed: GET: a key or name of 8193 bytes, no more than 8192" },
-        { "06 0100020000000000", "closed: WAIT: a list of 131073 items, no more than 131072" },
+        { "03 0120000000000000", "closed: GET: the key or name has 8193 bytes; at most 8192" },
+        { "06 0100020000000000", "closed: WAIT: the list has 131073 items; at most 131072" },
         { "01" KEY_K N(01) "78 04" KEY_K N(01), "closed: ADD on a value that is not a 64-bit number" },
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -200,9 +200,9 @@ Test(hub, keys_and_values_up_to_their_limits)
     feed_set(1, 8192, 8 << 20);
     sim_expect(&sim, 1, N(01));
     feed_set(1, 8193, 0);
-    sim_expect(&sim, 1, "closed: SET: a key or name of 8193");
+    sim_expect(&sim, 1, "closed: SET: the key or name has 8193");
     feed_set(2, 1, (8 << 20) + 1);
-    sim_expect(&sim, 2, "closed: SET: a value of 8388609");
+    sim_expect(&sim, 2, "closed: SET: the value has 8388609");
 }
 
 /* The store rejects data without room, and continues to serve its keys. */

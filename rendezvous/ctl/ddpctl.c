@@ -61,7 +61,7 @@ static bool read_file(const char *name, size_t most, struct buf *text)
 
 /* --- flight records ------------------------------------------------------------------------------------------ */
 
-/* This section reads the files; flight.c interprets their text. */
+/* This section reads the files; record/flight_dump.c interprets their text. */
 
 /* Read one record. If the file is not a record, warn and skip the file, because the other records may be
  * sufficient. */
@@ -78,13 +78,14 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Return true, after a warning, if an earlier record is of the same rank. Restarts leave several records of a rank,
- * which a comparison would show as different ranks. */
+/* Return true, after a logged error, if the record `n` is of the same rank as an earlier record. Restarts leave several
+ * records of a rank, which a comparison would show as different ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (dumps[i].rank == dumps[n].rank) {
-            log_error("%s: a second record of rank %d; left out", name, dumps[n].rank);
+            log_error("%s: a second record of rank %d; left out: pass the records of one attempt only", name,
+                      dumps[n].rank);
             return true;
         }
     return false;
@@ -144,6 +145,7 @@ static void ctl_watch_end(void)
     has_keyboard = false;
 }
 
+/* Append the text with the sequences that redraw the screen. */
 static bool append_lines(struct buf *out, struct slice text)
 {
     const char *at = text.data, *end = at + text.len;
@@ -240,15 +242,17 @@ static bool ctl_timeline(const struct ctl_options *o)
     for (size_t i = 0; i < o->n_files && ok; i++)
         ok = read_events(&events, o->files[i]);
     if (complaints > COMPLAINTS_MAX)
-        log_warn("%zu more lines skipped", complaints - COMPLAINTS_MAX);
+        log_warn("skipped lines that are not listed: %zu", complaints - COMPLAINTS_MAX);
     if (ok && !timeline_settle(&events, o->job)) {
-        log_error(events.no_memory ? "out of memory" : "these files contain no events of a job");
+        log_error(events.no_memory
+                      ? "out of memory"
+                      : "these files contain no events of a job; pass files that 'ddprun --events' "
+                        "has written");
         ok = false;
     }
     if (ok && events.other_lives > 0)
-        log_info("skipped %zu lines of other jobs or earlier runs; the latest run of job '%s' "
-                 "is drawn",
-                 events.other_lives, events.job);
+        log_info("the latest run of job '%s' is drawn; lines of other jobs or earlier runs: %zu", events.job,
+                 events.other_lives);
     ok = ok && write_timeline(o, &events);
     timeline_events_free(&events);
     return ok;
@@ -265,7 +269,8 @@ enum {
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
 /* The identity of ddpctl: an operator, which may read and has no rights of an agent. Without a secret, ddpctl asks a store
- * on another host for its credential, which MUNGE unseals for the user of the job. */
+ * on another host for its credential. The credential contains the secret, and MUNGE decodes it only for the user of the
+ * job. The functions below implement struct client_auth and struct client_tls (client/call.h). */
 static struct operator
 {
     struct secret *secret; /* owned; NULL = not known */
@@ -293,7 +298,7 @@ static bool operator_greet(void *user, struct buf *out)
     return buf_append(out, hello, sizeof(hello));
 }
 
-/* Unseal the credential in the store's answer. */
+/* Decode the credential in the store's answer: wait for munged, and keep the secret. */
 static bool operator_unseal(struct operator* o, enum auth_result result, struct slice credential,
                             struct ddp_err *err)
 {
@@ -382,7 +387,8 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
     if (got == 0)
         return 0;
     if (got < 0)
-        ddp_fail(err, DDP_ERR_CORRUPT, "the peer does not answer the request for its MUNGE credential");
+        ddp_fail(err, DDP_ERR_CORRUPT,
+                 "the reply is not a MUNGE credential; check that --addr is a store of ddprun");
     if (got < 0 || !operator_unseal(o, result, credential, err) || !operator_open_tls(o, err))
         return -1;
     if (tls_begin(o, out))
@@ -400,7 +406,7 @@ static int tls_read(void *user, struct slice bytes, struct buf *plain, struct bu
     const bool was_open = tls_state(o->tls) != TLS_HANDSHAKE;
     const enum tls_state state = tls_receive(o->tls, bytes, plain, out);
     if (state == TLS_FAILED && tls_alert_code(bytes) == TLS_ALERT_PLAIN)
-        ddp_fail(err, DDP_ERR_MISMATCH, "the store does not encrypt; leave out --encrypt");
+        ddp_fail(err, DDP_ERR_MISMATCH, "the store was started without --encrypt; leave out --encrypt");
     else if (state == TLS_FAILED && !was_open)
         ddp_fail(err, DDP_ERR_MISMATCH,
                  "the TLS handshake failed: the store has another secret, or does not use --encrypt");
@@ -439,8 +445,8 @@ static int print_text(struct buf *text, bool complete)
 
 /* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends no
  * other request to such a store. If a store answers that it has no secret or no credential, warn and connect again
- * without a secret, as a reader, unless --encrypt forbids a connection in plain text. After any other failure the store may
- * be an attacker's. */
+ * without a secret, as a reader. With --encrypt, fail instead. After any other failure, do not connect again, because the
+ * store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -474,10 +480,10 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    const struct ddp_err last = *err; /* the duration in this text covers only the second try */
+    const struct ddp_err last = *err; /* its duration covers only the second try */
     return ddp_fail(err, status,
-                    "%.300s (after %.10g s, see --timeout); check that the job runs and that this is its "
-                    "store; ddprun --verbose prints the address",
+                    "%.300s (after %.10g s, see --timeout); check that the job runs and that this is the "
+                    "address of its store, which 'ddprun --verbose' prints",
                     last.msg, o->timeout_ms / 1000.0);
 }
 
@@ -530,7 +536,7 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     const bool ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"));
     struct buf text = { 0 };
     if (!ok)
-        log_error("the store rejected the request: %s", error != NULL ? error : "rejected without a reason");
+        log_error("the store rejected the request: %s", error != NULL ? error : "it sent no reason");
     if (!ok && !o->json)
         return EXIT_FAILED;
     int code = print_text(&text, append_answer(o, answer, &text));
@@ -572,6 +578,7 @@ static bool watch_once(const struct ctl_options *o)
     return ok;
 }
 
+/* Print the explanation of a finding or an exit code. The texts are in ddpctl itself. */
 static int explain(const struct ctl_options *o)
 {
     struct buf text = { 0 };
@@ -720,7 +727,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (options.encrypt && operator.secret == NULL && !operator.asks) {
-        log_error("--encrypt: no secret; add --secret_file=FILE");
+        log_error("--encrypt needs the secret of the job; add --secret_file=FILE");
         return EXIT_USAGE;
     }
     operator.job = options.job;

@@ -14,8 +14,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number from a log, or -1 if `item` is not such a number. Numbers from 4e15 on are rejected, because
- * a double would round them. */
+/* Return a whole number from a log, or -1 if `item` is not such a number. Numbers from 4e15 on are rejected, because a
+ * double represents exactly only whole numbers up to 2^53 (about 9e15). */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -178,7 +178,8 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* Choose the events of one life. A process whose lines name only other lives is excluded. */
+/* Choose the events of one life. A process whose lines name only other lives is excluded. A process whose lines name no
+ * life at all is included, because it never reached the store, and may be the reason why the job did not start. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));

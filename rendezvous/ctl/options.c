@@ -16,7 +16,7 @@
 
 enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 26 };
 
-/* The list of all commands; docs/protocol.md describes the answer of each op. */
+/* All commands. docs/protocol.md describes the answer to each op. */
 static const struct ctl_command commands[] = {
     { "status", NULL, "the job, the state of each rank, and the size of the store", "status", false,
       ctl_format_status },
@@ -27,16 +27,16 @@ static const struct ctl_command commands[] = {
       false, ctl_format_top },
     { "stacks", NULL, "where the threads of each rank are: Python frames, or the state in the kernel",
       "stacks", false, ctl_format_stacks },
-    { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", false,
+    { "keys", NULL, "the keys, their sizes, and the beginning of each value", "keys", false,
       ctl_format_keys },
-    { "waiters", NULL, "clients that wait, their keys or barrier, and since when", "waiters", false,
+    { "waiters", NULL, "clients that wait: for which keys or barrier, and for how long", "waiters", false,
       ctl_format_waiters },
     { "barriers", NULL, "the open barriers: ranks that arrived, missing ranks, and the time left", "barriers",
       false, ctl_format_barriers },
     { "cancel", "NAME", "cancel a named barrier: every waiting rank gets an error", "barrier_cancel", false,
       ctl_format_cancelled },
     { "timeline", "EVENTS...", "draw event logs (ddprun --events): joins, waits, exits", NULL, true, NULL },
-    { "explain", "[CODE]", "print the meaning and remedy of a finding or an exit code of ddprun, or list all",
+    { "explain", "[CODE]", "print the meaning and remedy of a finding or an exit code, or list all codes",
       NULL, false, NULL },
     { "flight", "FILES...", "compare flight records: which ranks are behind or made a different call", NULL,
       false, ctl_format_flight },
@@ -62,7 +62,7 @@ static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err
     char *end;
     double seconds = strtod(value, &end);
     if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected a number of seconds above 0", value);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected seconds from 0.001 to %d", value, MAX_TIMEOUT_S);
     *(uint32_t *)to = (uint32_t)(seconds * 1000);
     return DDP_OK;
 }
@@ -85,7 +85,7 @@ static const struct option_row rows[] = {
       .parse = parse_addr,
       .at = AT(addr),
       .help = "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else "
-              "$MASTER_ADDR:$MASTER_PORT, else the store of your job on this machine)" },
+              "$MASTER_ADDR:$MASTER_PORT, else the store of your only job on this machine)" },
     { .name = "secret_file",
       .value = "FILE",
       .type = OPTION_TEXT,
@@ -105,28 +105,28 @@ static const struct option_row rows[] = {
       .value = "ID",
       .type = OPTION_TEXT,
       .at = AT(job),
-      .help = "id of the job, if you run several here or the store serves several" },
+      .help = "id of the job; needed if you run several jobs on this machine, or the store serves several" },
     { .name = "watch",
       .type = OPTION_FLAG,
       .at = AT(watch),
-      .help = "ask again every second, until q or Ctrl-C" },
+      .help = "repeat the command every second, until you press q or Ctrl-C" },
     { .name = "prefix",
       .value = "P",
       .type = OPTION_TEXT,
       .at = AT(prefix),
-      .help = "keys: only keys that begin with P (most begin with '/')" },
+      .help = "keys: print only keys that begin with P (PyTorch's keys begin with '/')" },
     { .name = "limit",
       .value = "N",
       .type = OPTION_INT,
       .at = AT(limit),
       .min = 1,
       .max = 1000000,
-      .help = "keys: list at most N keys" },
+      .help = "keys: print at most N keys" },
     { .name = "rank",
       .value = "RANKS",
       .type = OPTION_TEXT,
       .at = AT(ranks),
-      .help = "stacks: only these ranks, such as 0,2-5" },
+      .help = "stacks: print only these ranks, such as 0,2-5" },
     { .name = "native",
       .type = OPTION_FLAG,
       .at = AT(native),
@@ -169,12 +169,12 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "more than %d files: join them with cat", CTL_FILES_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d files; join event logs with cat", CTL_FILES_MAX);
     o->files[o->n_files++] = o->argument = name;
     return DDP_OK;
 }
 
-/* Check --output. The option is required, because HTML or JSON is useless on a terminal. */
+/* Check --output. The option is required, because a user cannot read HTML or JSON on a terminal. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
@@ -242,7 +242,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
             return status;
     }
     if (out->command == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "a command is missing; --help lists them");
+        return ddp_fail(err, DDP_ERR_ARG, "a command is missing; 'ddpctl --help' lists the commands");
     if (out->command->argument != NULL && out->command->argument[0] != '[' && out->argument == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "%s needs an argument: ddpctl %s %s", out->command->name,
                         out->command->name, out->command->argument);

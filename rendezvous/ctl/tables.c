@@ -220,7 +220,7 @@ static bool cell_end(const cJSON *row, const char *field, struct buf *out)
     return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
 }
 
-/* Append the state of the process, as its agent reports it: "T", "R 99 %", "D nfs_wait". */
+/* Append the state of the process, as its agent reports it (proc(5)): "T", "R 99 %", "D nfs_wait". */
 static bool cell_does(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(row, "cpu");
@@ -231,7 +231,7 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* Append what a rank waits for: in the store, or in a collective. */
+/* Append the key or barrier that a rank waits for in the store, or the collective of libddp that the rank is in. */
 static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
 {
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
@@ -408,12 +408,12 @@ static bool append_list(const cJSON *answer, const char *name, const struct ctl_
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(answer, name);
     const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
     bool ok = cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
-    return ok && (!cut || buf_printf(out, "... the store has more\n"));
+    return ok && (!cut || buf_printf(out, "... the store has more; the list is cut\n"));
 }
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Append a size in powers of 1024, in the format of --max-bytes. */
+/* Append a size in powers of 1024, because --max-bytes of ddp-rendezvous uses such sizes. */
 static bool append_bytes(struct buf *out, double bytes)
 {
     static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
@@ -562,7 +562,7 @@ bool ctl_format_stacks(const cJSON *answer, struct buf *out)
     const size_t before = out->len;
     const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
     const bool ok = stacks_text(cJSON_GetObjectItemCaseSensitive(answer, "stacks"), out) &&
-                    (!cut || buf_printf(out, "... and more; --rank selects ranks\n")) &&
+                    (!cut || buf_printf(out, "... and more; pass --rank=RANKS to print other ranks\n")) &&
                     append_missing(answer, out);
     return ok && (out->len > before || buf_printf(out, "no worker runs\n"));
 }
@@ -614,8 +614,8 @@ static bool append_parting(const cJSON *answer, struct buf *out)
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
 }
 
-/* Report that no rank with a record is behind. A rank without a record, or without a call in the group, may be behind
- * all others, so only a complete set of records proves that no rank is behind. */
+/* Report that no rank with a record is behind. Any rank without a record, or without a call in the group, may be behind.
+ * So only a complete set of records proves that no rank is behind. */
 static bool append_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
@@ -646,7 +646,7 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
         ok = ok && append_none_behind(answer, out);
     if (has_some(answer, "missing"))
         ok = ok && buf_printf(out, "missing   no record of ") && append_ranks(answer, "missing", out) &&
-             buf_printf(out, has_some(answer, "behind") ? "\n" : "; start with these\n");
+             buf_printf(out, has_some(answer, "behind") ? "\n" : "; check these ranks first\n");
     return ok && buf_printf(out, "\n") &&
            append_list(answer, "ranks", has_job ? flight_columns : flight_code_columns, "no records", out);
 }

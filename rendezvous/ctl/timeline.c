@@ -311,11 +311,15 @@ static size_t update_node_row(struct making *m, const struct timeline_event *eve
     return row;
 }
 
+/* The handlers below have one event as argument. Each draws the end of the present state of a row and the beginning of the
+ * next. */
+
 static void on_launched(struct making *m, const struct timeline_event *event)
 {
     begin_bar(m, update_node_row(m, event), TIMELINE_LOOKING, TIMELINE_JOB);
 }
 
+/* Handle a join. A node that waits already, and joins again after a lost connection, keeps its bar. */
 static void on_join(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);
@@ -393,6 +397,7 @@ static void close_lost_node(struct making *m, size_t node, const char *words)
             close_bar(m, i, TIMELINE_JOB, words);
 }
 
+/* Handle a node that is rejected, leaves or is lost. A rejected node may have no row yet. */
 static void on_node_goes(struct making *m, const struct timeline_event *event)
 {
     const size_t row = event->agent != SIZE_MAX ? update_node_row(m, event) : TIMELINE_JOB;
@@ -407,7 +412,7 @@ static void on_finished(struct making *m, const struct timeline_event *event)
     char text[64];
     const int64_t code = timeline_number(event, "exit_code");
     const size_t row = update_node_row(m, event);
-    snprintf(text, sizeof(text), "ddprun ends with %d", (int)code);
+    snprintf(text, sizeof(text), "ddprun exited with code %d", (int)code);
     add_mark(m, code == 0 ? TIMELINE_MARK_ENDED : TIMELINE_MARK_FAILED, row, text);
     if (row != TIMELINE_JOB && m->t->rows[row].kind == TIMELINE_BACKOFF)
         m->t->rows[row].open = false;
@@ -489,7 +494,7 @@ static void on_barrier_end(struct making *m, const struct timeline_event *event)
 static void on_restart(struct making *m, const struct timeline_event *event)
 {
     char text[256];
-    snprintf(text, sizeof(text), "attempt %d of the job follows",
+    snprintf(text, sizeof(text), "the job restarts as attempt %d",
              (int)timeline_number(event, "next_attempt"));
     add_mark(m, TIMELINE_MARK_RESTART, update_node_row(m, event), text);
 }
@@ -669,6 +674,7 @@ bool timeline_trace(const struct timeline *t, struct buf *out)
     return ok && buf_printf(out, "\n]}\n");
 }
 
+/* Replace "null" in the page, which has ">null</script>" once, where the trace belongs. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out)
 {
     static const char no_trace[] = ">null</script>";

@@ -27,15 +27,15 @@ enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 struct timeline_agent {
     char *host; /* owned */
     int pid;
-    bool is_chosen; /* the process belongs to the life of the job that is drawn */
-    bool has_offset;
+    bool is_chosen;   /* the process belongs to the run of the job that is drawn */
+    bool has_offset;  /* ahead_ms is known */
     int64_t ahead_ms; /* the store's clock minus the process's own clock */
 };
 
 struct timeline_event {
     enum event_kind kind;
-    bool is_chosen;
-    bool by_store;
+    bool is_chosen; /* the event belongs to the run of the job that is drawn */
+    bool by_store;  /* the store has logged the event, not a node */
     size_t
         agent; /* index of the process that the event is about; SIZE_MAX = the event is about the whole job */
     size_t order;  /* position in the order of reading */
@@ -49,10 +49,10 @@ struct timeline_events {
     size_t n, room;
     struct timeline_agent *agents; /* owned */
     size_t n_agents, agents_room;
-    char *job, *instance; /* owned: name and instance of the job that is drawn; NULL = unknown */
-    size_t other_lives;   /* lines of other jobs, or of other lives of this job */
-    bool no_memory, is_full;
-    /* Called with the place and the reason of each skipped line. NULL = no reports. */
+    char *job, *instance;    /* owned: name and instance of the job that is drawn; NULL = unknown */
+    size_t other_lives;      /* lines of other jobs, or of other runs of this job */
+    bool no_memory, is_full; /* is_full: TIMELINE_EVENTS_MAX was reached, and later lines were skipped */
+    /* timeline_read calls this function for each skipped line, with its file, its number and the reason. NULL = none. */
     void (*complain)(void *user, const char *file, size_t line, const char *what);
     void *user;
 };

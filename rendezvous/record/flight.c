@@ -83,8 +83,11 @@ const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD],
     return out;
 }
 
-enum { PIECE = 1024 };
+/* --- JSON without printf ---------------------------------------------------------------------------------- */
 
+enum { PIECE = 1024 }; /* bytes that are collected before `put` is called */
+
+/* After the first failure of `put`, `ok` is false and all later text is dropped. */
 struct out {
     flight_put put;
     void *user;
@@ -339,9 +342,12 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
     return o.ok;
 }
 
+/* --- names ------------------------------------------------------------------------------------------------ */
+
+/* A path that grows in a buffer. snprintf is not allowed in a signal handler. */
 struct file_name {
     char *to, *end;
-    bool fits;
+    bool fits; /* false after a part that did not fit */
 };
 
 static void name_append(struct file_name *name, const char *text, size_t len)

@@ -281,11 +281,13 @@ void flight_dump_free(struct flight_dump *d)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
+/* Return the call of `d` with the group and number of `call`, or NULL. The calls are sorted by these two. */
 static const struct flight_entry *call_at(const struct flight_dump *d, const struct flight_entry *call)
 {
     return d->n > 0 ? bsearch(call, d->calls, d->n, sizeof(*d->calls), by_call) : NULL;
 }
 
+/* Check whether call `i` is the last call of its group in this record. */
 static bool ends_group(const struct flight_dump *d, size_t i)
 {
     return i + 1 == d->n || strcmp(d->calls[i].group, d->calls[i + 1].group) != 0;
@@ -324,6 +326,8 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
+/* Check whether two ranks made the same call. Sizes are compared only if all ranks must have the same size. A record of
+ * libddp has no places, and its collectives always need equal sizes. */
 static bool same_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
@@ -377,6 +381,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
+/* Keep half of FLIGHT_OPEN_MAX groups, because each group may need two calls. The world replaces the oldest kept group if
+ * it is not among them. The result begins with the oldest group. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -411,6 +417,7 @@ bool flight_is_scheduled(const struct flight_dump *d, const struct flight_entry 
     return is_in_state(d, call, "scheduled");
 }
 
+/* Compare only the first open call of each rank, because a GPU executes the calls of a group in order. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *found = NULL;
@@ -502,6 +509,7 @@ static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n
 
 /* --- ranks that are behind ------------------------------------------------------------------------------ */
 
+/* Return the last call that any rank has made in a group, or no_call. */
 static const struct flight_entry *front_of(const struct flight_dump *dumps, size_t n, const char *group)
 {
     const struct flight_entry *front = &no_call;

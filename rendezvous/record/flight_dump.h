@@ -1,6 +1,8 @@
 /* flight_dump.h -- compare the flight records of several ranks: which ranks are behind, and which made another call.
- * Used by ddpctl for files, and by the search for a hang for the last calls of all ranks. Reads libddp's records (record/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: the input
- * is the text of files, the output is JSON in the format of a store's answer. */
+ *
+ * ddpctl compares files: records of libddp (record/flight.h, docs/libddp.md), and records of PyTorch as pickle or as JSON.
+ * The search for a hang (diagnosis/hang.c) compares the last calls of all ranks. Pure: the input is the text of files, the
+ * output is JSON in the format of a store's answer. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 #define RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 
@@ -11,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Limits of a record, and bytes of its texts, with the NUL. Longer texts are cut. */
 enum {
     FLIGHT_CALLS_MAX = 1 << 16,
     FLIGHT_NAME_MAX = 40,
@@ -35,11 +38,13 @@ struct flight_entry {
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */
 };
 
+/* The record of one rank. */
 struct flight_dump {
-    int rank, world_size, pid, attempt;
-    int64_t step; /* training step; -1 = none */
-    int64_t time_ns;
-    char host[FLIGHT_HOST_MAX], job[FLIGHT_HOST_MAX], why[FLIGHT_WHY_MAX];
+    int rank, world_size, pid, attempt; /* pid 0 = unknown, as in PyTorch's records */
+    int64_t step;                       /* training step; -1 = none */
+    int64_t time_ns;                    /* when the record was written, in ns since 1970; 0 = unknown */
+    char host[FLIGHT_HOST_MAX], job[FLIGHT_HOST_MAX]; /* "" = unknown */
+    char why[FLIGHT_WHY_MAX];                         /* why the record was written */
     struct flight_entry *calls; /* array of n calls, owned; sorted by group and number, without duplicates */
     size_t n;
 };

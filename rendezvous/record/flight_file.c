@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+/* Write all bytes to the descriptor at `user`. write() may be interrupted, or write only a part. */
 static bool write_whole(void *user, const char *text, size_t len)
 {
     const int *fd = user;

@@ -21,7 +21,8 @@ void rank_set_free(struct rank_set *set);
 void rank_set_add(struct rank_set *set, int rank);
 
 bool rank_set_has(const struct rank_set *set, int rank);
-int rank_set_highest(const struct rank_set *set); /* Return the highest rank, or -1 if the set is empty. */
+/* Return the highest rank, or -1 if the set is empty. */
+int rank_set_highest(const struct rank_set *set);
 
 /* Parse "0,2-5" with ranks below `limit`. Any order and repetitions are allowed. After DDP_OK, the set is replaced,
  * and the caller frees the set with rank_set_free. After DDP_ERR_ARG, `err` shows the correct form. After DDP_ERR_ARG

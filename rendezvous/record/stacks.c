@@ -494,8 +494,8 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return what all threads of a row do, or "" if they differ. A row of equal frames has the states at its threads; its frames
- * say more than a state that several threads share. */
+/* Return what all threads of a row do, or "" if they differ. A row with frames has the states at its threads. For several
+ * threads, the frames alone are printed, because they show the place more precisely than a common state. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");
@@ -572,7 +572,7 @@ static bool append_row(const struct shown *shown, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, out);
 }
 
-/* Print all rows. Make the texts harmless, because `rows` may be from an untrusted store. */
+/* Print all rows. Replace control characters, because `rows` may be from an untrusted store. */
 bool stacks_text(const cJSON *rows, struct buf *out)
 {
     const size_t start = out->len;

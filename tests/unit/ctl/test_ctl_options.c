@@ -112,7 +112,7 @@ Test(ctl_options, mistakes_are_named)
     expect_error("--addr host status", "'host': expected HOST:PORT");
     expect_error("--addr :0 status", "':0': expected HOST:PORT, or a port");
     expect_error("--limit 0 keys", "--limit: '0' is not a number from 1");
-    expect_error("--timeout -1 keys", "--timeout: '-1': expected a number of seconds");
+    expect_error("--timeout -1 keys", "--timeout: '-1': expected seconds from 0.001");
     expect_error("--timeout nan keys", "--timeout: 'nan'");
     expect_error("--jsno status", "unknown option '--jsno'");
 }

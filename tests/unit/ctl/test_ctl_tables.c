@@ -95,7 +95,7 @@ Test(ctl_format, keys_stand_beside_sizes_and_values)
                 "/a          2  hi\n"
                 "/empty      0  -\n"
                 "/longer   128  0x00ff...\n"
-                "... the store has more\n");
+                "... the store has more; the list is cut\n");
 }
 
 Test(ctl_format, waiters_show_who_waits_for_what_since_when)
@@ -118,7 +118,7 @@ Test(ctl_format, stacks_are_folded_and_missing_nodes_named)
         "{\"stacks\":[{\"does\":\"running\",\"threads\":[{\"rank\":1,\"main\":true},{\"rank\":2,\"main\":"
         "true}]}],\"missing\":[{\"node_rank\":1,\"host\":\"n1\"}],\"cut\":true}",
         "ranks 1-2: running\n"
-        "... and more; --rank selects ranks\n"
+        "... and more; pass --rank=RANKS to print other ranks\n"
         "node 1 (n1) has not answered\n");
     expect_text(ctl_format_stacks, "{\"stacks\":[],\"missing\":[]}", "no worker runs\n");
 }

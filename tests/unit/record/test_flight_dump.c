@@ -105,7 +105,7 @@ Test(flight_compare, a_record_without_calls_is_one)
 {
     give(0, "");
     expect("behind    none; no record has a call in the group of all ranks\n");
-    expect("missing   no record of ranks 1-3; start with these\n");
+    expect("missing   no record of ranks 1-3; check these ranks first\n");
     for (int rank = 1; rank < 4; rank++)
         give(rank, "");
     expect("behind    none; no record has a call in the group of all ranks\n");
@@ -175,7 +175,7 @@ Test(flight_compare, json_of_pytorch)
     give_file("gloo_rank_0.json");
     give_file("gloo_rank_1.json");
     expect("differ    rank 0 called all_reduce #4 (Float x 64); rank 1 called broadcast #4 (Float x 8)\n");
-    expect("missing   no record of rank 2; start with these\n");
+    expect("missing   no record of rank 2; check these ranks first\n");
 }
 
 /* An entry of NCCL's recorder, as PyTorch documents it. */

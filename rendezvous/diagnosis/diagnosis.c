@@ -95,6 +95,7 @@ bool diagnose_is_translated(const char *own, const char *seen)
            strcmp(own, seen) != 0;
 }
 
+/* Compare the address that the node sent with the address that the store sees. */
 static bool is_translated(const struct snapshot_node *node)
 {
     return diagnose_is_translated(node->own, node->addr);
@@ -348,13 +349,14 @@ static bool waits_for_torch(const struct snapshot_wait *wait)
     return is_torch_wait(wait, &key);
 }
 
+/* Return 1 ms more than the wait, so that a wait of 0 ms is not "no rank waits". */
 uint64_t diagnose_torch_waits(const struct snapshot *s)
 {
     struct torch_key key;
     uint64_t longest = 0;
     for (uint32_t i = 0; i < s->n_waits; i++)
         if (is_torch_wait(&s->waits[i], &key) && s->waits[i].for_ms >= longest)
-            longest = s->waits[i].for_ms + 1; /* 0 means that no rank waits */
+            longest = s->waits[i].for_ms + 1;
     return longest;
 }
 
@@ -400,7 +402,8 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
 
 /* --- too many members ----------------------------------------------------------------------------------- */
 
-/* Append "rank 0 (n1, pid 71)", "pid 75, started by rank 0", or "pid 90 on n1 (python x.py ...), as rank 0". */
+/* Append "rank 0 (n1, pid 71)", "pid 75, started by rank 0", or "pid 90 on n1 (python x.py ...), as rank 0". Without an
+ * agent's description, the address of the connection is all that is known about a foreign process. */
 static void append_claim(const struct snapshot_claim *c, struct buf *out)
 {
     words who;

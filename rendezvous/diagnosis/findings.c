@@ -101,7 +101,8 @@ static const char *finding_example(enum finding_code code)
  * in their templates with finding_fill, too, but with values of their structs. */
 
 /* Return the word of the placeholder "${word}" at `text`, and set *skip to the length of the placeholder. If no
- * placeholder is at `text`, return an empty word and set *skip to 1. */
+ * placeholder is at `text`, return an empty word and set *skip to 1, so that the caller copies the '$'. The word is
+ * borrowed from `text`. */
 static struct slice word_at(const char *text, size_t *skip)
 {
     const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
@@ -300,7 +301,7 @@ static bool explain_finding(enum finding_code code, struct buf *out)
 }
 
 /* Append the row of an exit code. All codes 128 + signal share one row. A code without a row is the exit code of a
- * worker. */
+ * worker, which ddprun passes on, so the texts about a failed worker apply. */
 static bool explain_exit_code(int code, struct buf *out)
 {
     const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;
@@ -322,7 +323,8 @@ static bool explain_exit_code(int code, struct buf *out)
                             "check the documentation of the program and the end of the worker's log");
 }
 
-/* Append a line for each finding whose name contains `part`, and add the number of lines to *n. */
+/* Append a line for each finding whose name contains `part`, and add the number of lines to *n. The line shows the
+ * example, by which a user recognizes the message. */
 static bool list_findings(const char *part, struct buf *out, int *n)
 {
     bool ok = true;

@@ -328,6 +328,7 @@
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. Typical cause on one host: the "         \
       "store belongs to another user.")                                                                     \
+    /* Another service has the port: its first bytes name its protocol. */                                  \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
       "'ss -ltnp sport = :${port}' on that host names the process: stop it or choose another port; if "     \
@@ -343,6 +344,7 @@
       "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
       "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
       "service.")                                                                                                   \
+    /* A store of ddprun has the port, but it requires another encryption or secret. */                     \
     X(STORE_ENCRYPTED, ERROR,                                                                               \
       "${at} is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
@@ -371,6 +373,7 @@
       "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged "     \
       "on this node could not decode it. Typical causes: munged does not run on this node, or its key "     \
       "differs.")                                                                                           \
+    /* The port belongs to another kind of server. PORT_IS_OTHER_SERVICE covers all unknown protocols. */   \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose another port, which 'ss -ltn' on the store's host does not list",                             \
@@ -614,6 +617,7 @@
 /* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. plan/scheduler.c
  * compares the scheduler's variables with the options before any node connects; only NPROC_UNEVEN needs the store. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
+    /* Without this check, the job would wait for the other nodes until --timeout, although no ddprun starts there. */ \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
       "${scheduler} allocated ${count} nodes to ${subject}, but started ${who} only on the first node",     \
       "'${launch} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",             \
@@ -644,6 +648,8 @@
  * (rejected.h). Each row but the notes may explain a missing node: the node was started, but with another program, job or
  * proxy. */
 #define FINDINGS_OF_STRANGERS(X)                                                                            \
+    /* 127.0.0.6 is the address from which Envoy, Istio's sidecar, connects to a pod. All clients then have one \
+     * address, so the store cannot distinguish the nodes. */                                               \
     X(PROXY_BETWEEN, ERROR,                                                                                 \
       "connections arrive from ${subject}${times}, the address of a proxy (a service mesh's sidecar)",      \
       "disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",                              \
@@ -708,9 +714,9 @@
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
 
-/* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. The agents make three: CONNECTION_BROKE
- * (report/cause.c, from the last lines of a failed rank), and NODE_FROZEN and NODE_UNREACHABLE (report/host_checks.c,
- * after the loss of the store, when the store can no longer be asked). */
+/* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. hub/lost_rank.c makes CONNECTION_BROKE from
+ * the last lines of the rank that failed first. The agents make NODE_FROZEN and NODE_UNREACHABLE (report/host_checks.c)
+ * after they have lost the store. */
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
       "${subject} cannot start the program: ${words}",                                                      \
@@ -718,6 +724,8 @@
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
       "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
       "environment on a local disk of the other nodes.")                                                            \
+    /* Most broken connections between ranks have a rank that ended as their cause. So this row needs proof that no \
+     * rank had ended, and that both nodes still reached the store. */                                      \
     X(CONNECTION_BROKE, ERROR,                                                                              \
       "${subject} broke: ${rank} reported '${line}', but no rank had ended, and the agents of both nodes "  \
       "still reach the store (last messages ${here_ago} and ${peer_ago} ago)${path}",                       \
@@ -754,6 +762,8 @@
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
+    /* The timers of the agent show whether ddprun itself was frozen. Without this fact, a user would search \
+     * the fault in the network. */                                                                         \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual "   \
@@ -833,7 +843,8 @@
 
 /* Reasons why a rank does not arrive. The end of its process is reported before its present state. ranks.c chooses the
  * row from the rank's requests and from the state of its process, which its agent reads from /proc. The parts in
- * parentheses are left out if they are unknown. */
+ * parentheses are left out if they are unknown. RANK_EXITED_EARLY is also made at the end of a round (hub/lost_rank.c),
+ * because only then the store can see that the first failure is a consequence. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
@@ -842,6 +853,7 @@
       "rank 0 (n1, pid 812) exited with code 0 while ranks 1-3 waited for it at barrier 'epoch-3'",         \
       "A rank exited with code 0 while other ranks waited for it. Typical causes: uneven numbers of "       \
       "batches, or sys.exit on one rank.")                                                                          \
+    /* The process has ended. An end with code 0 is a failure only if other ranks still need the rank. */   \
     X(RANK_KILLED, ERROR,                                                                                   \
       "${subject}: killed by signal ${signal}${where}",                                                     \
       "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
@@ -1081,7 +1093,9 @@
 
 /* PyTorch's ranks during the set-up of a process group. ${who} lists processes. Processes that do not belong to the
  * job come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names no process:
- * the store counts the registrations of each group (hub/torch_observer.c), so it can name them within seconds. */
+ * the store counts the registrations of each group (hub/torch_observer.c), so it can name them within seconds.
+ * hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank closes, and keeps the finding until the end
+ * of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \

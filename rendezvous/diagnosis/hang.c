@@ -280,7 +280,8 @@ static const char *group_verb(const struct group *group)
     return group->n == 1 ? "waits in" : "wait in";
 }
 
-/* Append "rank 3 waits in all_reduce (train.py:88)" or "7 ranks wait in ...". */
+/* Append "rank 3 waits in all_reduce (train.py:88)" or "7 ranks wait in ...". Waiting ranks are only counted, because the
+ * culprit is the rank that the user must examine. */
 static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -491,6 +492,7 @@ static int64_t listed_ranks(words out, const struct hang *h, const cJSON *list)
     return first;
 }
 
+/* Return a member of the comparison of the records, or NULL if no record could be compared. */
 static const cJSON *compared(const struct hang *h, const char *name)
 {
     return cJSON_GetObjectItemCaseSensitive(h->records.compared, name);
@@ -547,7 +549,8 @@ static void compare_records(struct hang *h)
                  counted(who, r->n, "rank"), front);
 }
 
-/* Format " (train.py:88)" for a place such as "main (train.py:88)", or "". */
+/* Format " (train.py:88)" for a place such as "main (train.py:88)", or "". The function is left out, because the sentence
+ * already names the collective. */
 static const char *line_words(words out, const char *at)
 {
     const char *line = strchr(at, '(');
@@ -666,6 +669,7 @@ static uint32_t find_culprit(const struct hang *h)
     return best;
 }
 
+/* Return the first rank of this way, or n_ranks if no rank has this way. */
 static uint32_t find_way(const struct hang *h, enum way way)
 {
     uint32_t i = 0;
@@ -793,6 +797,7 @@ static bool is_peer_on(const char *peer, const struct snapshot_node *node)
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
 }
 
+/* Check whether the rank has a connection to `peer` without an answer in this sample. */
 static bool holds_peer(const struct spot *spot, const char *peer)
 {
     for (uint32_t i = 0; i < spot->n_unanswered; i++)
@@ -862,7 +867,8 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. With one node the network is no suspect. */
+/* Add the finding that all ranks wait in one collective. With one node the network is no suspect. A connection without an
+ * answer between two nodes is named first, because it is the strongest evidence. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -888,7 +894,8 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Count the culprits at the place of `rank`. */
+/* Count the culprits at the place of `rank`. adopt_majority calls this function for each rank until a majority is found,
+ * so a job without a majority needs quadratic time in its number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -921,7 +928,7 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Check whether some rank computes and no other rank is a culprit. */
+/* Check whether some rank computes and all culprits compute. Such a job may be slow and not hang. */
 static bool only_loops(const struct hang *h)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
@@ -1100,7 +1107,7 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     return slot != NULL;
 }
 
-/* Report that no rank has frames, with the reason. */
+/* Report that no rank has frames, with the reason, so that the user can install what is missing for the next time. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;

@@ -60,6 +60,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash_bytes(hash, &value, sizeof(value));
 }
 
+/* Hash the NUL, too, so that the texts "ab" and "c" have another hash than "a" and "bc". */
 static uint64_t mix_text(uint64_t hash, const char *text)
 {
     return hash_bytes(hash, text, strlen(text) + 1);
@@ -85,6 +86,7 @@ static void count_place(struct profile_rank *r, const struct spot *spot)
     (void)spot_place(place->words, spot);
 }
 
+/* Choose by the count since the place took its entry. The count of a rare place may be too low, which is harmless. */
 const char *profile_place(const struct profile_rank *r)
 {
     const struct profile_place *most = &r->places[0];
@@ -102,6 +104,7 @@ static void begin_window(struct profile *p)
         p->ranks[i] = (struct profile_rank){ .evidence = 1, .was_slow = p->ranks[i].is_slow };
 }
 
+/* Return the part of the samples with a wait, from 0 to 1. A rank without samples never waits. */
 static double share(uint64_t waits, uint64_t seen)
 {
     return seen > 0 ? (double)waits / (double)seen : 0;
@@ -208,7 +211,8 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place where the share of this rank exceeds the average share of the other ranks most; "" = none. */
+/* Return the place where the share of this rank exceeds the average share of the other ranks most; "" = none. A place
+ * where all ranks are equally often explains nothing, even if the rank is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

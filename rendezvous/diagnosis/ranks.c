@@ -412,7 +412,8 @@ static const char *who_is(words out, const struct rank_facts *f)
     return out;
 }
 
-/* Format the last position of a rank: the older call that the rank is in, or its last step. */
+/* Format the last position of a rank: the older call that the rank is in, or its last step. A rank without either has
+ * reported nothing since its start. */
 static const char *last(words out, const struct rank_facts *f)
 {
     out[0] = '\0';
@@ -445,7 +446,8 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Report ranks that are behind. If the process of such a rank has ended, report the end instead. */
+/* Report ranks that are behind. If the process of such a rank has ended, report the end instead. The last check reports
+ * every rank that is behind, however short its wait is. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -554,7 +556,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the first member from rank `from` on that has not arrived, or world_size. */
+/* Return the first member from rank `from` on that has not arrived, or world_size. Ranks outside of the barrier's list of
+ * members are skipped. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))

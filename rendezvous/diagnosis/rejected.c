@@ -64,6 +64,7 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
+/* Leave out SILENT: health checks are far more frequent than nodes whose messages a firewall drops. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;
@@ -100,13 +101,14 @@ static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX
              peer);
 }
 
+/* Check whether two rejections share a row. The reason may differ: the row shows the latest reason. */
 static bool is_same(const struct reject *a, const struct reject *b)
 {
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Return the row of this client. If the client has no row, overwrite a free row, or the row of the oldest
- * rejection. */
+/* Return the row of this client. If the client has no row, use a free row, or overwrite the row whose last rejection is
+ * the oldest. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -204,6 +206,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* A finding that is sent again, for example by a node that joins again, overwrites its row. */
 
+/* Return the finding with this code and subject, or NULL. `subject` NULL = any subject. */
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
     for (uint32_t i = 0; i < n->count; i++)

@@ -61,7 +61,7 @@ struct snapshot_stranger {
     uint64_t ago_ms; /* since the last rejection */
 };
 
-/* An open barrier, or a key with waiters. */
+/* An open barrier, or a key with waiters. Keys of one set-up of a PyTorch group share an entry (diagnose_is_place). */
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
@@ -70,7 +70,8 @@ struct snapshot_wait {
     uint64_t for_ms;           /* the longest wait */
 };
 
-/* A process that takes part in a PyTorch group or barrier. */
+/* A process that takes part in a PyTorch group or barrier. The store sees only its connection. The agents know their
+ * workers, and describe other processes on request (`owner`). */
 struct snapshot_claim {
     int64_t rank;      /* the rank that the process acts as; -1 = unknown */
     uint32_t said;     /* 1 + the rank whose address the process has published; 0 = none */
@@ -98,7 +99,8 @@ struct snapshot_notice {
     const char *subject, *sentence, *advice; /* complete texts, made by the node */
 };
 
-/* The cause of the round's end, if any. */
+/* The cause of the round's end, if any. A copy of the first failure (record/failure.h), because later failures of the
+ * round are usually consequences. */
 struct snapshot_cause {
     bool known;               /* false = the round runs, or ended without a failure */
     const char *host, *words; /* `words`: how the worker ended, such as "exited with code 1" */
@@ -127,6 +129,7 @@ struct snapshot_hang {
     bool has_signals;  /* the job has shown signs of progress in this round */
 };
 
+/* A job at one moment. Members about a phase that has not begun are 0 or empty. */
 struct snapshot {
     const char *job; /* job id; "" = no job yet */
     enum snapshot_phase phase;

@@ -47,6 +47,7 @@ const char *spot_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
+/* Compare before the conversion, because the conversion of a larger double to int is undefined in C. */
 int spot_number(const cJSON *o, const char *name)
 {
     const cJSON *item = member(o, name);
@@ -54,6 +55,7 @@ int spot_number(const cJSON *o, const char *name)
     return fits ? (int)item->valuedouble : 0;
 }
 
+/* Compare the end of a path: agents send the path inside the library, or the whole path if the library is unknown. */
 static bool ends_with(const char *text, const char *end)
 {
     const size_t len = strlen(text), n = strlen(end);
@@ -136,6 +138,7 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
     return read;
 }
 
+/* Use the innermost frame of a thread that runs no code of the program, such as a thread of a library. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;

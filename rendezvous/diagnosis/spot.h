@@ -11,7 +11,8 @@
 
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8 };
 
-/* Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in the sample. */
+/* The main thread of one rank in one sample. Pointers are borrowed from the rows of the sample. A zeroed struct means that
+ * the rank is not in the sample. */
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */

@@ -153,7 +153,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* Format the first few hosts. */
+/* Format the first HOSTS_SHOWN hosts, because a sentence has room for few. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -186,6 +186,7 @@ void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const
     }
 }
 
+/* Check whether no node with this node rank was ever seen. */
 static bool is_unseen(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
@@ -350,7 +351,8 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Return true if the node has never arrived. A node that has left or was rejected has another finding. */
+/* Return true if the node has never arrived. A node that has left or was rejected has another finding, with another
+ * remedy. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&
@@ -463,7 +465,7 @@ static bool append_headline(const struct snapshot *s, struct buf *out)
     case PHASE_OVER:
         break;
     }
-    return ok && buf_printf(out, "it has been over for %s", duration(waited, s->waited_ms));
+    return ok && buf_printf(out, "ended %s ago", duration(waited, s->waited_ms));
 }
 
 /* --- the nodes ------------------------------------------------------------------------------------------ */
@@ -505,7 +507,8 @@ static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct bu
                       node_was_here(s, (int32_t)rank) ? "has left" : "missing");
 }
 
-/* Append the missing nodes of a static job: a few rows, then the number of the others. */
+/* Append the missing nodes of a static job: a few rows, then the number of the others. An elastic job has no node ranks
+ * that could be missing. */
 static bool append_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -519,19 +522,21 @@ static bool append_missing(const struct snapshot *s, struct buf *out)
         shown++;
         ok = ok && append_gone_state(s, rank, out);
     }
-    return ok &&
-           (missing == shown || buf_printf(out, "\n        and %u more that are not here", missing - shown));
+    words more;
+    return ok && (missing == shown ||
+                  buf_printf(out, "\n        and %s", counted(more, missing - shown, "more missing node")));
 }
 
 /* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. A job without a node has no table. */
 static bool append_nodes(const struct snapshot *s, struct buf *out)
 {
     const uint32_t shown = s->n_nodes < SCREEN_NODES ? s->n_nodes : SCREEN_NODES;
+    words more;
     bool ok = s->max == 0 || append_row(out, "NODE", "HOST", "ADDRESS", "PID", "WORKERS", "SINCE", "STATE");
     for (uint32_t i = 0; ok && i < shown; i++)
         ok = append_node(out, &s->nodes[i]);
     if (ok && s->n_nodes > shown)
-        ok = buf_printf(out, "\n        and %u more that are here", s->n_nodes - shown);
+        ok = buf_printf(out, "\n        and %s", counted(more, s->n_nodes - shown, "more node"));
     return ok && append_missing(s, out);
 }
 
@@ -589,7 +594,8 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-/* Append that there is no finding. After QUIET_MS without a sign of progress, add when the stacks are compared. */
+/* Append that there is no finding. After QUIET_MS without a sign of progress, add when the stacks are compared, because
+ * a user who asks after 20 s would otherwise conclude that nothing is wrong. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;
@@ -610,9 +616,10 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
+    words others;
     bool ok = append_headline(s, out) && append_nodes(s, out) && append_findings(d, out);
     if (ok && d->left_out > 0)
-        ok = buf_printf(out, "\n           and %u other findings", d->left_out);
+        ok = buf_printf(out, "\n           and %s", counted(others, d->left_out, "other finding"));
     ok = ok && (d->n > 0 || append_no_findings(s, out));
     disarm(out, from);
     return ok;
@@ -626,7 +633,7 @@ static bool append_news(const struct snapshot *s, const struct diagnosis *news, 
     const size_t from = out->len;
     bool ok = append_headline(s, out) && append_findings(news, out);
     if (ok && before > 0)
-        ok = buf_printf(out, "\n           the rest is unchanged");
+        ok = buf_printf(out, "\n           all other findings are unchanged");
     disarm(out, from);
     return ok;
 }
@@ -672,7 +679,8 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Add the text for readers and the findings for programs. Both are from one snapshot. */
+/* Add the text for readers and the findings for programs. Both are from one snapshot, so they never contradict each
+ * other. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };

@@ -278,6 +278,7 @@ bool torch_key_read(struct slice key, struct torch_key *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
+/* Check for the default group, which has all ranks of the job. Texts do not name it, because users never named it. */
 static bool is_default_group(const struct torch_key *key)
 {
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
@@ -333,6 +334,7 @@ bool torch_key_is_for_all(const struct torch_key *key)
     return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
+/* Compare group names as text: each version of PyTorch names groups in one way, and a job runs one version. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 {
     return torch_key_when(a) == TORCH_SETUP && torch_key_when(b) == TORCH_SETUP && a->is_rpc == b->is_rpc &&
@@ -422,6 +424,7 @@ struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
     return NULL;
 }
 
+/* Count ids from 1, so that the id also shows the order of the barriers. */
 struct torch_meet *torch_meets_make(struct torch_meets *meets, struct slice key)
 {
     const uint32_t id = ++meets->last_id;

@@ -302,7 +302,8 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     live_until(9500);
     for (conn_id conn = N0; conn <= N1; conn++) {
         expect_told(conn, "NNODES_DIFFERS", "n2 (pid 102)");
-        cr_assert(says("NNODES_DIFFERS") && says("the rest is unchanged"), "%s", text_of(told, "text"));
+        cr_assert(says("NNODES_DIFFERS") && says("all other findings are unchanged"), "%s",
+                  text_of(told, "text"));
         cr_assert_not(has(told, "NODE_MISSING", "node 3") || says("NODE_MISSING"));
     }
     live_until(40000);

@@ -1,5 +1,5 @@
-/* dry_run.c -- --explain and --dry_run, as text and as JSON. Commands and variables that --dry_run prints can be
- * pasted into a shell:
+/* dry_run.c -- prints the plan for --dry_run and the options for --explain, as text and as JSON. Commands and variables
+ * that --dry_run prints can be pasted into a shell:
  *
  *     job j: 2 workers on n1, store at 127.0.0.1:29500
  *     GPUs: 2 visible of 4
@@ -34,13 +34,14 @@ static bool print_command(struct buf *out, char *const *argv)
 static bool print_stream(struct buf *out, const char *name, const struct plan_stream *stream)
 {
     if (!stream->console && stream->file == NULL)
-        return buf_printf(out, "    %s: not shown; a report has its last lines\n", name);
+        return buf_printf(out, "    %s: not shown; if the worker fails, ddprun prints the last lines\n",
+                          name);
     return buf_printf(out, "    %s: %s%s%s\n", name, stream->console ? "console" : "",
                       stream->console && stream->file != NULL ? " and " : "",
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return true if only the rendezvous knows the ranks. In a static job, the user gives the node ranks. */
+/* Return true if the ranks are not known before the rendezvous. In a static job, the user gives the node ranks. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -52,8 +53,8 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* Return a description of a variable's value if the real value is not known yet. Otherwise return NULL. */
-static const char *stands_for(const struct plan *plan, const char *entry)
+/* Return a description of a variable's value if the value is not known yet. Otherwise return NULL. */
+static const char *unknown_value(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
                                          "ROLE_RANK", "ROLE_WORLD_SIZE" };
@@ -67,15 +68,15 @@ static const char *stands_for(const struct plan *plan, const char *entry)
     return NULL;
 }
 
-/* Print a variable. If its value is a placeholder, append a shell comment; the line can still be pasted. */
+/* Print a variable. If the value is a placeholder, append a shell comment, so that the line can still be pasted. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
-    const char *meaning = stands_for(plan, entry);
+    const char *meaning = unknown_value(plan, entry);
     return buf_printf(out, "        ") && shell_word(out, entry) &&
            (meaning != NULL ? buf_printf(out, "  # placeholder for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
-/* Print the variables that ddprun sets. Inherited variables are too many and known to the user. */
+/* Print the variables that ddprun sets. Inherited variables are not printed, because there are too many. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -123,7 +124,7 @@ static const struct python_choice *chosen_python(const struct plan *plan)
     return program_needs_python(plan->cli) ? plan->facts->python : NULL;
 }
 
-/* Print what all workers share. Port 0 means that the store will choose a port when it starts. */
+/* Print the lines that apply to all workers. Port 0 means that the store chooses a port at the start. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
     bool ok = buf_printf(out, "job %s: %d worker%s on %s, store at %s:", plan->job, plan->nproc,
@@ -183,14 +184,14 @@ static bool add_stream(cJSON *worker, const char *name, const struct plan_stream
            json_add_text(o, "file", stream->file);
 }
 
-/* Add a "KEY=VALUE" as a member. The member is null if the value is not known yet. */
+/* Add the variable "KEY=VALUE" as a member. The member is null if the value is not known yet. */
 static bool add_variable(cJSON *object, const struct plan *plan, const char *entry)
 {
     size_t len = strcspn(entry, "=");
     struct buf name = { 0 };
     bool ok = utf8_clean(&name, slice_of(entry, len)) && buf_append(&name, "", 1) &&
               json_add_text(object, (const char *)name.data,
-                            stands_for(plan, entry) != NULL ? NULL : entry + len + 1);
+                            unknown_value(plan, entry) != NULL ? NULL : entry + len + 1);
     buf_free(&name);
     return ok;
 }
@@ -281,12 +282,12 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
     return false;
 }
 
-/* --- --explain: what was decided before the plan, and why ------------------------------------------------------- */
+/* --- --explain: the values that the plan starts from, and their origins ------------------------------------------- */
 
-/* --explain prints the value in effect for each option, after all sources were read, and the value's origin:
+/* --explain prints the value in effect of each option that a scheduler can provide, and the origin of the value:
  *
  *     scheduler       Slurm: SLURM_JOB_ID is set
- *     task            1 of 2; on this node 0 of 1; node 1 of 2
+ *     task            this is task 1 of 2; task 0 of 1 on this node; node 1 of 2 (counted from 0)
  *     nnodes          2            SLURM_STEP_NUM_NODES
  *     master_port     12031        12000 + (1 * 31 + 0) % 16000, from the job id
  *     nproc_per_node  4            command line; Slurm provides 8 (SLURM_GPUS_ON_NODE) */
@@ -321,7 +322,7 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
-/* Print the value in effect, which an option may have set in place of the scheduler's value. */
+/* Print the value in effect. It may differ from the scheduler's value, because options override the scheduler. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     switch (id) {
@@ -390,14 +391,15 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Print the scheduler's tasks. They are numbered from 0, like the variables of a worker. */
+/* Print the numbers of this task, which count from 0 like ranks. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;
     if (!t->known)
         return true;
-    bool ok = buf_printf(out, "%-16sthis is task %d of %d; task %d of %d on this node; node %d of %d\n",
-                         "task", t->task, t->tasks, t->local, t->here, t->node, t->nodes);
+    bool ok = buf_printf(
+        out, "%-16sthis is task %d of %d; task %d of %d on this node; node %d of %d (counted from 0)\n",
+        "task", t->task, t->tasks, t->local, t->here, t->node, t->nodes);
     if (cli->per_task)
         ok = ok &&
              buf_printf(out, "%-16sRANK=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d GROUP_RANK=%d WORLD_SIZE=%d\n",

@@ -8,7 +8,7 @@
  *     1,9,0         1          the first entry without a GPU ends the list
  *     0,-1,2        0          -1 names no GPU
  *     1,1           none       a repeated entry makes the whole list empty
- *     1gpu,2        1 2        strtol reads each entry
+ *     1gpu,2        1 2        only the number at the start of an entry counts
  *     GPU-8f,1      GPU-8f     the first entry of another kind (number, GPU-<uuid>, MIG-<uuid>) ends the list
  *
  * With other rules, ddprun could start a worker that finds no GPU, and this worker would fail only minutes later. */
@@ -59,9 +59,10 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
         return false;
     if (index >= list->physical) {
         snprintf(list->note, sizeof(list->note),
-                 "CUDA_VISIBLE_DEVICES names GPU %ld, but this machine has %d; CUDA ignores this entry and "
-                 "all later entries",
-                 index, list->physical);
+                 "CUDA_VISIBLE_DEVICES names GPU %ld, but this machine has %d GPU%s, numbered from 0; CUDA "
+                 "ignores "
+                 "this entry and all later entries",
+                 index, list->physical, list->physical == 1 ? "" : "s");
         return false;
     }
     snprintf(entry, GPU_NAME_MAX, "%ld", index);
@@ -92,7 +93,7 @@ static void named_gpus(struct gpu_list *list, const char *visible)
             return;
         if (is_listed(list, entry)) {
             snprintf(list->note, sizeof(list->note),
-                     "CUDA_VISIBLE_DEVICES names %.64s twice, so CUDA shows no GPU", entry);
+                     "CUDA_VISIBLE_DEVICES names %.64s twice, so CUDA shows no GPU; remove one entry", entry);
             list->n = 0;
             return;
         }
@@ -103,7 +104,6 @@ static void named_gpus(struct gpu_list *list, const char *visible)
 void gpus_list(struct gpu_list *list, const char *visible, int physical)
 {
     list->physical = physical;
-    list->restricted = visible != NULL;
     list->hidden = false;
     list->n = 0;
     list->note[0] = '\0'; /* `names` stays uninitialized (24 KB), because only n entries are read */
@@ -117,7 +117,7 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical)
         named_gpus(list, visible);
 }
 
-/* Reject a number of workers that exceeds the number of GPUs. */
+/* Return DDP_ERR_ARG if the number of workers exceeds the number of visible GPUs. */
 static ddp_status check_number(const struct gpu_list *list, int count, struct ddp_err *err)
 {
     if (list->physical == 0 || list->hidden || count <= list->n)
@@ -141,9 +141,11 @@ static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
     if (list->physical == 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--nproc_per_node=gpu: this machine has no GPU; use a number or 'cpu'");
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "--nproc_per_node=gpu: CUDA_VISIBLE_DEVICES shows none of the machine's %d GPUs",
-                    list->physical);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--nproc_per_node=gpu: CUDA_VISIBLE_DEVICES shows no GPU of this machine, which has %d; correct "
+        "this variable, or use --nproc_per_node=cpu",
+        list->physical);
 }
 
 ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus, int *nproc,

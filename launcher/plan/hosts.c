@@ -1,8 +1,8 @@
 /* hosts.c -- see hosts.h.
  *
- * A list in Slurm's form is never expanded. An item such as "r[1-4]n[01-16]" has as many hosts as the product of
- * its brackets' sizes. The name of host k is computed like the digits of a number: the last bracket is the lowest
- * digit. */
+ * A list in Slurm's form is never expanded, because a short text can describe thousands of hosts. An item such as
+ * "r[1-4]n[01-16]" has 4 * 16 hosts. The name of host k is computed like the digits of a number: the last bracket is
+ * the lowest digit. */
 #include "plan/hosts.h"
 
 #include "cli/cli.h"
@@ -16,8 +16,8 @@ enum { DIGITS_MAX = 9, PORT_MAX = 65535 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* Parse a number of at most DIGITS_MAX (nine) digits, so that it fits an int. Store how many digits it has in
- * *width, because "01" and "1" are different hosts in Slurm. */
+/* Parse a number of at most DIGITS_MAX digits, so that the number fits an int. Store the number of digits in *width,
+ * because "01" and "1" are different hosts in Slurm. */
 static bool parse_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -28,12 +28,12 @@ static bool parse_number(const char **at, const char *end, int *value, int *widt
     return *width > 0;
 }
 
-/* A range inside brackets, such as "01-16" or "20": first number, last number, and the minimum of digits. */
+/* A range inside brackets, such as "01-16" or "20": first number, last number, and minimum number of digits. */
 struct range {
     int from, to, width;
 };
 
-/* Parse a range. All its numbers have at least as many digits as the first, as in Slurm. */
+/* Parse a range and the comma after the range. As in Slurm, the first number sets the minimum number of digits. */
 static bool parse_range(const char **at, const char *end, struct range *r)
 {
     int width;
@@ -50,8 +50,8 @@ static bool parse_range(const char **at, const char *end, struct range *r)
     return r->from <= r->to;
 }
 
-/* Return how many numbers the text between brackets describes, or 0 if the text is invalid. The numbers of a range
- * are not visited, because "[1-999999999]" would take a second. */
+/* Return how many numbers the text between brackets describes, or 0 if the text is invalid. The size of a range is
+ * computed and not counted, because counting "[1-999999999]" would take a second. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;
@@ -90,8 +90,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are
- * multiplied, as in "r[1-4]n[01-16]". The loop stops above HOST_LIST_MAX, so the product cannot overflow. */
+/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are multiplied. The
+ * loop stops above HOST_LIST_MAX, so the product cannot overflow. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -105,7 +105,7 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return the product of the sizes of the brackets after the one at `at`: how many hosts share one of its numbers. */
+/* Return how many hosts of the item have the same number in the bracket at `at` and the same text before it. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));
@@ -167,7 +167,7 @@ bool host_list_slurm(const char *text, struct host_list *out)
     return host_list_slurm_at(text, 0, out->first);
 }
 
-/* --- texts ---------------------------------------------------------------------------------------------- */
+/* --- names ---------------------------------------------------------------------------------------------- */
 
 /* Return true if both names mean the same host. Only the parts before the first dot are compared, because
  * schedulers often write short names and machines long names. */
@@ -177,7 +177,7 @@ static bool same_host(const char *a, const char *b)
     return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
 }
 
-/* Find the next word of `text`. Cut a word that is too long. Return false if no word is left. */
+/* Find the next word of `text`, and set *text to the end of this word. Return false if no word is left. */
 static bool next_word(const char **text, const char **word, size_t *len)
 {
     *word = *text + strspn(*text, " \t\r\n");
@@ -186,6 +186,7 @@ static bool next_word(const char **text, const char **word, size_t *len)
     return *len > 0;
 }
 
+/* Return true if the text before `word` contains the same word. */
 static bool is_before(const char *text, const char *word, size_t len)
 {
     const char *other;
@@ -196,8 +197,8 @@ static bool is_before(const char *text, const char *word, size_t len)
     return false;
 }
 
-/* Parse a list of words. A name may be repeated, once for each slot of the host. Most repeated names are adjacent,
- * so compare with the last name first. */
+/* Parse a list of names. A name may be repeated, once for each slot of the host. Repeated names are usually adjacent, so
+ * a comparison with the previous name avoids most searches. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out)
 {
     const char *at = text, *word, *last = "";
@@ -222,7 +223,7 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     return out->n > 0;
 }
 
-/* Parse "4(x2),3": four tasks on each of the first two nodes and three on the third. Return 0 for another form. */
+/* Parse "4(x2),3": four tasks on each of the first two nodes, and three tasks on the third node. */
 int host_list_tasks(const char *text, int node)
 {
     const char *const end = text + strlen(text);
@@ -262,7 +263,8 @@ static ddp_status check_host_count(const char *name, const char *count, struct d
     struct ddp_err expected = { .msg = "fewer digits" };
     if (cli_check_nproc(count, &expected) == DDP_OK && strlen(count) < HOST_COUNT_SIZE)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'%.64s', count '%.64s': expected %s", name, count, expected.msg);
+    return ddp_fail(err, DDP_ERR_ARG, "host '%.64s': '%.64s' is not a count; expected %s", name, count,
+                    expected.msg);
 }
 
 /* Return true for a valid name: letters, digits and ". - _ : @ %". Neither the user nor the host may begin with
@@ -293,9 +295,10 @@ static ddp_status add_spec(struct specs *s, const char *name, const struct tail 
     struct host_spec *known = find_spec(s, name, tail->port);
     const char *count = tail->count;
     if (!is_name(name))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not the name of a host", name);
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is not a host name", name);
     if (known != NULL && (count[0] != '\0' || known->slots == 0 || known->slots == CLI_NPROC_MAX))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' is in the list twice", name);
+        return ddp_fail(err, DDP_ERR_ARG, "host '%.64s' is in the list twice; list it once, as HOST:COUNT",
+                        name);
     if (known != NULL) {
         snprintf(known->count, sizeof(known->count), "%d", ++known->slots);
         return DDP_OK;
@@ -327,7 +330,8 @@ static ddp_status parse_port(const char *name, const char *text, int *port, stru
                     PORT_MAX);
 }
 
-/* Parse "COUNT", "PORT" or "PORT:COUNT". With `counted` the count is in another place, so a single number is a port. */
+/* Parse "COUNT", "PORT" or "PORT:COUNT". If `counted` is true, "slots=N" gives the count, so a single number is a
+ * port. */
 static ddp_status parse_tail(const char *name, char *text, bool counted, struct tail *out,
                              struct ddp_err *err)
 {
@@ -376,8 +380,8 @@ static ddp_status split_item(char *item, bool counted, struct tail *out, struct 
     return DDP_OK;
 }
 
-/* Add the hosts of an item, which may contain ranges in brackets. If `count` is not "", use it instead of the
- * item's own count. */
+/* Add the hosts of an item, which may contain ranges in brackets. If `count` is not "", `count` replaces the count in
+ * the item. */
 static ddp_status add_item(struct specs *s, const char *text, size_t len, const char *count,
                            struct ddp_err *err)
 {
@@ -385,7 +389,7 @@ static ddp_status add_item(struct specs *s, const char *text, size_t len, const 
     struct tail tail = { .count = "" };
     struct host_list hosts;
     if (len >= sizeof(name))
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not the name of a host", text);
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s...' is not a host name: too long", text);
     snprintf(name, sizeof(name), "%.*s", (int)len, text);
     ddp_status status = split_item(name, count[0] != '\0', &tail, err);
     tail.count = count[0] != '\0' ? count : tail.count;
@@ -408,7 +412,7 @@ static ddp_status add_items(struct specs *s, const char *list, const char *count
     while (status == DDP_OK) {
         const char *end = item_end(list);
         status = end > list ? add_item(s, list, (size_t)(end - list), count, err)
-                            : ddp_fail(err, DDP_ERR_ARG, "the name of a host is empty");
+                            : ddp_fail(err, DDP_ERR_ARG, "a host name is empty; check the commas");
         if (*end == '\0')
             break;
         list = end + 1;

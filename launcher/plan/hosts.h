@@ -1,4 +1,5 @@
-/* hosts.h -- lists of hosts, as schedulers and users write them. Pure. Lists that are too long are rejected.
+/* hosts.h -- parses lists of hosts, as schedulers and users write them. Pure: the input is text. The limits below bound
+ * the memory and time that a wrong list can cost.
  *
  *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
@@ -10,6 +11,8 @@
 
 #include <stdbool.h>
 
+/* HOST_LIST_MAX limits lists in Slurm's form, and HOST_WORDS_MAX limits lists of names, which cost memory and time for
+ * each name. */
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 /* Facts about a list of hosts. */
@@ -36,14 +39,15 @@ int host_list_tasks(const char *text, int node);
 enum { HOST_COUNT_SIZE = 12 };
 
 struct host_spec {
-    char name
-        [HOST_NAME_SIZE]; /* HOST or USER@HOST; never begins with '-', because a remote shell would read an option */
+    /* HOST or USER@HOST. The name never begins with '-', because a remote shell would take it for an option. */
+    char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
     int slots;                   /* how often the list contains the name without a count */
-    int port;                    /* of the ssh server; 0 = not specified */
+    int port;                    /* port of the ssh server; 0 = not specified */
 };
 
-/* The smallest number that is a port if an item has only one number. Smaller numbers are counts. */
+/* If an item has only one number, as in "a:8" and "a:2222", the number is a port from HOST_PORT_MIN on. A smaller
+ * number is a count. */
 enum { HOST_PORT_MIN = 1024 };
 
 /* Parse --hosts: items [USER@]HOST[:PORT][:COUNT] separated by commas, with optional brackets as in Slurm's form. An
@@ -52,8 +56,8 @@ enum { HOST_PORT_MIN = 1024 };
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
 /* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI,
- * DeepSpeed). On a line with "slots=N" a single number of an item is a port. '#' begins a comment. The results, and
- * their owner, are as for host_specs_parse, but `err` also names the line. */
+ * DeepSpeed). On a line with "slots=N", the only number of an item is a port. '#' begins a comment. The caller frees
+ * *out as for host_specs_parse. After DDP_ERR_ARG, `err` also names the line. */
 ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* machine.c -- see plan.h.
+/* machine.c -- facts about this machine for the plan: GPUs, CPUs, Pythons and PyTorch. See plan.h.
  *
- * The management library (NVML) is loaded at run time, because it is a part of the driver. NVML is preferred to
- * /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself is not used, because
- * it needs a second and creates a context on each GPU. */
+ * NVIDIA's management library (NVML) is loaded at run time, because it is a part of the driver. NVML is preferred to
+ * /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself is not used, because CUDA
+ * needs about a second to start and creates a context on each GPU. */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -26,9 +26,8 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return true if a driver may exist. Without this check, a machine without a driver would spend much time on
- * searching NVML. nvidia-modprobe loads a driver on request, WSL has /dev/dxg, and LD_LIBRARY_PATH may contain a
- * private library. */
+/* Return true if the machine may have a driver. This check saves the search for NVML on a machine without GPUs.
+ * nvidia-modprobe loads a driver on request, WSL has /dev/dxg, and LD_LIBRARY_PATH may contain a private NVML. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -89,7 +88,7 @@ int cpu_count(void)
     return n > 0 ? n : 1;
 }
 
-/* --- this program, and Pythons ---------------------------------------------------------------------------- */
+/* --- this program, and the Pythons ---------------------------------------------------------------------------- */
 
 bool own_program(char path[PATH_MAX])
 {
@@ -121,8 +120,8 @@ static bool find_python(const char *prefix, char path[PATH_MAX])
     return found;
 }
 
-/* Return true if pip has installed ddprun as a package of this interpreter. The path of the packages contains
- * Python's version, which the interpreter's real name shows. */
+/* Return true if pip has installed ddprun as a package of this interpreter. The path of the packages contains the
+ * version of Python, which is taken from the interpreter's real name, such as python3.13. */
 static bool has_package(const char *prefix, const char *python)
 {
     static const char package[] = "ddprun-", record[] = ".dist-info";
@@ -171,30 +170,31 @@ void python_look(struct python_look *look, const struct env_sources *env)
     python_choose(&look->choice, &facts);
 }
 
-/* --- numa look -------------------------------------------------------------------------------------------- */
+/* --- PCI addresses and CPUs for --numa_binding --------------------------------------------------------------- */
 
-/* NVML finds the PCI address of a GPU by its index or UUID. Without NVML, the names in /proc/driver/nvidia/gpus
- * are the PCI addresses; in sorted order they match the indices. */
+/* NVML finds the PCI address of a GPU by its index or UUID. Without NVML, the names in /proc/driver/nvidia/gpus are
+ * the PCI addresses. The sorted order of these names is the order of the indices. */
 
 enum { FILE_SIZE = 8192 };
 
-/* Version 3 of this struct in nvml.h. */
+/* nvmlPciInfo_t of nvml.h, for nvmlDeviceGetPciInfo_v3. */
 struct nvml_pci {
     char bus_id_legacy[16];
     unsigned domain, bus, device, pci_device, pci_subsystem;
     char bus_id[32];
 };
 
-/* Version 2 of this struct in nvml.h, for the functions _v2 and _v3. */
+/* nvmlProcessInfo_t of nvml.h, for nvmlDeviceGetComputeRunningProcesses_v2 and _v3. */
 struct nvml_process {
     unsigned pid;
     unsigned long long bytes; /* GPU memory; ULLONG_MAX = not known */
     unsigned gpu_instance, compute_instance;
 };
 
+/* A loaded NVML, and room for one file of /sys. Its functions return 0 on success. */
 struct machine {
-    char text[FILE_SIZE];
-    void *nvml; /* handle of NVML; NULL = not available */
+    char text[FILE_SIZE]; /* result of the last sysfs_read() */
+    void *nvml;           /* handle of NVML; NULL = not available */
     int (*by_index)(unsigned index, void **device);
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);
@@ -231,7 +231,8 @@ static void *find_device(const struct machine *m, const char *gpu)
     return found == 0 ? device : NULL;
 }
 
-static bool ask_library(struct machine *m, const char *gpu, char out[NUMA_PCI_SIZE])
+/* Get the PCI address of a GPU from NVML. */
+static bool pci_from_nvml(struct machine *m, const char *gpu, char out[NUMA_PCI_SIZE])
 {
     void *device = find_device(m, gpu);
     struct nvml_pci info = { 0 };
@@ -246,7 +247,8 @@ static int is_gpu(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-static bool ask_proc(const char *gpu, char out[NUMA_PCI_SIZE])
+/* Get the PCI address of a GPU from the driver's files in /proc. Return false for a UUID. */
+static bool pci_from_proc(const char *gpu, char out[NUMA_PCI_SIZE])
 {
     struct dirent **names = NULL;
     const int n = scandir("/proc/driver/nvidia/gpus", &names, is_gpu, alphasort);
@@ -261,7 +263,7 @@ static bool ask_proc(const char *gpu, char out[NUMA_PCI_SIZE])
 
 static bool pci_address(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
 {
-    return ask_library(user, gpu, out) || ask_proc(gpu, out);
+    return pci_from_nvml(user, gpu, out) || pci_from_proc(gpu, out);
 }
 
 static void open_library(struct machine *m)
@@ -329,8 +331,8 @@ void numa_look_close(struct numa_look *look)
 
 enum { GPU_PROCESSES_MAX = 128 };
 
-/* Return true for the server of CUDA's multi-process service, because this process does not compute itself. The
- * kernel cuts a process name to 15 characters. */
+/* Return true for the server process of CUDA's multi-process service (MPS). This process is no user of the GPU, because
+ * it only serves other processes. The kernel cuts a process name to 15 characters. */
 static bool is_service(int pid)
 {
     char path[64], name[16] = "";
@@ -342,7 +344,7 @@ static bool is_service(int pid)
     return ok && strcmp(name, "nvidia-cuda-mps") == 0;
 }
 
-/* Write the owner's name, or the uid if the owner has no name. Write nothing if the process is hidden. */
+/* Write the name of the process's owner, or the uid if the uid has no name. Write nothing if /proc hides the process. */
 static void name_owner(int pid, char out[32])
 {
     char path[64], space[1024];
@@ -357,6 +359,7 @@ static void name_owner(int pid, char out[32])
         snprintf(out, 32, "%u", st.st_uid);
 }
 
+/* Count the processes that compute on a GPU, and find the process with the most memory. */
 static void read_device(const struct machine *m, void *device, struct gpu_users *out)
 {
     struct nvml_process processes[GPU_PROCESSES_MAX];
@@ -395,8 +398,8 @@ void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
 
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
-/* Return the text of a file, or NULL after a read error. A part of a list of hosts would look like a smaller job.
- * If the file has shrunk since `size` was read, return the shorter text. */
+/* Return the text of a file, or NULL after a read error, because a part of a list of hosts would look like a smaller
+ * job. If the file has become shorter than `size`, return the shorter text. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);
@@ -412,7 +415,8 @@ static char *read_whole(int fd, size_t size)
     return text;
 }
 
-/* Read a plain file. Opening does not block, because the path comes from a variable and may name a FIFO. */
+/* Read a plain file. O_NONBLOCK is set, because the path comes from a variable and may name a FIFO, whose open() would
+ * wait for a writer. */
 char *scheduler_read_file(const char *path)
 {
     struct stat st;
@@ -428,25 +432,27 @@ char *scheduler_read_file(const char *path)
 
 /* --- PyTorch ------------------------------------------------------------------------------------------------ */
 
-/* How the files show the PyTorch that an interpreter imports:
+/* These files show which PyTorch an interpreter imports, and whether this PyTorch has libuv:
  *
  *     python3 -> /usr/bin/python3.13    the real name contains the version, the real directory the prefix
  *     pyvenv.cfg                        shows a virtual environment, and whether it uses system packages
  *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so or defines uv_listen
  *
- * A wrong result costs little, because the report then has a hint. No result is found for an interpreter without a
- * version in its name (pyenv's shims). */
+ * A wrong result costs little, because the report of the failed job then has a hint. If the interpreter's name has no
+ * version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */
+/* Limits for a damaged file: program headers, entries of the dynamic section, and symbols in one chain of a hash. */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
-    char own[PATH_MAX];    /* prefix of the virtual environment; "" = none */
-    char prefix[PATH_MAX]; /* prefix of the interpreter; "" = a virtual environment hides its packages */
-    char version[16];      /* "3.13" */
+    char own[PATH_MAX]; /* prefix of the virtual environment; "" = no virtual environment */
+    char prefix
+        [PATH_MAX]; /* prefix of the interpreter; "" = the virtual environment does not use system packages */
+    char version[16]; /* "3.13" */
 };
 
-/* Open DIR/NAME without blocking, because it may be a FIFO. Return -1 on failure. */
+/* Open DIR/NAME without blocking, because the file may be a FIFO. Return -1 on failure. */
 static int open_in(const char *dir, const char *name)
 {
     char path[PATH_MAX + 64]; /* a name that does not fit is cut and cannot be opened */
@@ -487,8 +493,8 @@ bool torch_look_python(const char *name, const struct env_sources *env, char pat
     return false;
 }
 
-/* Get the prefix of a program: "/usr" for "/usr/bin/python3.13". Only links in the directory are resolved, because
- * the python of a virtual environment is itself a link to another directory. */
+/* Write the prefix of a program: "/usr" for "/usr/bin/python3.13". Links in the directory are resolved. A link at the
+ * end of the path is not resolved, because in a virtual environment this link leads to the system's Python. */
 static bool cut_prefix(const char *program, char prefix[PATH_MAX])
 {
     char dir[PATH_MAX + sizeof("/..")];
@@ -519,7 +525,8 @@ static bool read_at(int fd, uint64_t at, void *to, size_t n)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Return the file offset of a memory address, or UINT64_MAX if the file does not contain it. */
+/* Return the offset in the file of a memory address of the loaded library, or UINT64_MAX if the file does not contain
+ * this address. */
 static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
     for (const Elf64_Phdr *s = segments; s < segments + n; s++)
@@ -528,9 +535,9 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
     return UINT64_MAX;
 }
 
-/* Return true if the GNU hash table at file offset `table` does not contain `name`. The table's head contains the
- * number of buckets, the first symbol and the size of the filter. A bucket contains the first symbol of a chain.
- * The lowest bit of a hash marks the end of a chain. If a hash is equal, the name counts as found. */
+/* Return true if the GNU hash table (DT_GNU_HASH) at file offset `table` does not contain `name`. The table's head
+ * contains the number of buckets, the first symbol and the size of the filter. A bucket contains the first symbol of a
+ * chain. The lowest bit of a hash marks the end of a chain. If a hash is equal, the name counts as found. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;
@@ -552,7 +559,8 @@ static bool hash_table_lacks(int fd, uint64_t table, const char *name)
     return index == 0;
 }
 
-/* Return true if the library neither needs libuv.so nor defines uv_listen. Return false if it cannot be read. */
+/* Return true if the library neither needs libuv.so nor defines uv_listen. Return false if the file cannot be read or
+ * has an unexpected format. */
 static bool lacks_libuv(int fd)
 {
     static const char libuv[] = "libuv.so";
@@ -579,6 +587,7 @@ static bool lacks_libuv(int fd)
     return names < INT64_MAX && table < INT64_MAX && hash_table_lacks(fd, table, "uv_listen");
 }
 
+/* Find torch in the first directory of a colon-separated list that contains libtorch_cpu.so. */
 static bool find_in_list(struct torch_look *look, const char *list)
 {
     static const char mark[] = "__version__ = '";
@@ -609,7 +618,8 @@ static bool find_in_prefix(struct torch_look *look, const char *prefix, const ch
     return prefix[0] != '\0' && find_in_list(look, list);
 }
 
-/* Search the directories in the order of sys.path. The user's own packages count only if system packages do. */
+/* Search the directories in the order of sys.path. Python searches packages in the user's home directory only if it also
+ * searches system packages. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look)
 {
     const char *home = env_sources_find(env, "HOME");

@@ -1,13 +1,13 @@
 /* numa.c -- see numa.h.
  *
- * A GPU's PCI address determines its node, and the node determines the CPUs. A worker gets these of its usable
- * CPUs:
+ * A GPU's PCI address determines its NUMA node, and the node determines the CPUs. A worker gets these CPUs, except CPUs
+ * that ddprun itself may not use:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes
  *     exclusive       an equal share of the node's cores; the first GPUs of the node get the remaining cores
- *     core-complex    one group of CPUs with a common cache; the largest groups first; if all groups are
- *                     in use, start again
+ *     core-complex    one group of CPUs with a common cache: the first GPU gets the largest group; with more GPUs than
+ *                     groups, several GPUs get the same group
  *
  * The rules are torchrun's. A core or a group is identified by its lowest CPU. */
 #include "plan/numa.h"
@@ -18,7 +18,9 @@
 
 enum { PATH_SIZE = 160, CACHE_LEVELS_MAX = 16 };
 
-/* Input for the decision about a GPU. */
+#define USE_TASKSET "bind with taskset or numactl instead"
+
+/* The arguments of numa_choose that all functions need. */
 struct question {
     const struct numa_look *look;
     const struct gpu_list *gpus;
@@ -50,8 +52,8 @@ static ddp_status parse_list(const char *text, int limit, struct rank_set *set)
 
 static ddp_status unreadable(const struct question *q, const char *path)
 {
-    return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: %s cannot be read, or has an unexpected format",
-                    path);
+    return ddp_fail(q->err, DDP_ERR_ARG,
+                    "--numa_binding: %s cannot be read, or has an unexpected format; " USE_TASKSET, path);
 }
 
 /* Read a file that contains a list of numbers below `limit`. */
@@ -91,7 +93,8 @@ static ddp_status node_of_gpu(const struct question *q, int device, int *node)
     const char *name = q->gpus->names[device];
     if (!q->look->pci_address(q->look->user, name, pci))
         return ddp_fail(q->err, DDP_ERR_ARG,
-                        "--numa_binding: the driver does not report the PCI address of GPU %s", name);
+                        "--numa_binding: the driver does not report the PCI address of GPU %s; " USE_TASKSET,
+                        name);
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
     const ddp_status status = read_number(q, path, node);
     *node = status == DDP_OK && *node < 0 ? 0 : *node;
@@ -112,6 +115,7 @@ static ddp_status add_node(const struct question *q, int node, struct rank_set *
     return status;
 }
 
+/* Read the package (socket) of a CPU. */
 static ddp_status package_of(const struct question *q, int cpu, int *package)
 {
     char path[PATH_SIZE];
@@ -119,7 +123,7 @@ static ddp_status package_of(const struct question *q, int cpu, int *package)
     return read_number(q, path, package);
 }
 
-/* Add the CPUs of `node` if the node is in `package`. A node that has only memory adds none. */
+/* Add the CPUs of `node` if the node is in `package`. A node that has only memory adds no CPU. */
 static ddp_status add_if_in_package(const struct question *q, int node, int package, struct rank_set *cpus)
 {
     struct rank_set own = { 0 };
@@ -136,6 +140,7 @@ static ddp_status add_if_in_package(const struct question *q, int node, int pack
     return status;
 }
 
+/* Add the CPUs of all nodes that are in the same package as the CPUs in `cpus`. */
 static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 {
     struct rank_set nodes = { 0 };
@@ -152,7 +157,7 @@ static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 
 /* --- groups of CPUs ----------------------------------------------------------------------------------------- */
 
-/* Finds the group of a CPU and stores its key. */
+/* Finds the group of a CPU and stores the group's key, the lowest CPU of the group. */
 typedef ddp_status (*key_fn)(const struct question *q, int cpu, int *key);
 
 /* Find the lowest CPU of the list in a file. */
@@ -209,7 +214,8 @@ static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, st
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
     if (status == DDP_OK && g->key[cpu] > cpu)
-        return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: /sys has unexpected data about CPU %d", cpu);
+        return ddp_fail(q->err, DDP_ERR_ARG,
+                        "--numa_binding: /sys has unexpected data about CPU %d; " USE_TASKSET, cpu);
     if (status == DDP_OK)
         g->size[g->key[cpu]]++;
     return status;
@@ -289,15 +295,18 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
+/* Keep in `cpus` the share of cores of one GPU. `all` GPUs share the cores, and `before` of them come before this GPU. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
     ddp_status status = group(q, cpus, core_of, &g);
     const int cores = status == DDP_OK ? count_groups(&g) : 0;
     if (status == DDP_OK && cores < all)
-        status = ddp_fail(q->err, DDP_ERR_ARG,
-                          "--numa_binding=exclusive: %d GPUs share a node with only %d usable core%s", all,
-                          cores, cores == 1 ? "" : "s");
+        status =
+            ddp_fail(q->err, DDP_ERR_ARG,
+                     "--numa_binding=exclusive: %d GPUs share a NUMA node with only %d usable core%s; use "
+                     "--numa_binding=node",
+                     all, cores, cores == 1 ? "" : "s");
     if (status == DDP_OK) {
         const int each = cores / all, more = cores % all;
         const int first = before * each + (before < more ? before : more);
@@ -307,6 +316,7 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
+/* Keep in `cpus` the core complex of one GPU. `before` GPUs of the node come before this GPU. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -341,23 +351,26 @@ ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, con
     const struct question q = { look, gpus, err };
     *cpus = (struct rank_set){ 0 };
     if (device >= gpus->n)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--numa_binding binds a worker to the CPUs near its GPU, but local rank %d has no "
-                        "GPU; bind with taskset or numactl instead",
-                        device);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--numa_binding: local rank %d has no GPU, and this option binds a worker to the CPUs near its "
+            "GPU; " USE_TASKSET,
+            device);
     if (!rank_set_init(cpus, NUMA_CPUS_MAX))
         return DDP_ERR_NOMEM;
     ddp_status status = numa_choose_mode(&q, mode, device, cpus);
     if (status == DDP_OK && lowest(cpus) < 0)
-        status = ddp_fail(err, DDP_ERR_ARG,
-                          "--numa_binding: this process may use none of the CPUs near GPU %s; 'taskset -p' "
-                          "shows its CPUs",
-                          gpus->names[device]);
+        status = ddp_fail(
+            err, DDP_ERR_ARG,
+            "--numa_binding: ddprun may use none of the CPUs near GPU %s; 'taskset -cp $$' shows the CPUs "
+            "that this shell and ddprun may use",
+            gpus->names[device]);
     if (status != DDP_OK)
         rank_set_free(cpus);
     return status;
 }
 
+/* Return the CPU `i` if it is in the set, or -1. */
 static int cpu_at(const void *user, int i)
 {
     return rank_set_has(user, i) ? i : -1;

@@ -1,6 +1,6 @@
-/* numa.h -- the CPUs near a worker's GPU (--numa_binding), from /sys.
+/* numa.h -- finds the CPUs near a worker's GPU in /sys, for --numa_binding.
  *
- * The caller passes the functions that read files and find GPUs. So a test can simulate any machine. */
+ * The caller passes the functions that read files and find GPUs, so that a test can simulate any machine. */
 #ifndef LAUNCHER_NUMA_H
 #define LAUNCHER_NUMA_H
 
@@ -18,7 +18,7 @@ struct numa_look {
     /* Return the text of a file in /sys, or NULL if the file cannot be read. The text is valid until the next
      * call. */
     const char *(*read)(void *user, const char *path);
-    /* Write the PCI address of a GPU, as in /sys. `gpu` is the GPU's name in CUDA_VISIBLE_DEVICES. */
+    /* Write the PCI address of a GPU in the form of /sys. `gpu` is the GPU's name in CUDA_VISIBLE_DEVICES. */
     bool (*pci_address)(void *user, const char *gpu, char out[NUMA_PCI_SIZE]);
     void *user;
     struct rank_set allowed; /* CPUs that this process may use */

@@ -1,10 +1,10 @@
-/* plan.c -- see plan.h. The rendezvous' address and timeouts depend only on the options. A note reports each
- * option without effect.
+/* plan.c -- see plan.h. The rendezvous' address and timeouts depend only on the options. Each option without effect
+ * adds a note to the plan.
  *
- *     nodes       backend   port    time to join                    ranks
- *     1           -         29500   -                               known
- *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
- *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
+ *     nodes       backend   port    time to join                        ranks
+ *     1           -         29500   -                                   known
+ *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
+ *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
  *
  * --rdzv_endpoint replaces the address and the port. The defaults are torchrun's. This module resolves no names
  * and opens no files, so --dry_run and tests get the same plan as a real start. */
@@ -13,7 +13,6 @@
 #include "base/limits.h"
 #include "plan/worker.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +20,9 @@
 #define RANK0_SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 enum { STATIC_JOIN_MS = 900000, ELASTIC_JOIN_MS = 600000, LAST_CALL_MS = 30000, KEEP_ALIVE_ATTEMPTS = 3 };
+enum { PLAN_RANKS_WORDS = 160 };
 
-/* Return true if --rdzv_endpoint has an effect. --standalone overrides it, as in torchrun. */
+/* Return true if --rdzv_endpoint has an effect. --standalone overrides --rdzv_endpoint, as in torchrun. */
 static bool has_endpoint(const struct cli *cli)
 {
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
@@ -45,9 +45,9 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
 }
 
 /* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default.
- * `join_knob` names the option that sets this time. For a lost connection, --rdzv_conf has an interval and a
- * number of attempts, and node_timeout_ms is their product. With port 0 no other node can join, so the job begins
- * at once. */
+ * `join_knob` names the option that sets this time. torchrun's --rdzv_conf sets an interval of heartbeats and a number
+ * of attempts; node_timeout_ms is their product. With port 0 no other node can find the store, so the job does not wait
+ * for more nodes. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -75,8 +75,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
 }
 
-/* Guess the ranks before the first round. A single node knows its ranks. A static job's node assumes that all
- * nodes have as many workers as itself. An elastic job's node assumes that it is the first. */
+/* Guess the ranks before the first round. A single node knows its ranks. A node of a static job assumes that every
+ * node has the same number of workers. A node of an elastic job assumes that it is the first node. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -88,9 +88,10 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Return the job's default name: "none", as in torchrun, or a random name if the job has one node that chooses its
- * own port. */
-static const char *made_up_name(const struct plan *plan)
+/* Return the default job id. A job of several nodes gets "none", as in torchrun, because all nodes need the same id. A
+ * job of one node gets a random id. If ddprun was started as torchrun with a port, an endpoint or a backend, the id is
+ * "none" as well. */
+static const char *default_job_id(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
     const bool named_place =
@@ -100,8 +101,8 @@ static const char *made_up_name(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return true if a variable asks rank 0 to host the workers' store. This variable of torchrun is often set for a
- * whole cluster. So it applies only to programs that may use PyTorch. */
+/* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. Sites often set this variable
+ * of torchrun for a whole cluster, so it counts only for programs that may use PyTorch. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -120,13 +121,16 @@ static void choose_worker_store(struct plan *plan)
     const bool asked = asks_for_rank0(plan);
     plan->rank0_store = plan->cli->torch_store == TORCH_STORE_RANK0 || asked || refuses;
     if (asked && !refuses)
-        plan_note(plan, "%s=1 is set, so rank 0 hosts a store for the workers (--torch_store)", RANK0_SWITCH);
+        plan_note(
+            plan,
+            "%s=1 is set, so rank 0 hosts a store for the workers; --torch_store=launcher prevents this",
+            RANK0_SWITCH);
     if (!refuses)
         return;
     plan_note(
         plan,
         "PyTorch %s in %s was built without libuv and rejects the launcher's store, so rank 0 hosts a store "
-        "for the workers (--torch_store)",
+        "for the workers",
         torch->version, torch->dir);
 }
 
@@ -147,20 +151,20 @@ static bool plan_meet(struct plan *plan)
     name_program(cli, m->program);
     choose_worker_store(plan);
     guess(plan);
-    plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : made_up_name(plan));
+    plan->job = plan_text_of("%s", cli->job != NULL ? cli->job : default_job_id(plan));
     return plan->job != NULL;
 }
 
 /* --- notes for the user, which do not stop the job -------------------------------------------------------- */
 
-#define FILTERS_NEED "the option applies to lines that --tee writes to files"
+#define FILTERS_NEED "it filters only the lines that --tee writes to log files; add --log_dir and --tee"
 
-/* Note that an option on the command line has no effect. A variable is not reported, because a site may set a
- * default such as PET_LOG_ROTATE for all jobs. */
-static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
+/* Add a note that an option on the command line has no effect, for the reason `why`. Options from PET_ variables get no
+ * note, because a site may set a default such as PET_LOG_ROTATE for all jobs. */
+static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *why)
 {
     if (plan->cli->origin[option] == FROM_COMMAND_LINE)
-        plan_note(plan, "--%s has no effect: %s", name, needs);
+        plan_note(plan, "--%s has no effect: %s", name, why);
 }
 
 static void note_files(struct plan *plan)
@@ -172,11 +176,13 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_STDERR_FILTERS, "duplicate_stderr_filters", FILTERS_NEED);
     }
     if (!plan->cli->one_console)
-        note_idle(plan, OPT_COLLECT_LOGS, "collect_logs", "it needs --hosts");
+        note_idle(plan, OPT_COLLECT_LOGS, "collect_logs",
+                  "all log files are on this host, because --hosts is not set");
     if (plan->cli->log_file == NULL)
-        note_idle(plan, OPT_LOG_MERGE, "log_merge", "the option applies to files of --log_file");
+        note_idle(plan, OPT_LOG_MERGE, "log_merge", "there is no --log_file to merge");
 }
 
+/* Write a sentence if the highest rank in --OPTION does not exist on this node. Return true if it does not exist. */
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
                             char words[PLAN_RANKS_WORDS])
 {
@@ -189,8 +195,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Note local ranks in options that do not exist on this node. This is no error, because torchrun accepts them, and
- * nodes of different sizes may share a command line. */
+/* Add a note for each option that names a local rank that this node does not have. This is no error, because torchrun
+ * accepts such ranks, and nodes with different numbers of workers may use the same command line. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -205,7 +211,7 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
-/* Note options of torchrun that are accepted but have no effect. One note lists all of them. */
+/* Add one note that lists the options of torchrun that ddprun accepts but does not use. */
 static void note_ignored(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -214,20 +220,20 @@ static void note_ignored(struct plan *plan)
         const char *text;
         bool ignored;
     } options[] = {
-        { OPT_START_METHOD, "--start_method ", strcmp(cli->start_method, "spawn") != 0 },
-        { OPT_MONITOR_INTERVAL, "--monitor_interval ", true },
-        { OPT_EVENT_LOG_HANDLER, "--event_log_handler ", strcmp(cli->event_log_handler, "console") == 0 },
+        { OPT_START_METHOD, " --start_method", strcmp(cli->start_method, "spawn") != 0 },
+        { OPT_MONITOR_INTERVAL, " --monitor_interval", true },
+        { OPT_EVENT_LOG_HANDLER, " --event_log_handler", strcmp(cli->event_log_handler, "console") == 0 },
     };
     char names[80] = "";
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         if (cli->origin[options[i].option] == FROM_COMMAND_LINE && options[i].ignored)
             strcat(names, options[i].text);
     if (names[0] != '\0')
-        plan_note(
-            plan,
-            "%swithout effect: ddprun starts each worker as a new process, detects its exit at once, and "
-            "writes events with --events or --json",
-            names);
+        plan_note(plan,
+                  "accepted without effect:%s; ddprun starts each worker as a new process, detects its exit "
+                  "at once, and "
+                  "writes events only with --events or --json",
+                  names);
 }
 
 static void note_nodes(struct plan *plan)
@@ -237,29 +243,28 @@ static void note_nodes(struct plan *plan)
         note_idle(plan, OPT_NODE_RANK, "node_rank",
                   "the rendezvous assigns the node ranks of an elastic job");
     else
-        note_idle(plan, OPT_GROW, "grow", "a static job has all its nodes from the start");
+        note_idle(plan, OPT_GROW, "grow", "only an elastic job (--nnodes=MIN:MAX) can grow");
     if (plan->cli->standalone)
         note_idle(plan, OPT_RDZV_ENDPOINT, "rdzv_endpoint", "a --standalone job uses only this node");
     if (conf->idle != NULL)
         plan_note(plan, "%s in --rdzv_conf has no effect: %s", conf->idle, conf->idle_why);
     if (conf->unknown[0] != '\0')
-        plan_note(plan, "'%s' in --rdzv_conf has no effect: neither torchrun nor ddprun knows this key",
-                  conf->unknown);
+        plan_note(plan, "'%s' in --rdzv_conf has no effect: unknown key; check its spelling", conf->unknown);
 }
 
-/* Note a PET_ variable without effect, such as PET_STRATEGY, which another version of torchrun reads. */
+/* Add a note about a PET_ variable without effect, such as PET_STRATEGY, which another version of torchrun reads. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
     const char *entry = cli_idle_pet(plan->facts->environ_block, &option);
     const int len = entry != NULL ? (int)strcspn(entry, "=") : 0;
     if (entry != NULL && option != NULL)
-        plan_note(plan, "%.*s is set, but --%s works only on the command line", len, entry, option);
+        plan_note(plan, "%.*s has no effect: --%s works only on the command line", len, entry, option);
     else if (entry != NULL)
-        plan_note(plan, "%.*s is set, but this version has no such option", len, entry);
+        plan_note(plan, "%.*s has no effect: ddprun has no option of this name", len, entry);
 }
 
-/* Note that the ranks of a dry run are a guess. */
+/* Add a note that the ranks of a dry run are a guess. */
 static void note_guess(struct plan *plan)
 {
     if (plan->settled || !plan->cli->dry_run)
@@ -272,7 +277,7 @@ static void note_guess(struct plan *plan)
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* Add the scheduler's notes, and the problem in the way ddprun was started. */
+/* Add the scheduler's notes, and its finding about how ddprun was started. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -283,8 +288,8 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* Note that a task sees too few GPUs for its LOCAL_RANK. A common mistake is to show each task only its own GPU:
- * the task then sees this GPU as number 0. */
+/* Add a note if a task sees too few GPUs for its LOCAL_RANK. A common mistake is that each task sees only its own GPU:
+ * inside the task this GPU has the number 0. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -296,7 +301,8 @@ static void note_task_gpu(struct plan *plan)
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Note options without effect. Such options are no errors, because a script may always pass the same options. */
+/* Add a note for each option without effect. Such an option is no error, because a script may always pass the same
+ * options. */
 static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
@@ -321,7 +327,7 @@ bool plan_asks_for_key(const struct plan *plan)
     return plan->encrypt && plan_uses_munge(plan, "");
 }
 
-/* Check that a store on another host can be encrypted: the key comes from the secret. */
+/* Return DDP_ERR_ARG if --encrypt has no secret, because the key is derived from the secret. */
 static ddp_status check_key(const struct plan *plan, struct ddp_err *err)
 {
     if (!plan->encrypt || plan->cli->secret_file != NULL || plan_asks_for_key(plan))
@@ -355,9 +361,9 @@ void plan_free(struct plan *plan)
     *plan = (struct plan){ 0 };
 }
 
-/* --- questions ------------------------------------------------------------------------------------------ */
+/* --- questions about a plan -------------------------------------------------------------------------------- */
 
-/* Return true if a worker reads ddprun's stdin. --stdin names global ranks; the options about output name local
+/* Return true if a worker reads ddprun's stdin. --stdin names global ranks, but the options about output name local
  * ranks, as in torchrun. */
 bool plan_gets_input(const struct plan *plan, int local_rank)
 {
@@ -365,7 +371,7 @@ bool plan_gets_input(const struct plan *plan, int local_rank)
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
-/* Return true if colours are allowed. By the rule of no-color.org, any NO_COLOR except "" forbids them. */
+/* Return true if colours are allowed. By the rule of no-color.org, any NO_COLOR except "" forbids colours. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -393,11 +399,6 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
                                 .rank0_port = plan->rank0_port };
 }
 
-/* --- making a plan ---------------------------------------------------------------------------------------- */
-
-/* Decisions are made in this order: the number of workers, the job's name, the rendezvous, the output, each
- * worker's command. Impossible requests are rejected before any process starts. */
-
 /* --- workers and the rendezvous ------------------------------------------------------------------------- */
 
 /* Decide the number of workers, on which every other decision depends. */
@@ -420,7 +421,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* Reject a rank in --stdin that does not exist, because the input for it would be lost. */
+/* Reject a rank in --stdin that does not exist, because its input would be lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -444,7 +445,7 @@ static bool tees(const struct plan *plan)
     return false;
 }
 
-/* Return true if lines need a prefix, usually because several workers write to the console. */
+/* Return true if lines on the console need a prefix, usually because several workers write to the console. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -465,8 +466,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
 }
 
-/* Choose the prefix of lines: from the option, from torchrun's variable, or ddprun's default. An invalid prefix is
- * rejected before the start, because otherwise only the logs would show the mistake. */
+/* Choose the prefix of lines: from the option, from torchrun's variable, or the default. An invalid prefix is rejected
+ * before the start, because otherwise only the logs would show the mistake. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -486,7 +487,7 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return the GPU of a task's worker, or NULL: the visible GPU with the index LOCAL_RANK. */
+/* Return the GPU of a task's worker: the visible GPU whose index is LOCAL_RANK. Return NULL if there is no such GPU. */
 static const char *task_gpu(const struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -503,13 +504,14 @@ static const char *worker_gpu(const struct plan *plan, int local_rank)
 }
 
 /* Return the list of GPUs for --virtual_local_rank, as in torchrun: HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES.
- * Return NULL if neither is set. */
+ * Return NULL if neither variable is set. */
 static const char *parent_gpus(const struct plan *plan)
 {
     const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");
     return hip != NULL && *hip != '\0' ? hip : env_find(plan->facts->environ_block, "CUDA_VISIBLE_DEVICES");
 }
 
+/* Return DDP_ERR_ARG if --virtual_local_rank has too few GPUs in the list for the workers of this node. */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
     const char *list = plan->cli->virtual_local_rank ? parent_gpus(plan) : NULL;
@@ -554,8 +556,8 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Plan each worker. The round is a guess, but with this guess a wrong pattern of file names is found before the
- * nodes join. */
+/* Plan each worker, with the guessed ranks of a first round. So a wrong --log_file pattern is found before the nodes
+ * join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const struct python_choice *python = plan->facts->python;
@@ -580,7 +582,8 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Make all decisions. Usage errors are found first, before memory for each worker is needed. */
+/* Make all decisions. The number of workers comes first, because the later decisions need it. Impossible requests are
+ * rejected here, before any process starts. */
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);
@@ -597,11 +600,10 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
     if (status == DDP_OK)
         status = check_key(plan, err);
     if (status == DDP_OK && plan->encrypt && plan->rank0_store)
-        status =
-            ddp_fail(err, DDP_ERR_ARG,
-                     "--encrypt: rank 0 must host PyTorch's own store here, which cannot encrypt (%s); use "
-                     "a PyTorch with libuv",
-                     asks_for_rank0(plan) ? RANK0_SWITCH "=1 is set" : "PyTorch was built without libuv");
+        status = ddp_fail(
+            err, DDP_ERR_ARG, "--encrypt: rank 0 hosts PyTorch's own store, which cannot encrypt (%s)",
+            asks_for_rank0(plan) ? RANK0_SWITCH "=1 is set; unset this variable"
+                                 : "this PyTorch was built without libuv; use a PyTorch with libuv");
     if (status == DDP_OK)
         status = plan_each(plan, err);
     if (status == DDP_OK)

@@ -1,9 +1,10 @@
-/* plan.h -- the plan of one node, made before any process starts: the place, command, environment and output of
- * each worker.
+/* plan.h -- the plan of one node: the GPU, CPUs, command, environment and output of each worker. The plan is complete
+ * before any process starts.
  *
- * The plan is made in two steps. plan_make decides what is known before the nodes join. plan_round adds the
- * results of a round: ranks, and the names and environments that contain ranks. --dry_run prints the plan, and the
- * agent executes it. The caller passes GPUs, CPUs, host and random texts, so this module reads no file. */
+ * The plan is made in two steps. plan_make decides everything that is known before the nodes join. plan_round adds the
+ * results of a round of the rendezvous: ranks, and the file names and environments that contain ranks. --dry_run
+ * prints the plan, and the agent executes the plan. The caller passes the facts about the machine, so plan.c and
+ * worker.c read no file and a test can plan for any machine. */
 #ifndef LAUNCHER_PLAN_PLAN_H
 #define LAUNCHER_PLAN_PLAN_H
 
@@ -18,80 +19,88 @@
 
 enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
 
-/* The PyTorch that the workers will import; see torch_look() below. */
 enum { TORCH_VERSION_SIZE = 32 };
 
+/* The PyTorch that the workers will import; see torch_look() below. */
 struct torch_look {
-    bool refuses_stores; /* rejects the launcher's store */
+    bool refuses_stores; /* this PyTorch rejects the launcher's store, and works only with its own */
     char version[TORCH_VERSION_SIZE];
     char dir[PATH_MAX]; /* directory that contains the package torch */
 };
 
 /* Facts about the machine. The caller owns the texts, which must outlive the plan. */
 struct plan_facts {
-    char *const *environ_block;
-    int physical_gpus;
-    int cpus; /* how many CPUs this process may use */
-    const char *host;
-    bool terminal;          /* ddprun's stderr is a terminal whose cursor can be moved */
-    const char *cookie;     /* random text, new for each start; NULL = no random numbers are available */
+    char *const *environ_block; /* ddprun's environment, NULL-terminated */
+    int physical_gpus;          /* see gpu_count() below */
+    int cpus;                   /* how many CPUs this process may use */
+    const char *host;           /* name of this machine */
+    bool terminal;              /* ddprun's stderr is a terminal whose cursor can be moved */
+    /* DDPRUN_COOKIE of the workers: random text that marks the processes of this start; NULL = no random
+     * numbers are available. */
+    const char *cookie;
     const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
     const char *start_time; /* time of the start, valid in a file name */
-    const char *tmp_dir;    /* directory for log files without --log_dir; NULL = no directory is safe */
+    const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL = no directory is safe */
     const char *tmp_note;   /* why TMPDIR is not used; NULL = TMPDIR is used */
     const struct scheduler *scheduler;  /* the scheduler that started this process; NULL = not read */
-    const struct numa_look *numa;       /* for --numa_binding; NULL = not requested */
+    const struct numa_look *numa;       /* for --numa_binding; NULL = --numa_binding is not set */
     const struct python_choice *python; /* Python for scripts and modules; NULL = python3 in PATH */
     const struct torch_look *torch;     /* the PyTorch that the program will import; NULL = not found */
-    const char *error_stem;             /* start of error file paths without a log directory; NULL = none */
+    /* First part of the paths of error files, for a job without a log directory; NULL = no error files. */
+    const char *error_stem;
 };
 
-/* Where a stream of a worker goes. If neither console nor file is set, only the last lines are kept for the
- * report. */
+/* The destination of a worker's stdout or stderr. If `console` is false and `file` is NULL, ddprun keeps only the last
+ * lines, for the report of a failure. */
 struct plan_stream {
-    bool console;
-    bool shared; /* another stream uses the same file */
-    char *file;  /* owned by the plan; NULL = no file */
+    bool console; /* ddprun prints the lines */
+    bool shared;  /* another stream uses the same file */
+    char *file;   /* owned by the plan; NULL = no file */
 };
 
 struct plan_worker {
     int rank, local_rank;
     const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL = no GPU */
-    struct rank_set cpus; /* CPUs that the worker may use; empty = inherited */
-    char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL = inherited */
+    struct rank_set cpus; /* CPUs that the worker may use; empty = the CPUs of ddprun */
+    char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL = the value of ddprun */
     char **argv;          /* owned, NULL-terminated */
     char *log_dir;        /* owned; directory of the worker's files, created by the agent; NULL = none */
     struct plan_stream out, err;
-    char *error_file; /* owned; "" = none */
+    char *error_file; /* owned; the file in which the worker describes its failure; "" = none */
 };
 
 /* Address and timeouts of the rendezvous. */
 struct plan_meeting {
     bool elastic;         /* true = the rendezvous assigns the node ranks; false = the user does */
-    bool elsewhere;       /* another node may host the store */
+    bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
     int port;             /* 0 = any free port, only in a job of one node */
     bool port_may_change; /* if this default port is in use, ddprun may choose a free port */
     int nnodes_min, nnodes_max;
-    int node_rank; /* -1 = the rendezvous assigns it */
+    int node_rank; /* -1 = the rendezvous assigns the node rank */
     enum host_store host_store;
     uint64_t join_ms;      /* how long to wait for all nodes */
-    const char *join_knob; /* name of the option that sets join_ms, for messages */
-    uint64_t last_call_ms, node_timeout_ms;
+    const char *join_knob; /* name of the option that sets join_ms, for messages; static */
+    /* Elastic jobs: how long to wait for more nodes after `nnodes_min` nodes have joined. */
+    uint64_t last_call_ms;
+    uint64_t node_timeout_ms; /* a node that is silent for so long is lost */
     /* The warning LOOPBACK_ADDRESS if other hosts cannot join at `host`, else "". The agent sets this text. */
     char local_only[PLAN_SENTENCE_MAX];
-    char program[PLAN_PROGRAM_SIZE]; /* its name without directory, to detect nodes of another job */
+    /* PROGRAM without its directory; a node with another program is rejected. */
+    char program[PLAN_PROGRAM_SIZE];
 };
 
 /* The results of one round of the rendezvous for this node. */
 struct plan_round {
     int attempt;  /* number of earlier rounds, used in the names of directories */
     int restarts; /* number of earlier rounds that failed: TORCHELASTIC_RESTART_COUNT */
-    int node_rank, nnodes, first_rank, world_size;
-    int role_rank, role_size; /* rank and world size among the workers with the same role */
-    const char *master_addr;  /* numeric address, copied; NULL = unchanged */
-    int master_port;          /* 0 = unchanged */
-    const char *rank0_addr;   /* host of the store that rank 0 hosts, copied; NULL = none */
+    int node_rank, nnodes;
+    int first_rank, world_size; /* first_rank: the rank of this node's first worker */
+    /* Like first_rank and world_size, but only workers of this node's role are counted. */
+    int role_rank, role_size;
+    const char *master_addr; /* numeric address, copied; NULL = unchanged */
+    int master_port;         /* 0 = unchanged */
+    const char *rank0_addr;  /* host of the store that rank 0 hosts, copied; NULL = none */
     int rank0_port; /* port of the store that rank 0 hosts; 0 = the workers use the launcher's store */
 };
 
@@ -102,22 +111,24 @@ struct plan {
     const struct plan_facts *facts; /* borrowed */
     struct secret *secret;          /* secret of the job, set and freed by the agent; NULL = none */
     char *credential; /* owned; the secret sealed by MUNGE, if this node hosts the store; NULL = none */
-    char *job;
+    char *job;        /* owned; the job id */
     struct plan_meeting meeting;
-    bool encrypt;           /* --encrypt applies: the store may be on another host */
+    /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */
+    bool encrypt;
     const char *relay_addr; /* borrowed; where the workers find the relay to the store (net/tls_relay.h) */
     int relay_port;         /* 0 = the workers connect to the store itself */
-    int nproc;
+    int nproc;              /* number of workers on this node */
     /* Values of the round. Before the first round they are a guess, unless `settled` is true. */
     bool settled; /* the rendezvous cannot change the values below */
     char master_addr[ENDPOINT_HOST_MAX];
-    int master_port;  /* 0 = any free port; the agent sets the real port before the first plan_env */
-    bool rank0_store; /* this node offers a port where its rank 0 may host the workers' store */
-    int offered_port; /* the offered port, set before the node joins; 0 = none */
+    int master_port; /* 0 = any free port; the agent sets the real port before the first plan_env */
+    /* Rank 0 hosts the workers' store, so each node offers a port in case rank 0 is there. */
+    bool rank0_store;
+    int offered_port;                   /* the offered port, set before the node joins; 0 = none */
     char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" = master_addr */
     int rank0_port; /* port of the store that rank 0 hosts; 0 = the workers use the launcher's store */
     int world_size, nnodes, node_rank;
-    int role_rank, role_size;
+    int role_rank, role_size; /* see struct plan_round, as for the next two */
     int attempt, restarts;
     int first_nnodes;            /* number of nodes in the first round; 0 = no round yet */
     struct gpu_list *gpus;       /* owned */
@@ -126,16 +137,20 @@ struct plan {
     struct prefix line_prefix;   /* the prefix; borrows text of cli or the environment */
     char *filtered[2];           /* owned; files of filtered stdout and stderr lines; NULL = none */
     struct plan_worker *workers; /* owned; `nproc` workers */
-    struct flight_page page;     /* where the workers find their flight records in memory; pid 0 = nowhere */
-    bool can_fifo;       /* FIFOs can be created in the attempt's log directory; set by logdir_attempt */
-    char *flight;        /* owned; start of the paths of the attempt's flight records; NULL = no log files */
+    /* The shared memory in which the workers keep their flight records; pid 0 = none. */
+    struct flight_page page;
+    bool can_fifo; /* FIFOs can be created in the attempt's log directory; set by logdir_attempt */
+    /* Owned; first part of the paths of the attempt's flight records; NULL = no log directory. */
+    char *flight;
     const char *script;  /* see program_script(); borrowed from cli */
     char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; NULL = none */
     char *stop_signals;  /* owned; names of the signals that stop the job */
     struct env_base env; /* common part of all workers' environments */
-    const char *contained_by; /* the containment, for --dry_run and --verbose; borrowed, set by the agent */
-    char *notes
-        [PLAN_NOTES_MAX]; /* owned; sentences for the user; NULL after the last, unless the array is full */
+    /* How ddprun keeps the workers' processes together, for --dry_run and --verbose; borrowed, set by the
+     * agent. */
+    const char *contained_by;
+    /* Owned: sentences for the user. The last one is followed by NULL, unless the array is full. */
+    char *notes[PLAN_NOTES_MAX];
 };
 
 /* Make the plan. After DDP_OK the caller frees it with plan_free. Return DDP_ERR_ARG for a usage error, or
@@ -159,8 +174,8 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt);
  * of one node, rank 0 uses the port. */
 void plan_offer_port(struct plan *plan, int port);
 
-/* Return true if MUNGE delivers the secret of a store at this address: the job has several nodes, which a scheduler has
- * started, and neither a secret nor --insecure. */
+/* Return true if MUNGE delivers the secret of a store at this address. MUNGE is used if a scheduler has started a job of
+ * several nodes, and the user has set neither --secret_file nor --insecure. */
 bool plan_uses_munge(const struct plan *plan, const char *address);
 
 /* Return true if this node must get the key of --encrypt from MUNGE before it can encrypt. */
@@ -172,7 +187,7 @@ bool plan_gets_input(const struct plan *plan, int local_rank);
 /* Return true if colours are allowed. NO_COLOR (https://no-color.org) and TERM=dumb forbid them. */
 bool plan_wants_colour(const struct plan *plan);
 
-/* Return the argument of flight_path() for the workers' flight records, or NULL if the job has no records. The
+/* Return the argument of flight_path() for the workers' flight records, or NULL if no records are written to files. The
  * text is borrowed. */
 const char *plan_flight(const struct plan *plan);
 
@@ -186,15 +201,15 @@ bool plan_print_json(const struct plan *plan, struct buf *out);
 
 /* --- facts about this machine (machine.c) ------------------------------------------------------------------- */
 
-/* Return how many GPUs the driver shows to this process; 0 without a driver. */
+/* Return how many GPUs the driver shows to this process, or 0 if the machine has no driver. */
 int gpu_count(void);
 
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
     int pid;        /* the process with the most memory on this GPU */
-    uint64_t bytes; /* memory of this process there; 0 = not known */
-    char user[32];  /* owner of this process; "" = not known, because the process is hidden */
+    uint64_t bytes; /* memory of this process on this GPU; 0 = not known */
+    char user[32];  /* owner of this process; "" = not known, because /proc does not show the process */
     int mode;       /* compute mode of nvml.h: 0 = any number of processes, 2 = none, 3 = one process */
 };
 
@@ -202,7 +217,7 @@ struct gpu_users {
  * is 0. The driver may need seconds, or hang. */
 void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out);
 
-/* Write the path of the running program, without links. Return false if the path is unknown. */
+/* Write the path of the running program, with all links resolved. Return false if the path is unknown. */
 bool own_program(char path[PATH_MAX]);
 
 /* Write PREFIX if the running program is PREFIX/bin/ddprun. Return false otherwise. */
@@ -221,9 +236,9 @@ char *scheduler_read_file(const char *path);
 
 /* --- PyTorch (machine.c) --------------------------------------------------------------------------------------- */
 
-/* PyTorch 2.4 and later, if built without libuv, rejects every store except its own, and no variable changes this.
- * So the launcher checks PyTorch before any worker starts. The check reads a few files in the directories where
- * Python searches. It does not start Python, because importing torch takes seconds. */
+/* PyTorch 2.4 and later, if built without libuv, rejects every store except its own, and no variable prevents this.
+ * So the launcher checks PyTorch before any worker starts. The check only reads a few files in the directories where
+ * Python searches for packages, because an import of torch takes seconds. */
 
 /* Find the torch that the interpreter `python` imports in the workers' environment. `python` is a path, or a name
  * in PATH. Return false if no torch is in the usual directories. */

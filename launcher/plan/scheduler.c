@@ -29,7 +29,8 @@ enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* A scheduler. Its rule: all variables of `all` are set, and if `one_of` is not empty, also one of its variables. */
+/* The schedulers. A scheduler is recognized if all variables of `all` are set. If `one_of` has names, one of these
+ * variables must be set, too. */
 static const struct row {
     const char *all[4], *one_of[2];                    /* names of variables */
     const char *launch;                                /* command that starts one ddprun on each node */
@@ -38,8 +39,8 @@ static const struct row {
     struct list {
         const char *variable;
         enum list_format format;
-    } lists[2];           /* the first whose variable is set is used */
-    read_scheduler *code; /* reads a special format; NULL = the other members are enough */
+    } lists[2];           /* only the first list whose variable is set is used */
+    read_scheduler *code; /* for a scheduler with a special format; NULL = read_tasks or read_hosts */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -86,8 +87,9 @@ static const struct {
 #undef X
 };
 
-/* How the readers get variables and store their results. */
+/* --- variables and values ------------------------------------------------------------------------------------ */
 
+/* PORT_BASE and PORT_SPAN: see scheduler_set_job. NUMBER_MAX is above every size of a job. */
 enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
 
 const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
@@ -104,8 +106,8 @@ static const char *scheduler_env(const struct scheduler_facts *f, const char *na
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Return a variable as a number of at least 0. Return -1 for any other text, for example for "4(x2)", whose
- * beginning strtol would accept. */
+/* Return a variable as a number of at least 0. Return -1 if the variable is unset or has any other text, such as
+ * "4(x2)". */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -116,7 +118,7 @@ static int scheduler_number(const struct scheduler_facts *f, const char *name)
     return *end == '\0' && value < NUMBER_MAX ? (int)value : -1;
 }
 
-__attribute__((format(printf, 4, 0))) static void scheduler_vput(struct scheduler *s,
+__attribute__((format(printf, 4, 0))) static void scheduler_vset(struct scheduler *s,
                                                                  enum scheduler_value_id id, const char *text,
                                                                  const char *from, va_list ap)
 {
@@ -127,22 +129,22 @@ __attribute__((format(printf, 4, 0))) static void scheduler_vput(struct schedule
 
 /* Set a value and its origin, which is usually the name of a variable. */
 __attribute__((format(printf, 4, 5))) static void
-scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
+scheduler_set(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
     va_list ap;
     va_start(ap, from);
-    scheduler_vput(s, id, text, from, ap);
+    scheduler_vset(s, id, text, from, ap);
     va_end(ap);
 }
 
 __attribute__((format(printf, 4, 5))) static void
-scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number, const char *from, ...)
+scheduler_set_number(struct scheduler *s, enum scheduler_value_id id, int number, const char *from, ...)
 {
     char text[16];
     va_list ap;
     snprintf(text, sizeof(text), "%d", number);
     va_start(ap, from);
-    scheduler_vput(s, id, text, from, ap);
+    scheduler_vset(s, id, text, from, ap);
     va_end(ap);
 }
 
@@ -172,16 +174,16 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
-/* Set the job's name, and compute a port from its first two numbers a and b: 12000 + (a * 31 + b) % 16000. So all
- * nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 separates
- * neighbouring jobs of an array. The range ends at 28000, below the kernel's ephemeral ports (32768) and
- * torchrun's defaults (29400, 29500). */
+/* Set the job id, and compute a port from the first two numbers a and b in the id: 12000 + (a * 31 + b) % 16000. So all
+ * nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 gives neighbouring
+ * jobs of an array different ports. All ports are below 28000, because the kernel's ephemeral ports begin at 32768 and
+ * torchrun's defaults are 29400 and 29500. */
 static void scheduler_set_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
     const unsigned long long first = next_number(&at), second = next_number(&at);
-    scheduler_put(s, SCHEDULER_JOB, job, "%s", from);
-    scheduler_put_number(s, SCHEDULER_PORT, PORT_BASE + (int)((first * 31 + second) % PORT_SPAN),
+    scheduler_set(s, SCHEDULER_JOB, job, "%s", from);
+    scheduler_set_number(s, SCHEDULER_PORT, PORT_BASE + (int)((first * 31 + second) % PORT_SPAN),
                          "%d + (%llu * 31 + %llu) %% %d, from the job id", PORT_BASE, first, second,
                          PORT_SPAN);
 }
@@ -195,8 +197,8 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* Set the number of workers to the node's number of GPUs in variable `name`, or to the number of visible GPUs if
- * that is smaller. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
+/* Set the number of workers to the number of GPUs in the variable `name`, or to the number of visible GPUs, whichever is
+ * smaller. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
 static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
@@ -204,22 +206,23 @@ static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts
     if (given <= 0 || (visible != NULL && (*visible == '\0' || *visible == '-')))
         return;
     if (visible != NULL && scheduler_entries(visible) < given)
-        scheduler_put_number(s, SCHEDULER_WORKERS, scheduler_entries(visible),
+        scheduler_set_number(s, SCHEDULER_WORKERS, scheduler_entries(visible),
                              "CUDA_VISIBLE_DEVICES=%.80s, fewer GPUs than %s=%d", visible, name, given);
     else
-        scheduler_put_number(s, SCHEDULER_WORKERS, given, "%s", name);
+        scheduler_set_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Make each task a node of the rendezvous with one worker. If all tasks are on one machine, they use loopback. */
+/* Make each task a node of the rendezvous with one worker. If all tasks are on one machine, they use the loopback
+ * address. */
 static void scheduler_per_task(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
-    scheduler_put_number(s, SCHEDULER_NODES, t->tasks, "--per_task: one node for each of the %d tasks",
+    scheduler_set_number(s, SCHEDULER_NODES, t->tasks, "--per_task: one node for each of the %d tasks",
                          t->tasks);
-    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->task, "--per_task: the number of this task");
-    scheduler_put(s, SCHEDULER_WORKERS, "1", "--per_task");
+    scheduler_set_number(s, SCHEDULER_NODE_RANK, t->task, "--per_task: the number of this task");
+    scheduler_set(s, SCHEDULER_WORKERS, "1", "--per_task");
     if (t->nodes == 1)
-        scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
+        scheduler_set(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this host");
 }
 
 /* Parse a list of hosts. Return false if the list is missing or invalid. */
@@ -241,10 +244,10 @@ static bool set_first_host(struct scheduler *s, const struct scheduler_facts *f,
     if (!list_read(l, f, &hosts))
         return false;
     if (l->format == LIST_SLURM)
-        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s=%.120s", l->variable,
+        scheduler_set(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s=%.120s", l->variable,
                       scheduler_env(f, l->variable));
     else
-        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s", l->variable);
+        scheduler_set(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s", l->variable);
     return true;
 }
 
@@ -259,20 +262,14 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
 
 /* --- Slurm ------------------------------------------------------------------------------------------------ */
 
-/* Slurm's variables.
+/* Slurm's variables. A step is what one srun starts.
  *
- *     started by              SLURM_STEP_ID          source of the values
+ *     ddprun started by       SLURM_STEP_ID          source of the values
  *     srun                    0, 1, 2 ...            the step: SLURM_STEP_*, SLURM_PROCID and others
- *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on its first node
- *     a shell of salloc       not set, or huge       the job; ddprun may even run on a login node
+ *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on the job's first node
+ *     a shell of salloc       not set, or near 2^32  the job; ddprun may even run on a login node
  *
- * SLURM_NNODES is read last, because a step may inherit it from an outer shell. */
-
-/* Return the variable's name: `in_step` in a step, `in_job` otherwise. */
-static const char *of(bool step, const char *in_step, const char *in_job)
-{
-    return step ? in_step : in_job;
-}
+ * SLURM_NNODES is read last, because a step may inherit this variable from an outer shell. */
 
 /* Return true if srun started this process as a step. The batch script and interactive shells have step ids near
  * 2^32, which scheduler_number rejects. */
@@ -282,8 +279,8 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job's name. A requeued job keeps its job id. So the name contains the restart count, and launchers of an
- * earlier run cannot join. */
+/* Set the job id of the rendezvous. A requeued job keeps Slurm's job id, so the id also contains Slurm's restart count.
+ * Otherwise nodes of an earlier run could join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -300,13 +297,13 @@ static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool
 
 static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
-    const struct list list = { of(step, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), LIST_SLURM };
+    const struct list list = { step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST", LIST_SLURM };
     const char *text = scheduler_env(f, list.variable);
     if (text != NULL && !set_first_host(s, f, &list))
-        scheduler_note(s, "%s=%.120s: not a list of hosts; set --master_addr", list.variable, text);
+        scheduler_note(s, "%s=%.120s is not a list of hosts; set --master_addr", list.variable, text);
 }
 
-/* Note that this process belongs to a heterogeneous job. Each component has its own job id, and so its own
+/* Add a note if this process belongs to a heterogeneous job. Each component has another SLURM_JOB_ID, and so another
  * rendezvous. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
@@ -314,8 +311,8 @@ static void note_components(struct scheduler *s, const struct scheduler_facts *f
     if (components > 1)
         scheduler_note(
             s,
-            "this is one of %d components of a heterogeneous Slurm job; each component is a separate "
-            "ddprun job; for one job set --nnodes, --node_rank, --master_addr and --rdzv_id",
+            "this is one of %d components of a heterogeneous Slurm job, and each component is a separate "
+            "ddprun job; to join them, set --nnodes, --node_rank, --master_addr and --rdzv_id",
             components);
 }
 
@@ -336,16 +333,16 @@ static void slurm_tasks(struct scheduler *s, const struct scheduler_facts *f, in
 static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 {
     const bool step = is_step(f);
-    const char *name = of(step, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES");
+    const char *name = step ? "SLURM_STEP_NUM_NODES" : "SLURM_JOB_NUM_NODES";
     int nodes = scheduler_number(f, name);
     if (nodes <= 0)
         nodes = scheduler_number(f, name = "SLURM_NNODES");
     if (nodes > 0)
-        scheduler_put_number(s, SCHEDULER_NODES, nodes, "%s", name);
+        scheduler_set_number(s, SCHEDULER_NODES, nodes, "%s", name);
     if (step)
         slurm_tasks(s, f, nodes);
     if (s->tasks.known)
-        scheduler_put_number(s, SCHEDULER_NODE_RANK, s->tasks.node, "SLURM_NODEID");
+        scheduler_set_number(s, SCHEDULER_NODE_RANK, s->tasks.node, "SLURM_NODEID");
     s->job_nodes = scheduler_number(f, "SLURM_JOB_NUM_NODES");
     s->reach = step ? REACH_ALL : REACH_ONE;
     slurm_job(s, f, step);
@@ -353,7 +350,7 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
     slurm_address(s, f, step);
     scheduler_set_gpus(s, f, "SLURM_GPUS_ON_NODE");
     if (s->values[SCHEDULER_WORKERS].text[0] == '\0' && scheduler_env(f, "SLURM_STEP_GPUS") != NULL)
-        scheduler_put_number(s, SCHEDULER_WORKERS, scheduler_entries(scheduler_env(f, "SLURM_STEP_GPUS")),
+        scheduler_set_number(s, SCHEDULER_WORKERS, scheduler_entries(scheduler_env(f, "SLURM_STEP_GPUS")),
                              "SLURM_STEP_GPUS=%.80s", scheduler_env(f, "SLURM_STEP_GPUS"));
 }
 
@@ -361,13 +358,11 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
  *
- * Their variables contain the number of the process and how many processes its node has. No variable contains the
- * host of process 0, so the host comes from the batch system around mpirun, or from the user.
- *
- * No variable contains the node's number. With one process per node, the node has the number of the process.
- * Otherwise processes are placed node by node (the default) or round robin. The local number shows which of these
- * orders applies. */
+ * The variables of a process contain its number and the number of processes on its node. No variable contains the host
+ * of process 0, so the host comes from the batch job in which mpirun runs, or from the user. */
 
+/* Return the number of a task's node, which no variable contains. mpirun fills one node after another (the default), or
+ * places processes round robin. The task's number on its node shows which of the two orders applies. */
 static int node_of(const struct scheduler_tasks *t)
 {
     const bool in_turn = t->local != t->task % t->here && t->local == t->task / t->nodes;
@@ -385,8 +380,8 @@ static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
     scheduler_note(s, "%s does not report the host of its process 0; set --master_addr", s->title);
 }
 
-/* Set the job's name from mpirun's id, or from the batch job's id. All nodes need the same name, and two runs of
- * mpirun need different names. */
+/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id, and two runs of mpirun need
+ * different ids. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX];
@@ -399,7 +394,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     snprintf(job, sizeof(job), "mpi-%.100s", id);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
-            *p = '-'; /* a file name may contain the job's name */
+            *p = '-'; /* the name of the log directory contains the job id */
     scheduler_set_job(s, job, name);
 }
 
@@ -416,8 +411,8 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
         return;
     t->nodes = (t->tasks + t->here - 1) / t->here;
     t->node = node_of(t);
-    scheduler_put_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", r->size, r->local_size);
-    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", r->rank, r->local_rank);
+    scheduler_set_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", r->size, r->local_size);
+    scheduler_set_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", r->rank, r->local_rank);
     if (t->nodes > 1)
         tasks_address(s, f);
     tasks_job(s, f, r);
@@ -428,12 +423,12 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 /* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The node rank is the index of this host in the
  * list.
  *
- * PBS and LSF run the job's script only on the first host. pbsdsh and blaunch start processes on the other hosts,
- * and so does mpirun, whose row comes first. In PBS, task 1 is always the script. In LSF, a process on the first
- * host may be the script, or a process that blaunch started. */
+ * PBS and LSF run the job's script only on the first host. pbsdsh, blaunch and mpirun start processes on the other
+ * hosts; for mpirun, read_tasks is used. In PBS, task 1 is always the script. In LSF, a process on the first host is
+ * started by the script or by blaunch, and no variable shows by which. */
 
-/* Set the job's name to "pbs-1234" or "lsf-1234.7". The server's name after the first dot is left out, because it
- * may differ between nodes. */
+/* Set the job id to "pbs-1234" or "lsf-1234.7". The text after the first dot of PBS_JOBID is the server's name. It is
+ * left out, because nodes may have different names for the server. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     const char *id = scheduler_env(f, r->job);
@@ -447,8 +442,8 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return whether ddprun was started on all hosts. This is certain for a process that is not on the first host,
- * because only pbsdsh or blaunch can have started it. */
+/* Return on how many hosts ddprun was started. A process that is not on the first host proves that ddprun was started on
+ * all hosts, because pbsdsh or blaunch has started it. `place` is the index of this host in the list. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -464,10 +459,10 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
     struct host_list hosts;
     batch_job(s, f, r);
     if (list_read(l, f, &hosts)) {
-        scheduler_put_number(s, SCHEDULER_NODES, hosts.n, "hosts in %s", name);
-        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s", name);
+        scheduler_set_number(s, SCHEDULER_NODES, hosts.n, "hosts in %s", name);
+        scheduler_set(s, SCHEDULER_ADDRESS, hosts.first, "the first host of %s", name);
         if (hosts.here >= 0)
-            scheduler_put_number(s, SCHEDULER_NODE_RANK, hosts.here, "the position of this host in %s", name);
+            scheduler_set_number(s, SCHEDULER_NODE_RANK, hosts.here, "the position of this host in %s", name);
         else
             scheduler_note(s, "this host, %.80s, is not in %s; set --node_rank", f->host, name);
         s->reach = batch_reach(f, r, hosts.here);
@@ -475,7 +470,8 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
         scheduler_note(s, "cannot read %s=%.120s on this host; set --nnodes, --node_rank and --master_addr",
                        name, scheduler_env(f, name));
     } else {
-        scheduler_note(s, "%s has too many hosts; set --nnodes and --node_rank", name);
+        scheduler_note(s, "%s has no host, or more than %d; set --nnodes, --node_rank and --master_addr",
+                       name, HOST_WORDS_MAX);
     }
 }
 
@@ -485,15 +481,15 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  * default port is free.
  *
  * An indexed Job gives each pod a number and the host name JOB-NUMBER. With a headless service (subdomain: in the
- * pod's template), pod 0 is called JOB-0.SERVICE.NAMESPACE.svc... /etc/hosts contains the long name of this pod,
- * whose part after the first dot is the same for pod 0. No variable has the number of pods, so the user sets
- * --nnodes.
+ * pod's template), pod 0 is called JOB-0.SERVICE.NAMESPACE.svc... /etc/hosts contains the long name of this pod. The
+ * part after the first dot is the same for pod 0. No variable has the number of pods, so the user sets --nnodes.
  *
  * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
- * torchrun's PET_* variables, which ddprun reads as options. WORLD_SIZE is then the number of workers and not used
- * here. */
+ * torchrun's PET_* variables, which ddprun reads as options. In this case WORLD_SIZE is the number of workers, so
+ * WORLD_SIZE and RANK are ignored. */
 
-/* Return the length of "job" in "job-3", or the length of the whole name if it does not end in a dash and digits. */
+/* Return the length of "job" in "job-3.domain". If the name before the dot does not end in a dash and digits, return the
+ * length of this name. */
 static int stem_of(const char *host)
 {
     const size_t len = strcspn(host, ".");
@@ -503,8 +499,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host` from its first long name in `hosts` (the text of /etc/hosts), or NULL if there is
- * none. */
+/* Return the domain of `host`: the text after the first dot in the first long name of `host` in `hosts`, the text of
+ * /etc/hosts. Return NULL if `hosts` has no such name. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -536,11 +532,11 @@ static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
     snprintf(first, sizeof(first), "%.*s-0", stem_of(host), host);
     if (domain == NULL || len + strlen(first) + 2 > sizeof(name)) {
         scheduler_note(s, "this pod has no long name, so the name of pod 0 is unknown; give the pods a "
-                          "headless service (subdomain: in their template), or set --master_addr");
+                          "headless service (subdomain: in the pod template), or set --master_addr");
         return;
     }
     snprintf(name, sizeof(name), "%.120s.%.*s", first, (int)(len < 130 ? len : 130), domain);
-    scheduler_put(s, SCHEDULER_ADDRESS, name, "host name %.80s, with number 0", host);
+    scheduler_set(s, SCHEDULER_ADDRESS, name, "host name %.80s, with number 0", host);
 }
 
 static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f)
@@ -550,13 +546,13 @@ static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f
     const int index = scheduler_number(f, "JOB_COMPLETION_INDEX");
     if (index < 0)
         return;
-    scheduler_put_number(s, SCHEDULER_NODE_RANK, index, "JOB_COMPLETION_INDEX");
+    scheduler_set_number(s, SCHEDULER_NODE_RANK, index, "JOB_COMPLETION_INDEX");
     snprintf(job, sizeof(job), "%.*s", stem_of(host), host);
-    scheduler_put(s, SCHEDULER_JOB, job, "host name %.80s, without its number", host);
+    scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, without its number", host);
     set_pod_0(s, f);
 }
 
-/* Set the job's name from a host name: "mnist-worker-1" -> "mnist". */
+/* Set the job id from a host name: "mnist-worker-1" -> "mnist". */
 static void set_job_name(struct scheduler *s, const char *host)
 {
     static const char *const roles[] = { "-master", "-worker" };
@@ -566,7 +562,7 @@ static void set_job_name(struct scheduler *s, const char *host)
         const size_t len = strlen(job), role = strlen(roles[i]);
         if (len > role && strcmp(job + len - role, roles[i]) == 0) {
             job[len - role] = '\0';
-            scheduler_put(s, SCHEDULER_JOB, job, "host name %.80s, without role and number", host);
+            scheduler_set(s, SCHEDULER_JOB, job, "host name %.80s, without role and number", host);
             return;
         }
     }
@@ -576,19 +572,20 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
 {
     const int pods = scheduler_number(f, "WORLD_SIZE"), pod = scheduler_number(f, "RANK");
     const int port = scheduler_number(f, "MASTER_PORT");
-    const bool torchruns = scheduler_env(f, "PET_NNODES") != NULL;
-    if (pods > 0 && !torchruns)
-        scheduler_put_number(s, SCHEDULER_NODES, pods, "WORLD_SIZE, the number of pods");
-    if (pod >= 0 && !torchruns)
-        scheduler_put_number(s, SCHEDULER_NODE_RANK, pod, "RANK, the number of this pod");
+    const bool has_pet = scheduler_env(f, "PET_NNODES") != NULL;
+    if (pods > 0 && !has_pet)
+        scheduler_set_number(s, SCHEDULER_NODES, pods, "WORLD_SIZE, the number of pods");
+    if (pod >= 0 && !has_pet)
+        scheduler_set_number(s, SCHEDULER_NODE_RANK, pod, "RANK, the number of this pod");
     if (port > 0)
-        scheduler_put_number(s, SCHEDULER_PORT, port, "MASTER_PORT");
-    scheduler_put(s, SCHEDULER_ADDRESS, scheduler_env(f, "MASTER_ADDR"), "MASTER_ADDR");
+        scheduler_set_number(s, SCHEDULER_PORT, port, "MASTER_PORT");
+    scheduler_set(s, SCHEDULER_ADDRESS, scheduler_env(f, "MASTER_ADDR"), "MASTER_ADDR");
     set_job_name(s, host_of(f));
 }
 
 /* --- the scheduler ------------------------------------------------------------------------------------------ */
 
+/* Return true if the variables by which the scheduler is recognized are set. */
 static bool is_here(int id, const struct scheduler_facts *f)
 {
     const struct row *r = &rows[id];
@@ -602,7 +599,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
 }
 
 /* Return the row of the scheduler called `name`, or IDS if no row has this name. */
-static int named(const char *name)
+static int row_by_name(const char *name)
 {
     int id = 0;
     while (id < IDS && strcmp(names[id].name, name) != 0)
@@ -615,17 +612,17 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
     char list[200] = "";
     size_t used = 0;
-    const int id = named(wanted);
+    const int id = row_by_name(wanted);
     if (id < IDS)
-        return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%s, but %s did not start this process; expected: %s",
-                        wanted, names[id].title, names[id].rule);
+        return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%s: %s did not start this process; in a job of %s, %s",
+                        wanted, names[id].title, names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, ", %s", names[i].name);
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);
 }
 
-/* Return the row of the scheduler that started this process, or -1. Store the reason in s->rule. A worker of
- * ddprun inherits the scheduler's variables, so in a worker no scheduler is used. */
+/* Return the row of the scheduler that started this process, or -1. Store the reason in s->rule. A worker of ddprun
+ * inherits the scheduler's variables, so DDPRUN_JOB disables the automatic choice. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -634,7 +631,7 @@ static int scheduler_choose(struct scheduler *s, const char *wanted, const struc
         return -1;
     }
     if (any && scheduler_env(f, "DDPRUN_JOB") != NULL) {
-        snprintf(s->rule, sizeof(s->rule), "DDPRUN_JOB is set: a worker of ddprun started this process");
+        snprintf(s->rule, sizeof(s->rule), "a worker of ddprun started this process (DDPRUN_JOB is set)");
         return -1;
     }
     for (int id = 0; id < IDS; id++)
@@ -675,10 +672,9 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
             read_hosts(s, f, r);
     }
     if (f->per_task && !s->tasks.known)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--per_task needs a scheduler that starts tasks, but none started this process as a "
-                        "task (%s; supported: Slurm's srun and mpirun)",
-                        s->rule);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--per_task: no scheduler has started this process as a task (%s); use srun or mpirun", s->rule);
     if (f->per_task)
         scheduler_per_task(s);
     return DDP_OK;
@@ -688,7 +684,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
 
 /* These functions set options from the scheduler's values, and check how the job was started.
  *
- * The number of nodes is set first. A job of one node does not need the scheduler's rank, address and port.
+ * The number of nodes is set first, because a job of one node does not need the scheduler's rank, address and port.
  *
  *     finding               when                                                      exit code
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
@@ -696,7 +692,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *     STEP_TOO_SMALL        ddprun was not started on all nodes of the job            a warning
  *     NNODES_NOT_LAUNCHED   ddprun was started on fewer nodes than --nnodes           a warning
  *
- * If the user sets the layout (--standalone, or nodes and ranks), there is no finding. */
+ * The first three are not reported if --standalone, --nnodes or --node_rank shows that the layout is intended. */
 
 static bool is_set_by_user(const struct cli *cli, enum cli_option option)
 {
@@ -708,8 +704,8 @@ static int number_of(const struct scheduler *s, enum scheduler_value_id id)
     return atoi(s->values[id].text);
 }
 
-/* Note options that differ from the scheduler's numbers, because a different number may be a mistake. Addresses
- * and names are not compared. */
+/* Add a note for each option that differs from the scheduler's number, because a different number may be a mistake.
+ * Addresses and job ids are not compared. */
 static void note_conflicts(struct scheduler *s, const struct cli *cli)
 {
     const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
@@ -750,8 +746,8 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* Store the task's place on the machines for the environment of its worker, because the rendezvous counts each
- * task as a node. */
+/* Store the values of LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for the worker of --per_task. The
+ * rendezvous cannot provide these values, because it counts each task as a node. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -761,35 +757,38 @@ static void give_task(const struct scheduler *s, struct cli *cli)
         };
 }
 
+/* Store the finding WRONG_TASK_LAYOUT. Its sentence needs plural forms, so it is formatted here. */
 static void find_tasks(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
     char words[SCHEDULER_WORDS_MAX];
-    snprintf(words, sizeof(words),
-             "%s has started %d ddprun on %d node%s (%s), %d of them here: each would start all workers of "
-             "its node",
-             s->title, t->tasks, t->nodes, t->nodes == 1 ? "" : "s", s->values[SCHEDULER_JOB].text, t->here);
-    finding_make(&s->finding.found, FINDING_WRONG_TASK_LAYOUT, s->values[SCHEDULER_JOB].text, "words", words,
-                 NULL);
+    const char *job = s->values[SCHEDULER_JOB].text;
+    snprintf(
+        words, sizeof(words),
+        "%s has started %d copies of ddprun on %d node%s%s%s, %d of them on this node; each copy would start "
+        "all workers of its node",
+        s->title, t->tasks, t->nodes, t->nodes == 1 ? "" : "s", job[0] != '\0' ? " for job " : "", job,
+        t->here);
+    finding_make(&s->finding.found, FINDING_WRONG_TASK_LAYOUT, job, "words", words, NULL);
     s->finding.fatal = true;
 }
 
 /* Store a finding about the number of nodes on which ddprun was started. */
 static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
 {
-    const char *const who = s->reach == REACH_ONE ? "the batch script or shell that started this ddprun runs"
-                                                  : "a batch script runs";
+    const char *const who = s->reach == REACH_ONE ? "ddprun runs" : "ddprun probably runs";
     const char *const job = s->values[SCHEDULER_JOB].text;
     char count[16], launched[16], subject[SCHEDULER_TEXT_MAX];
     snprintf(count, sizeof(count), "%d", nodes);
     snprintf(launched, sizeof(launched), "%d", s->tasks.nodes);
-    snprintf(subject, sizeof(subject), "job %.120s", job[0] != '\0' ? job : "of this user");
+    snprintf(subject, sizeof(subject), "%s%.120s", job[0] != '\0' ? "job " : "this job", job);
     finding_make(&s->finding.found, code, subject, "scheduler", s->title, "count", count, "launched",
                  launched, "who", who, "launch", rows[s->kind].launch, NULL);
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes. Each task would start all workers of its node. */
+/* Return true if the job has more tasks than nodes, because each task would start all workers of its node. Return false
+ * if the user has set options that show that this is intended. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -798,18 +797,19 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
+/* Store the finding about how the job was started, if there is one. */
 static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
     const int nodes = number_of(s, SCHEDULER_NODES);
-    const bool said =
+    const bool by_user =
         cli->standalone || is_set_by_user(cli, OPT_NNODES) || is_set_by_user(cli, OPT_NODE_RANK);
     s->finding.mine = !t->known || t->local == 0;
     if (is_wrong_layout(s, cli))
         find_tasks(s);
-    else if (s->reach != REACH_ALL && nodes > 1 && !said && !cli->per_task)
+    else if (s->reach != REACH_ALL && nodes > 1 && !by_user && !cli->per_task)
         find_nodes(s, FINDING_LAUNCHED_ON_ONE_NODE, nodes);
-    else if (t->known && s->job_nodes > t->nodes && !said)
+    else if (t->known && s->job_nodes > t->nodes && !by_user)
         find_nodes(s, FINDING_STEP_TOO_SMALL, s->job_nodes);
     else if (t->known && !cli->per_task && is_set_by_user(cli, OPT_NNODES) && cli->nnodes.min > t->tasks)
         find_nodes(s, FINDING_NNODES_NOT_LAUNCHED, cli->nnodes.min);
@@ -830,7 +830,7 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
     give_task(s, cli);
     scheduler_find(s, cli);
     if (s->restarts > 0)
-        scheduler_note(s, "%s restarted this job (%d time%s)", s->title, s->restarts,
+        scheduler_note(s, "%s has restarted this job %d time%s", s->title, s->restarts,
                        s->restarts == 1 ? "" : "s");
     return status;
 }

@@ -1,10 +1,10 @@
-/* scheduler.h -- the scheduler's values for this job: number of nodes, node rank, address of the rendezvous and
- * others. Pure: the input is an environment block, and each value has a text that names its origin.
+/* scheduler.h -- reads a scheduler's values for this job: number of nodes, node rank, address of the rendezvous and
+ * others. Pure: the input is an environment block. Each value has a text that names its origin.
  *
  *     defaults  <  scheduler  <  PET_* variables  <  command line         a later source overrides an earlier one
  *
- * scheduler_read parses the environment. scheduler_apply sets the options that the user did not set, and notes
- * differences. --explain prints all values. */
+ * scheduler_read parses the environment. scheduler_apply sets the options that the user did not set, and adds a note
+ * for each option that differs from the scheduler's value. --explain prints all values. */
 #ifndef LAUNCHER_PLAN_SCHEDULER_H
 #define LAUNCHER_PLAN_SCHEDULER_H
 
@@ -51,26 +51,27 @@ struct scheduler_value {
     char from[SCHEDULER_TEXT_MAX];
 };
 
-/* Tasks of the scheduler. A task is a copy of ddprun that the scheduler has started. */
+/* The tasks of the scheduler. A task is a copy of ddprun that the scheduler has started. All numbers count from 0. */
 struct scheduler_tasks {
+    /* The scheduler has started this process as a task; otherwise the other members are not set. */
     bool known;
     int tasks, task; /* how many tasks the job has; number of this task */
     int here, local; /* how many tasks this node has; number of this task on this node */
-    int nodes, node;
+    int nodes, node; /* on how many nodes the tasks are; number of this node */
 };
 
-/* On how many nodes of the job the scheduler has started ddprun: on all, perhaps on one, on one. */
+/* Where the scheduler has started ddprun: on all nodes of the job, on one node or on all (not known), on one node. */
 enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 
-/* A problem in the way the job was started. */
+/* A mistake in how the job was started. */
 struct scheduler_finding {
-    struct finding found; /* found.code is FINDING_NONE if there is no problem */
-    bool fatal;
-    bool mine; /* this task reports the problem; only the first task of a node does */
+    struct finding found; /* found.code is FINDING_NONE if there is no mistake */
+    bool fatal;           /* ddprun exits; false = ddprun prints a warning */
+    bool mine;            /* this task prints the finding, because it is the first task of its node */
 };
 
 struct scheduler {
-    int kind;                      /* row of the scheduler; -1 = none */
+    int kind;                      /* row of the scheduler in SCHEDULERS; -1 = no scheduler */
     const char *name, *title;      /* static; without a scheduler "none" and "no scheduler" */
     char rule[SCHEDULER_TEXT_MAX]; /* how the scheduler was recognized */
     struct scheduler_value values[SCHEDULER_VALUE_COUNT];
@@ -91,9 +92,9 @@ const char *scheduler_file(char *const *environ_block);
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
                           struct ddp_err *err);
 
-/* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive
- * `cli`. A problem of the layout is stored in s->finding. Options that the user has set to other values are noted
- * in s->notes. Return DDP_ERR_ARG for an invalid value. */
+/* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive `cli`.
+ * s->finding gets a mistake in how the job was started. s->notes gets the options that the user has set to other
+ * values. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
 /* Append what --explain prints to `out`, as text or as a JSON object. Return false if memory is short. dry_run.c

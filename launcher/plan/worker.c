@@ -1,4 +1,4 @@
-/* worker.c -- see worker.h.
+/* worker.c -- see worker.h. The command of a worker depends on PROGRAM:
  *
  *     PROGRAM        command
  *     ./train        ./train ARGS
@@ -51,11 +51,11 @@ void plan_output_free(struct plan_worker *w)
 
 static const char rank_name[] = "local_rank"; /* torchrun replaces ${local_rank} */
 
-/* Calls runpy as torchrun does, with the argv that the script expects. */
+/* Python code for --run_path: run the script with runpy, as torchrun does, and with the argv that the script expects. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
-enum { FRONT_MAX = 4 };
+enum { FRONT_MAX = 4 }; /* most words before PROGRAM: python3 -u -c CODE */
 
 /* Return true if Python must run PROGRAM. The ending .py decides, because the file may not exist yet. If ddprun
  * was started as torchrun, Python runs every PROGRAM, unless --no_python is set. */
@@ -116,7 +116,7 @@ const char *program_script(const struct cli *cli, const struct python_choice *py
     return is_file && is_named_python(interpreter(python)) ? cli->program : NULL;
 }
 
-/* Store the words that come before PROGRAM, and return their number. */
+/* Store the words of the command before PROGRAM, and return their number. */
 static size_t interpreter_words(const struct cli *cli, const struct python_choice *python,
                                 const char *words[FRONT_MAX])
 {
@@ -134,8 +134,8 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     return n;
 }
 
-/* Return the length of the macro "${local_rank}" at `at`, or 0. With `braces_only` false, "$local_rank" is a macro
- * too. */
+/* Return the length of the macro "${local_rank}" at `at`, or 0 if there is no macro. Unless `braces_only` is true,
+ * "$local_rank" is a macro, too. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -207,12 +207,13 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
     return argv;
 }
 
-/* --- plan env --------------------------------------------------------------------------------------------- */
+/* --- environment ------------------------------------------------------------------------------------------- */
 
-/* The environments of the workers. The common part is built once; the rest is added when a worker starts. */
+/* The environments of the workers. The common part is built once, because it may be large. The other variables are added
+ * when a worker starts. */
 
-/* Set the task's place on the machines, because the worker expects it. In the rendezvous the task counts as a
- * node. */
+/* Set the task's local world size and node, which the worker expects in its variables. The plan has other values,
+ * because the rendezvous counts each task as a node. */
 static void set_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
@@ -220,15 +221,14 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but prints what a real start would
- * set. */
+/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but prints the variables of a real start. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* Set the address and port of the store that rank 0 hosts. If rank 0 hosts none, do nothing: the launcher's store
- * is set. */
+/* Set the address and port of the store that rank 0 hosts. If rank 0 hosts no store, keep the address of the launcher's
+ * store. */
 static void set_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -239,20 +239,23 @@ static void set_rank0_store(struct env_facts *facts, const struct plan *plan)
         facts->master_addr = plan->rank0_addr;
 }
 
+/* Return the value of a variable from --env or from ddprun's environment, or NULL. */
 static const char *user_value(const struct plan *plan, const char *name)
 {
     const struct env_sources sources = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
     return env_sources_find(&sources, name);
 }
 
-/* Return true if PyTorch may create FIFOs. PyTorch ends a rank that cannot create its FIFO, and a shell script may
- * start ranks in containers without the log directory. So FIFOs are only for a Python that ddprun starts itself. */
+/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. A shell
+ * script may start ranks in containers that do not contain the log directory. So FIFOs are only for a Python that ddprun
+ * starts itself. */
 static bool uses_fifos(const struct plan *plan)
 {
     return plan->can_fifo && program_python(plan->cli, plan->facts->python) != NULL &&
            user_value(plan, worker_env_name(ENV_TORCH_NCCL_DEBUG_INFO_PIPE_FILE)) == NULL;
 }
 
+/* Return the path that the user has set for flight records (DDP_FLIGHT_RECORDER), or NULL. */
 static const char *own_flight(const struct plan *plan)
 {
     const char *value = user_value(plan, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
@@ -309,8 +312,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* Choose the FIFO of torchrun's file timer, if the user's environment enables the timer. The FIFO is removed
- * together with the workers' error files. */
+/* Choose the path of the FIFO for torchrun's file timer, if the user's environment enables this timer. The FIFO is
+ * removed together with the workers' error files. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
@@ -323,14 +326,14 @@ static bool plan_timer_file(struct plan *plan)
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
     else if (f->tmp_dir == NULL)
-        return true; /* no directory is safe, so there is no timer */
+        return true; /* no directory is safe, so the workers get no timer */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;
 }
 
-/* Build the common part of the environments. If OMP_NUM_THREADS is set to 1 for a Python program, print a note as
- * torchrun does, because slow CPU work surprises users. For other programs the list of variables is enough. */
+/* Build the common part of the environments. If ddprun sets OMP_NUM_THREADS=1 for a Python program, add a note as
+ * torchrun does, because one thread makes work on the CPU slow. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -358,7 +361,7 @@ const char *plan_flight(const struct plan *plan)
     return own != NULL ? own : plan->flight;
 }
 
-/* Choose where the attempt's flight records are written: in the log directory. */
+/* Choose the first part of the paths of the attempt's flight records, which are in the log directory. */
 static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
@@ -377,9 +380,9 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the environment of local rank %d", local_rank);
 }
 
-/* --- plan output ------------------------------------------------------------------------------------------ */
+/* --- output ------------------------------------------------------------------------------------------------ */
 
-/* The second step of the plan: set the ranks of a round, and choose where each worker's output goes.
+/* The second step of the plan: set the ranks of a round, and choose the console or files for each worker's output.
  *
  *     options                     console   file
  *     none                        yes       -
@@ -390,9 +393,10 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
  *     --log_dir=/dev/null         yes       none
  *     --log_file=P                yes       named by P; below D/<job>_<random> if --log_dir=D is given
  *
- * The random text keeps the logs of two runs apart. Names may contain ranks, so each round computes them again. */
+ * The random text keeps the logs of two runs apart. The names may contain ranks, so each round computes the names
+ * again. */
 
-/* Return true if --log_dir is /dev/null. As in torchrun, no files are then written. */
+/* Return true if --log_dir is /dev/null. In this case no files are written, as in torchrun. */
 static bool to_nowhere(const struct cli *cli)
 {
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
@@ -405,8 +409,8 @@ static bool is_shown(const struct cli *cli, int local_rank)
     return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
 }
 
-/* Get which streams of a worker go to a file and which do not go to the console. --log_dir or --log_file alone
- * means --tee=3, unless ddprun was started as torchrun. */
+/* Set *to_file to the streams of a worker that are written to files, and *off_console to the streams that the console
+ * does not show. --log_dir or --log_file alone means --tee=3, unless ddprun was started as torchrun. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
@@ -418,7 +422,7 @@ static void streams(const struct cli *cli, int local_rank, int *to_file, int *of
     *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
 }
 
-/* Return true if any stream goes to a file. --tee=0 and --redirects=0 need none. */
+/* Return true if any stream is written to a file. --tee=0 and --redirects=0 need no file. */
 bool plan_any_file(const struct plan *plan)
 {
     int to_file, off_console;
@@ -430,7 +434,7 @@ bool plan_any_file(const struct plan *plan)
     return false;
 }
 
-/* Return true if the job needs a directory for logs. --log_file alone needs none. */
+/* Return true if the job needs a log directory. --log_file alone needs no directory. */
 static bool needs_log_root(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -441,15 +445,16 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
 {
     if (plan->cli->flight_recorder && (plan->cli->log_dir == NULL || to_nowhere(plan->cli)))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--flight_recorder: needs --log_dir=DIR, where the ranks write their records");
+                        "--flight_recorder: no directory for the ranks' records; add --log_dir=DIR");
     if (plan->facts->tmp_dir != NULL || plan->cli->log_dir != NULL || !needs_log_root(plan))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "%s; /tmp and /var/tmp are not safe either; set a directory with --log_dir",
-                    plan->facts->tmp_note);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "no safe directory for log files: %s, and /tmp and /var/tmp are not safe, either; set --log_dir=DIR",
+        plan->facts->tmp_note);
 }
 
-/* Choose the job's log directory. Its name contains random text, so each run has a new directory. */
+/* Choose the job's log directory. The name contains random text, so that each run has a new directory. */
 bool plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -494,8 +499,8 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* Set where a stream goes. With --log_dir=/dev/null no stream has a file, and a stream that is not on the console
- * is discarded. */
+/* Set the console and the file of a stream. With --log_dir=/dev/null no stream has a file, so a stream that is not on
+ * the console is discarded. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)
 {
@@ -531,13 +536,13 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
-/* A stream with a file, to find streams that have the same file. */
+/* A stream with a file. An array of these is sorted, to find streams that have the same file. */
 struct named {
     struct plan_stream *stream;
     const struct plan_worker *worker;
 };
 
-/* Compare by file, then by rank. So an error always names the same two ranks. */
+/* Compare by file, then by rank, so that an error always names the same two ranks. */
 static int by_file(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
@@ -545,8 +550,8 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Mark two streams that have the same file as shared. Return DDP_ERR_ARG if they belong to different workers,
- * unless --log_merge is set. */
+/* Mark two streams that have the same file as shared. Return DDP_ERR_ARG if the streams belong to different workers and
+ * --log_merge is not set. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;
@@ -559,7 +564,7 @@ static ddp_status share(const struct plan *plan, struct named *a, struct named *
         plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
 }
 
-/* Find streams that have the same file, which only --log_file makes possible. */
+/* Find streams that have the same file. Only --log_file can give two streams the same file. */
 static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
 {
     struct named *all = calloc(2 * (size_t)plan->nproc, sizeof(*all));
@@ -601,7 +606,7 @@ static void set_round(struct plan *plan, const struct plan_round *round)
              round->rank0_addr != NULL ? round->rank0_addr : "");
 }
 
-/* Set the files of filtered lines. As in torchrun, they are beside the workers' directories. */
+/* Set the files of filtered lines. As in torchrun, these files are beside the workers' directories. */
 static bool plan_filtered(struct plan *plan)
 {
     static const char *const names[] = { "stdout", "stderr" };

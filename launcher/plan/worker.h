@@ -1,4 +1,5 @@
-/* worker.h -- command, environment and output of a worker: the steps of plan_make(). */
+/* worker.h -- the parts of a plan that concern one worker: its command, environment and output. plan.c calls these
+ * functions. */
 #ifndef LAUNCHER_PLAN_WORKER_H
 #define LAUNCHER_PLAN_WORKER_H
 
@@ -9,7 +10,7 @@
  * means none. */
 struct python_facts {
     const char *virtual_env, *python_exec; /* values of VIRTUAL_ENV and PYTHON_EXEC */
-    const char *active;                    /* the Python in the directory VIRTUAL_ENV */
+    const char *active;                    /* bin/python in the directory that VIRTUAL_ENV names */
     const char *beside;                    /* the Python of the environment in which ddprun is installed */
     const char *in_path;                   /* python3 in PATH */
 };
@@ -19,20 +20,22 @@ struct python_choice {
     char why[600];       /* why this Python was chosen, and which variables were ignored */
 };
 
-/* Choose the first that exists: the Python of VIRTUAL_ENV, the Python of ddprun's own environment, $PYTHON_EXEC,
- * python3 in PATH. torchrun needs no such choice, because it runs in a Python. */
+/* Choose the first Python that exists: the Python of VIRTUAL_ENV, the Python of the environment in which ddprun is
+ * installed, $PYTHON_EXEC, python3 in PATH. */
 void python_choose(struct python_choice *choice, const struct python_facts *facts);
 
-/* Result of python_look: the choice, and the paths that it may point to. */
+/* Result of python_look: the choice, and the paths to which choice.program may point. */
 struct python_look {
     struct python_choice choice;
     char active[PATH_MAX], beside[PATH_MAX], in_path[PATH_MAX];
 };
-void python_look(struct python_look *look, const struct env_sources *env); /* machine.c */
+
+/* Find the Pythons of the workers' environment, and choose one. machine.c contains this function. */
+void python_look(struct python_look *look, const struct env_sources *env);
 
 /* Return the command of worker `local_rank`, NULL-terminated, in one allocation that the caller frees. If PROGRAM
- * is a script (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument becomes the
- * number, as in torchrun. "$local_rank" and "$$" are replaced only if ddprun was started as torchrun. Return NULL
+ * is a script (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced by the
+ * local rank, as in torchrun. "$local_rank" and "$$" are replaced only if ddprun was started as torchrun. Return NULL
  * if memory is short. */
 char **program_argv(const struct cli *cli, const struct python_choice *python, int local_rank);
 
@@ -43,11 +46,11 @@ const char *program_python(const struct cli *cli, const struct python_choice *py
 /* Return true if the chosen Python runs PROGRAM, because PROGRAM is a script or a module. */
 bool program_needs_python(const struct cli *cli);
 
-/* Return PROGRAM if it is a file that Python runs. Return NULL if PROGRAM is a module, "-", or no Python program.
- * If the interpreter is not called python, return NULL too, because a wrapper may run the script elsewhere. */
+/* Return PROGRAM if PROGRAM is a file that Python runs. Return NULL if PROGRAM is a module, "-", or no Python program.
+ * Also return NULL for an interpreter that is not called python, because a wrapper may run the script on another
+ * host. */
 const char *program_script(const struct cli *cli, const struct python_choice *python);
 
-enum { PLAN_RANKS_WORDS = 160 };
 /* Return true if any worker writes a log file. */
 bool plan_any_file(const struct plan *plan);
 
@@ -66,7 +69,7 @@ char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Add a note for the user. Do nothing if memory is short. */
 void plan_note(struct plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Free the paths that a round has set for the worker. */
+/* Free the paths that plan_round has set for the worker. */
 void plan_output_free(struct plan_worker *w);
 
 #endif

@@ -187,7 +187,7 @@
       "on another node${hosts}",                                                                            \
       "remove '${host}' from /etc/hosts on ${here}, or pass a numeric address on all nodes",                \
       "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "        \
-      "(/etc/hosts says \"127.0.1.1 n0\")",                                                                 \
+      "(/etc/hosts has the line \"127.0.1.1 n0\")",                                                                 \
       "The master's name resolved to a loopback address on a node that does not host the store. Typical "           \
       "cause: the 127.0.1.1 line that installers of Debian and Ubuntu write, copied to another machine.")           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
@@ -410,8 +410,8 @@
       "start one ddprun on each node, which starts the workers of the node (srun --ntasks-per-node=1 "      \
       "ddprun ..., mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun "         \
       "--per_task ...)",                                                                                    \
-      "Slurm started 8 ddprun on 2 nodes (job 77), 4 of them here: each would start all workers of "        \
-      "its node",                                                                                           \
+      "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-77.0, 4 of them on this node; each copy " \
+      "would start all workers of its node",                                                                \
       "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
       "--ntasks-per-node or -np set to the number of GPUs.")                                                        \
     /* The store distinguishes a second start on one host from a copied option by the hosts of both nodes. */ \
@@ -619,9 +619,9 @@
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     /* Without this check, the job would wait for the other nodes until --timeout, although no ddprun starts there. */ \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
-      "${scheduler} allocated ${count} nodes to ${subject}, but started ${who} only on the first node",     \
+      "${scheduler} allocated ${count} nodes to ${subject}, but ${who} only on the first node",             \
       "'${launch} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",             \
-      "Slurm allocated 4 nodes to job 77, but started ddprun only on the first node",                       \
+      "Slurm allocated 4 nodes to job 77, but ddprun runs only on the first node",                          \
       "The scheduler's variables name several nodes, but ddprun was started only on the first. Typical "    \
       "cause: a script for sbatch, which runs on the first node only, without srun.")                       \
     X(STEP_TOO_SMALL, WARNING,                                                                              \

@@ -396,7 +396,7 @@ Test(ddprun_torchrun, chosen_lines_tell_when_they_were_read)
 Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
 {
     expect("$D --nproc_per_node=1 --event-log-handler=console true", 0, "",
-           "--event_log_handler without effect");
+           "accepted without effect: --event_log_handler");
 }
 
 /* A client in a shell, which writes one line in one piece. */

@@ -313,7 +313,7 @@ check "nor is left" left
 # --- F14: layouts that cannot be meant -------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" true
 check "several tasks for each node are refused" ended 2
-check "by one task of each node" said err "Slurm has started 4 ddprun on 2 nodes" 2
+check "by one task of each node" said err "Slurm has started 4 copies of ddprun on 2 nodes" 2
 check "with both ways out" said err "--per_task" 2
 check "and a code" said err WRONG_TASK_LAYOUT 2
 check "$soon" soon

@@ -158,7 +158,7 @@ Test(host_specs, a_host_has_a_port_and_a_count)
     cr_expect_str_eq(specs("a:65536:8", false), "host 'a': '65536' is not a port from 1 to 65535");
     cr_expect_str_eq(specs("a:x:8", false), "host 'a': 'x' is not a port from 1 to 65535");
     cr_expect_str_eq(specs("a:22:", false),
-                     "'a', count '': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+                     "host 'a': '' is not a count; expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
 }
 
 Test(host_specs, files_of_four_launchers_are_read)
@@ -172,19 +172,22 @@ Test(host_specs, files_of_four_launchers_are_read)
 /* A name that begins with '-' would be an option of ssh. */
 Test(host_specs, errors_name_the_item_and_the_line)
 {
-    cr_expect_str_eq(specs("a,-oProxyCommand=x", false), "'-oProxyCommand=x' is not the name of a host");
-    cr_expect_str_eq(specs("ann@-x", false), "'ann@-x' is not the name of a host");
-    cr_expect_str_eq(specs("a;reboot", false), "'a;reboot' is not the name of a host");
-    cr_expect_str_eq(specs("a,,b", false), "the name of a host is empty");
-    cr_expect_str_eq(specs("a:8,a:8", false), "'a' is in the list twice");
-    cr_expect_str_eq(specs("a:0", false),
-                     "'a', count '0': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
-    cr_expect_str_eq(specs("a:9999999999", false),
-                     "'a', count '9999999999': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+    cr_expect_str_eq(specs("a,-oProxyCommand=x", false), "'-oProxyCommand=x' is not a host name");
+    cr_expect_str_eq(specs("ann@-x", false), "'ann@-x' is not a host name");
+    cr_expect_str_eq(specs("a;reboot", false), "'a;reboot' is not a host name");
+    cr_expect_str_eq(specs("a,,b", false), "a host name is empty; check the commas");
+    cr_expect_str_eq(specs("a:8,a:8", false), "host 'a' is in the list twice; list it once, as HOST:COUNT");
+    cr_expect_str_eq(
+        specs("a:0", false),
+        "host 'a': '0' is not a count; expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+    cr_expect_str_eq(
+        specs("a:9999999999", false),
+        "host 'a': '9999999999' is not a count; expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
     cr_expect_str_eq(specs("n[1-99999]", false), "'n[1-99999]' is not a list of hosts such as node[01-16]");
     cr_expect_str_eq(specs("n[3-1]", false), "'n[3-1]' is not a list of hosts such as node[01-16]");
     cr_expect_str_eq(specs("a\nb slot=4\n", true), "line 2: unknown word 'slot=4'; expected slots=N");
-    cr_expect_str_eq(specs("a slots=0\n", true),
-                     "line 1: 'a', count '0': expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
+    cr_expect_str_eq(
+        specs("a slots=0\n", true),
+        "line 1: host 'a': '0' is not a count; expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
     cr_expect_str_eq(specs("# nothing\n", true), "the file names no host");
 }

@@ -115,7 +115,9 @@ Test(numa, the_first_gets_the_core_that_is_left_over, .fini = tear_down)
     a_machine(read_server, 8, "0-2,5,16-18");
     expect(NUMA_EXCLUSIVE, 0, "0-1,16-17");
     expect(NUMA_EXCLUSIVE, 1, "2,18");
-    expect_error(NUMA_EXCLUSIVE, 2, "--numa_binding=exclusive: 2 GPUs share a node with only 1 usable core");
+    expect_error(NUMA_EXCLUSIVE, 2,
+                 "--numa_binding=exclusive: 2 GPUs share a NUMA node with only 1 usable core; use "
+                 "--numa_binding=node");
 }
 
 Test(numa, a_core_complex_is_one_cache_the_largest_first, .fini = tear_down)
@@ -149,16 +151,18 @@ Test(numa, a_machine_of_one_node_need_not_say_so, .fini = tear_down)
 Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
 {
     a_machine(read_small, 1, "0-1");
-    expect_error(NUMA_NODE, 1,
-                 "--numa_binding binds a worker to the CPUs near its GPU, but local rank 1 has no GPU; bind "
-                 "with taskset or numactl instead");
+    expect_error(
+        NUMA_NODE, 1,
+        "--numa_binding: local rank 1 has no GPU, and this option binds a worker to the CPUs near its "
+        "GPU; bind with taskset or numactl instead");
     expect_error(
         NUMA_EXCLUSIVE, 0,
         "--numa_binding: /sys/devices/system/cpu/cpu0/topology/thread_siblings_list cannot be read, or "
-        "has an unexpected format");
+        "has an unexpected format; bind with taskset or numactl instead");
     tear_down();
     a_machine(read_small, 1, "7");
-    expect_error(NUMA_NODE, 0,
-                 "--numa_binding: this process may use none of the CPUs near GPU 0; 'taskset -p' shows "
-                 "its CPUs");
+    expect_error(
+        NUMA_NODE, 0,
+        "--numa_binding: ddprun may use none of the CPUs near GPU 0; 'taskset -cp $$' shows the CPUs "
+        "that this shell and ddprun may use");
 }

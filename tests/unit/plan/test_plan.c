@@ -239,7 +239,7 @@ Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
     worker_env_free(&env);
     tear_down();
     cr_expect_eq(make((char *[]){ "ddprun", "--flight_recorder", "p", NULL }, bare, 0), DDP_ERR_ARG);
-    cr_expect_str_eq(err.msg, "--flight_recorder: needs --log_dir=DIR, where the ranks write their records");
+    cr_expect_str_eq(err.msg, "--flight_recorder: no directory for the ranks' records; add --log_dir=DIR");
 }
 
 Test(plan, the_python_of_an_active_environment_comes_first)
@@ -335,14 +335,14 @@ Test(plan, names_what_it_cannot_obey, .fini = tear_down)
 {
     char *environment[] = { "PET_STRATEGY=ddp", NULL };
     cr_assert_eq(make(prog, environment, 0), DDP_OK);
-    cr_assert(has_note("PET_STRATEGY is set, but this version has no such option"));
+    cr_assert(has_note("PET_STRATEGY has no effect: ddprun has no option of this name"));
 }
 
 Test(plan, names_a_default_that_is_only_read_from_the_command_line, .fini = tear_down)
 {
     char *environment[] = { "PET_USE_ENV=1", NULL };
     cr_assert_eq(make(prog, environment, 0), DDP_OK);
-    cr_assert(has_note("PET_USE_ENV is set, but --use_env works only on the command line"));
+    cr_assert(has_note("PET_USE_ENV has no effect: --use_env works only on the command line"));
 }
 
 Test(plan, gives_each_worker_its_environment, .fini = tear_down)

@@ -95,6 +95,9 @@ Test(scheduler, a_script_runs_on_the_first_node_only)
         in(alone[i], WORDS("p"));
         cr_expect_str_eq(finding(), "LAUNCHED_ON_ONE_NODE", "%s", alone[i]);
         cr_expect(scheduler.finding.fatal && scheduler.finding.mine, "%s", alone[i]);
+        cr_expect(strstr(scheduler.finding.found.sentence, ", but ddprun runs only on the first node") !=
+                      NULL,
+                  "%s", scheduler.finding.found.sentence);
         cli_free(&cli);
         IN(alone[i], "--nnodes=1", "p");
         cr_expect_str_eq(finding(), "-", "%s", alone[i]);
@@ -173,8 +176,9 @@ Test(scheduler, a_job_that_was_started_again_has_another_name)
 Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
 {
     in("slurm-four-tasks-per-node", WORDS("p"));
-    cr_expect(strstr(scheduler.finding.found.sentence,
-                     "Slurm has started 8 ddprun on 2 nodes (slurm-2.0), 4 of them here"));
+    cr_expect(
+        strstr(scheduler.finding.found.sentence,
+               "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-2.0, 4 of them on this node"));
     cr_expect(strstr(scheduler.finding.found.advice, "srun --ntasks-per-node=1 ddprun"));
     cr_expect(strstr(scheduler.finding.found.advice, "--per_task"));
     cr_expect_not(scheduler.finding.mine); /* local task 2: task 0 of the node reports it */
@@ -241,7 +245,7 @@ Test(scheduler, the_node_follows_from_how_processes_were_dealt_out)
 Test(scheduler, without_tasks_there_is_no_worker_for_each)
 {
     cr_assert_eq(in("none", WORDS("--per_task", "p")), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "none started this process as a task") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "no scheduler has started this process as a task") != NULL, "%s", err.msg);
     cli_free(&cli);
     cr_assert_eq(in("slurm-batch-script", WORDS("--per_task", "p")), DDP_ERR_ARG);
     cli_free(&cli);
@@ -323,7 +327,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
     cr_expect_str_eq(
         (char *)out.data,
         "scheduler       Slurm: SLURM_JOB_ID is set\n"
-        "task            this is task 2 of 4; task 0 of 1 on this node; node 2 of 4\n"
+        "task            this is task 2 of 4; task 0 of 1 on this node; node 2 of 4 (counted from 0)\n"
         "nnodes          3                    command line (--nnodes); Slurm provides 4 "
         "(SLURM_STEP_NUM_NODES)\n"
         "node_rank       2                    SLURM_NODEID\n"
@@ -365,7 +369,7 @@ Test(scheduler, nonsense_in_variables_is_no_crash_and_no_plan)
     cr_assert_eq(cli_read(&cli, 2, WORDS("p"), block, &err), DDP_OK);
     cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK);
     cr_expect_str_eq(scheduler.values[SCHEDULER_NODES].text, "");
-    cr_expect(strstr(scheduler.notes[0], ": not a list of hosts") != NULL, "%s", scheduler.notes[0]);
+    cr_expect(strstr(scheduler.notes[0], " is not a list of hosts") != NULL, "%s", scheduler.notes[0]);
     cr_expect_eq(scheduler_apply(&scheduler, &cli, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "--rdzv_id (from SLURM_JOB_ID, SLURM_STEP_ID)=slurm-../../etc") != NULL, "%s",
               err.msg);

@@ -17,7 +17,7 @@ is(alnum|alpha|digit|print|space|xdigit|upper|lower) tolower toupper ctype_(b|to
 (exp|log|log2|log10|pow|sqrt|fabs|floor|ceil|round|lround|llround|fmin|fmax|fmod|sin|cos|sincos|tanh|hypot|ldexp|nearbyint|rint)f?
 crypto_(auth_hmacsha256|hash_sha256)_?[a-z]* sodium_(memcmp|memzero|bin2hex)
 cJSON_[A-Za-z0-9]+ cblas_[sd](gemm|gemv|axpy|scal|dot) crc32(_z)? adler32
-str(errordesc|errorname)_np sig(abbrev|descr)_np libc_current_sigrt(min|max) inet_(ntop|pton)
+str(errordesc|errorname)_np sig(abbrev|descr)_np libc_current_sigrt(min|max) inet_(ntop|pton) gai_strerror
 errno_location stack_chk_fail assert_fail cpu_model GLOBAL_OFFSET_TABLE_
 '
 

@@ -1,5 +1,5 @@
-/* dial.c -- see dial.h. dial_plan.h decides, and this file owns the sockets. The sockets are polled, because libuv's
- * streams hide the kernel's errno. */
+/* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are polled,
+ * because libuv's streams hide the kernel's errno, from which the findings follow. */
 #include "net/dial.h"
 
 #include "auth/auth.h"
@@ -78,16 +78,16 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A dial is one node's
- * search for the store. A runner is a connection to one address:
+/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A runner is the
+ * connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
  * With --encrypt, a TLS handshake precedes the requests. If MUNGE delivers the key, the request for the store's
  * credential precedes the handshake.
  *
- * All three requests are sent in one write, because this needs only one round trip. PyTorch's store sends the echo,
- * too, but then closes the connection, because CONTROL is unknown to PyTorch. */
+ * All three requests are sent in one write, because this needs only one round trip. PyTorch's store also sends the echo
+ * (the answer to PING), but then closes the connection, because it does not know CONTROL. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
 
@@ -99,11 +99,12 @@ struct runner {
     int index, fd;
     bool greets;
     struct tls *tls;             /* owned; NULL = plain */
-    bool asks, is_unsealing;     /* waits for the store's credential; MUNGE unseals the credential */
+    bool asks;                   /* the runner waits for the store's credential */
+    bool is_unsealing;           /* MUNGE unseals the credential */
     struct secret_call *call;    /* owned; while `is_unsealing` */
     struct secret *secret;       /* owned; from MUNGE */
-    struct tls_context *context; /* owned; of `secret` */
-    uint8_t in[ANSWER_MAX];
+    struct tls_context *context; /* owned; TLS with `secret` */
+    uint8_t in[ANSWER_MAX];      /* the first `n` bytes of the peer's answer, decrypted */
     size_t n;
 };
 
@@ -114,11 +115,11 @@ struct join_dial {
     struct loop_lookup *lookup; /* NULL = no lookup is in progress */
     struct runner *runners[RACE_ADDRESSES_MAX];
     uint32_t nonce;
-    int handles;
+    int handles; /* open handles of libuv; the last one that closes frees the dial */
     bool closing;
     char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
-    char refusal
-        [AUTH_GIFT_BYTES]; /* code, newline, sentence of a store that only rejects its nodes; "" = none */
+    /* The answer of a refusing store (store_host.h): finding code, newline, sentence. "" = none. */
+    char refusal[AUTH_GIFT_BYTES];
 };
 
 static void pump(struct join_dial *j);
@@ -144,8 +145,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* End a runner and close its socket, unless the owner has the socket. Polling stops before the close, because the
- * number of the descriptor may be reused. The close callback frees the struct. */
+/* End a runner and close its socket, unless the owner of the dial has got the socket. Polling stops before the close,
+ * because the number of the descriptor may be reused. The close callback frees the struct. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -163,26 +164,30 @@ static void end_runner(struct join_dial *j, int index)
     uv_close((uv_handle_t *)&r->poll, on_runner_closed);
 }
 
+static void end_all_runners(struct join_dial *j)
+{
+    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
+        end_runner(j, i);
+}
+
 void join_dial_close(struct join_dial *j)
 {
     if (j == NULL || j->closing)
         return;
     j->closing = true;
-    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
-        end_runner(j, i);
+    end_all_runners(j);
     loop_lookup_end(j->lookup);
     uv_close((uv_handle_t *)&j->timer, on_timer_closed);
 }
 
 /* --- hello ---------------------------------------------------------------------------------------------- */
 
-/* End and free a runner that has failed. */
-static void runner_fail(struct runner *r, bool on_the_spot, int error)
+/* End a runner that has failed after connect() has begun. */
+static void runner_fail(struct runner *r, int error)
 {
     struct join_dial *j = r->dial;
-    const int index = r->index;
-    dial_failed(&j->plan, index, on_the_spot, error, slice_of(r->in, r->n), clock_ms());
-    end_runner(j, index);
+    dial_failed(&j->plan, r->index, false, error, slice_of(r->in, r->n), clock_ms());
+    end_runner(j, r->index);
 }
 
 /* Write the numeric address of one end of the connection, or "?" if the kernel reports no address. */
@@ -209,13 +214,12 @@ static void arrive(struct runner *r)
     r->tls = NULL;
     r->secret = NULL;
     r->context = NULL;
-    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
-        end_runner(j, i);
+    end_all_runners(j);
     j->options.found(j->options.user, &found);
 }
 
-/* Return the error for a closed connection. Only a PyTorch store sends the echo before closing, so this case has a
- * separate error. */
+/* Return the error for a connection that the peer has closed. A peer that sends the echo before it closes is PyTorch's
+ * store. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -225,8 +229,7 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Check whether the answer is complete. The first four bytes show whether the service is a store. For another
- * service, the rest of the line is needed, because the line may name the service. */
+/* Check whether the answer is complete. The first four bytes show whether the peer is a store: they are the echo. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -234,11 +237,11 @@ static void check_answer(struct runner *r)
     if (r->n < ECHO_BYTES)
         return;
     if (memcmp(r->in, echo, ECHO_BYTES) != 0) {
-        runner_fail(r, false, dial_answer_kind(slice_of(r->in, r->n)));
+        runner_fail(r, dial_answer_kind(slice_of(r->in, r->n)));
     } else if (r->n >= HEAD_BYTES) {
         const uint64_t len = get_u64(r->in + ECHO_BYTES);
         if (len > ANSWER_MAX - HEAD_BYTES)
-            runner_fail(r, false, HELLO_OTHER);
+            runner_fail(r, HELLO_OTHER);
         else if (r->n >= HEAD_BYTES + len)
             arrive(r);
     }
@@ -246,15 +249,15 @@ static void check_answer(struct runner *r)
 
 /* --- TLS -------------------------------------------------------------------------------------------------- */
 
-/* Send all bytes. One write is enough, because the buffer of a new socket has room for a kilobyte. */
+/* Send all bytes. One call is enough, because the buffer of a new socket has room for 1 KiB. */
 static bool send_all(struct runner *r, const struct buf *bytes)
 {
     errno = ENOMEM; /* buf_append sets no errno when memory is short */
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return why the handshake has failed. `bytes` are the last bytes from the peer. Any host on the path can send an
- * alert, so the dial continues in each case. */
+/* Return the error for a failed handshake. `bytes` are the last bytes from the peer. A record of type 23 is application
+ * data (RFC 8446). Any host on the path can send an alert, so the dial continues in each case. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -282,9 +285,9 @@ static bool decrypt(struct runner *r, struct slice bytes)
     if (!ok && state == TLS_FAILED && !was_open) {
         r->n = bytes.len < sizeof(r->in) ? bytes.len : sizeof(r->in);
         memcpy(r->in, bytes.data, r->n);
-        runner_fail(r, false, rejected_kind(bytes));
+        runner_fail(r, rejected_kind(bytes));
     } else if (!ok) {
-        runner_fail(r, false, HELLO_OTHER);
+        runner_fail(r, HELLO_OTHER);
     }
     buf_free(&plain);
     buf_free(&out);
@@ -297,9 +300,8 @@ static bool decrypt(struct runner *r, struct slice bytes)
 static void fail_without_secret(struct runner *r, const char *why)
 {
     struct join_dial *j = r->dial;
-    const int index = r->index;
-    dial_failed(&j->plan, index, false, HELLO_NO_SECRET, slice_str(why), clock_ms());
-    end_runner(j, index);
+    dial_failed(&j->plan, r->index, false, HELLO_NO_SECRET, slice_str(why), clock_ms());
+    end_runner(j, r->index);
 }
 
 static bool begin_tls(struct runner *r, const struct tls_context *context);
@@ -317,13 +319,13 @@ static void end_unsealing(struct runner *r)
     if (status != DDP_OK)
         fail_without_secret(r, err.msg);
     else if (!begin_tls(r, r->context))
-        runner_fail(r, false, errno);
+        runner_fail(r, errno);
     else
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Continue the runners whose secret is unsealed. The call has its own time limit, which replaces the plan's. Return
- * true while a call runs. */
+/* Continue the runners whose secret is unsealed. The call of MUNGE has its own time limit, so the time limit of the
+ * runner is restarted. Return true while a call runs. */
 static bool check_unsealing(struct join_dial *j)
 {
     bool runs = false;
@@ -340,8 +342,8 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
-/* Keep the reason of a store that only rejects its nodes. pump() then ends the dial. The text is not authenticated, so it
- * is only printed, and this node sends nothing about the job. */
+/* Keep the answer of a refusing store. pump() then ends the dial. The answer is not authenticated, so ddprun only prints
+ * it, and this node sends no data about the job. */
 static void take_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;
@@ -350,7 +352,7 @@ static void take_refusal(struct runner *r, struct slice text)
     end_runner(j, r->index);
 }
 
-/* Check whether the answer with the credential is complete. No byte may follow it. */
+/* Check whether the answer with the credential is complete. No byte may follow the answer. */
 static void check_credential(struct runner *r)
 {
     struct slice credential;
@@ -359,9 +361,9 @@ static void check_credential(struct runner *r)
     if (got == 0)
         return;
     if (got < 0) {
-        runner_fail(r, false, dial_answer_kind(slice_of(r->in, r->n)));
+        runner_fail(r, dial_answer_kind(slice_of(r->in, r->n)));
     } else if (result == AUTH_NOT_ENCRYPTED) {
-        runner_fail(r, false, HELLO_PLAIN);
+        runner_fail(r, HELLO_PLAIN);
     } else if (result == AUTH_NO_SECRET && credential.len > 0) {
         take_refusal(r, credential);
     } else if (result != AUTH_OK) {
@@ -389,9 +391,9 @@ static void read_answer(struct runner *r)
         r->n += (size_t)n;
         (r->asks ? check_credential : check_answer)(r);
     } else if (n < 0 && errno != ECONNRESET) {
-        runner_fail(r, false, errno);
+        runner_fail(r, errno);
     } else {
-        runner_fail(r, false, closed_kind(r));
+        runner_fail(r, closed_kind(r));
     }
 }
 
@@ -423,7 +425,7 @@ static bool begin_tls(struct runner *r, const struct tls_context *context)
     return sent;
 }
 
-/* Send the first message: the request for the credential, TLS's, or the greeting. */
+/* Send the first message: the first message of TLS, the request for the credential, or the greeting. */
 static bool send_hello(struct runner *r)
 {
     struct buf out = { 0 };
@@ -449,7 +451,7 @@ static void connected(struct runner *r)
     dial_connected(&r->dial->plan, r->index, source, clock_ms());
     r->greets = true;
     if (!send_hello(r))
-        runner_fail(r, false, errno == ECONNRESET || errno == EPIPE ? HELLO_CLOSED : errno);
+        runner_fail(r, errno == ECONNRESET || errno == EPIPE ? HELLO_CLOSED : errno);
     else
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
@@ -459,7 +461,7 @@ static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
     if (error != 0)
-        runner_fail(r, false, error);
+        runner_fail(r, error);
     else
         connected(r);
 }
@@ -566,16 +568,14 @@ static void join_dial_give_up(struct join_dial *j)
     if (j->refusal[0] != '\0') {
         const bool has_text = j->refusal[code_len] != '\0';
         j->refusal[code_len] = '\0';
-        for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
-            end_runner(j, i);
+        end_all_runners(j);
         j->options.failed(j->options.user, j->refusal, j->refusal + code_len + has_text);
         return;
     }
     const bool asked = j->options.code != NULL;
     const bool ok = asked || (dial_report(&j->plan, &report, clock_ms()) && buf_append(&report, "", 1));
     const char *words = asked ? j->note : (const char *)report.data;
-    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
-        end_runner(j, i);
+    end_all_runners(j);
     j->options.failed(j->options.user, asked ? j->options.code : dial_code(j->plan.finding),
                       ok ? words : "cannot reach the store: out of memory");
     buf_free(&report);
@@ -600,8 +600,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* Set the timer for the next step or the next message, whichever is earlier. Update libuv's clock first, because
- * this clock stands still during one turn of the loop. */
+/* Set the timer for the next step or the next message, whichever is earlier. Update libuv's clock first, because libuv
+ * updates this clock only once in each turn of the loop. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t say_ms = dial_status_due(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
@@ -610,7 +610,8 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Run all due steps and messages. `failed` and `say` may close the dial, so `j` is not used afterwards. */
+/* Run all due steps and print the due messages. `failed` and `say` may close the dial. The memory of `j` stays valid
+ * until the loop runs the close callbacks. */
 static void pump(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -636,8 +637,8 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Return a nonce whose third byte is not 0. With a 0, an old PyTorch store would take the nonce for the length of a
- * text and would wait for more bytes. */
+/* Return a nonce whose third byte is not 0. Otherwise an old PyTorch store would parse the nonce as the length of a text
+ * and would wait for more bytes. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
@@ -651,7 +652,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
     struct join_dial *j = calloc(1, sizeof(*j));
     uint32_t seed = 0;
     if (j == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot look for the store: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
     if (sys_getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
         seed = (uint32_t)getpid();
     j->options = *options;

@@ -1,5 +1,5 @@
-/* dial.h -- connects to the store by host name: tries every address, and uses the first address that answers as a
- * store. */
+/* dial.h -- connects to the store by host name: tries every address, and uses the first address at which a store
+ * answers. */
 #ifndef LAUNCHER_NET_DIAL_H
 #define LAUNCHER_NET_DIAL_H
 
@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* A lookup of base/connector.h whose result arrives on the loop. libuv's own lookup cannot be cancelled, and would
- * delay the exit of ddprun. */
+/* A name lookup of base/connector.h whose result arrives as an event of the libuv loop. libuv's own lookup cannot be
+ * cancelled, and would delay the exit of ddprun. */
 struct loop_lookup;
 
 /* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is
@@ -21,27 +21,28 @@ struct loop_lookup;
  * loop_lookup_end, `done` is not called. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
-void loop_lookup_end(struct loop_lookup *lookup); /* Ends a lookup. NULL is allowed. */
 
-/* Dials the store, until a store at the address of the rendezvous has answered.
+/* End a lookup. NULL is allowed. */
+void loop_lookup_end(struct loop_lookup *lookup);
+
+/* A dial: one node's attempt to connect to the store. These stages are repeated, with growing pauses, until a store
+ * answers or until the timeout:
  *
- *     resolve -> route -> connect -> hello         repeated, with growing pauses, until the timeout
+ *     resolve -> route -> connect -> hello
  *
  * Every node dials, even the node that has just started the store. No call blocks: a thread resolves names, and
- * connections are polled. The user gets a message after two seconds, after each change and every 30 seconds. At the
- * timeout the user gets a full report with the results of each stage. */
-
+ * connections are polled. The user gets a message after 2 s, after each change and every 30 s. At the timeout the user
+ * gets a full report with the results of each stage. */
 struct join_dial;
 
 /* A store that has answered. */
 struct join_dial_found {
-    int fd; /* owned by the caller: connected and non-blocking; VALIDATE is answered, and IDENTIFY is next */
-    char address
-        [ENDPOINT_HOST_MAX]; /* numeric address of the store: MASTER_ADDR for the workers of this node */
+    int fd; /* owned by the caller: connected and non-blocking; the next request on it is IDENTIFY or AUTH */
+    char address[ENDPOINT_HOST_MAX]; /* numeric address of the store; the workers get it as MASTER_ADDR */
     int port;
     struct tls *tls;                /* owned by the caller; NULL = the connection is plain */
     struct secret *secret;          /* from MUNGE; owned by the caller, as `context`; NULL = none */
-    struct tls_context *context;    /* of `secret` */
+    struct tls_context *context;    /* TLS with `secret`; NULL = none */
     char source[ENDPOINT_HOST_MAX]; /* numeric address of this node's end of the connection */
 };
 
@@ -59,9 +60,9 @@ struct join_dial_options {
     int max_segment;        /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's */
     const char *code;       /* if not NULL: `failed` gets this code, and `note` as the report; static */
     const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
-    const char
-        *munge_job; /* not NULL: use TLS with the secret that MUNGE unseals, unless the store is on loopback;
-                              name of the job; borrowed */
+    /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store at a
+     * loopback address. */
+    const char *munge_job;
     const char *this_host; /* name of this node, for messages; borrowed */
     /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is
      * also allowed inside `found` and `failed`. */
@@ -69,7 +70,7 @@ struct join_dial_options {
     /* Called when the dial has timed out or can never succeed. `code` is a name of dial_plan.h. `report` has several
      * lines, without a newline at the end. Both are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *report);
-    /* Prints a text for the user during the dial: lines without a newline at the end. */
+    /* Called with a message for the user during the dial: lines without a newline at the end. */
     void (*say)(void *user, const char *words);
     void *user;
 };

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    LOOK_UP_MS = 5000 /* limit for a lookup; also the time after which a name is looked up again */
+    LOOK_UP_MS = 5000 /* a longer lookup is a finding; after this time a name is looked up again */
 };
 
 static const struct row {
@@ -39,19 +39,14 @@ static enum finding_code dial_finding_of(const struct dial_met *met)
     return FINDING_NONE;
 }
 
-/* Return the earlier of two times; UINT64_MAX = never. */
-static uint64_t dial_earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
 {
     d->phase = phase;
     d->since_ms = now_ms;
 }
 
-/* Return a random number (xorshift) for jitter, because all nodes of a job begin to dial at the same time. */
+/* Return a random number (xorshift). Pauses have a random part, because all nodes of a job begin to dial at the same
+ * time. */
 static uint32_t next_random(struct dial *d)
 {
     d->random ^= d->random << 13;
@@ -80,7 +75,7 @@ static int plain_error(int error)
     }
 }
 
-/* Copy the first line of an answer, and replace control characters. */
+/* Copy the first line of an answer, with dots instead of unprintable characters. */
 static void append_printable(char *out, size_t size, struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -95,8 +90,8 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* Return the kind of a foreign answer. A TLS record begins with 22 (handshake) or 21 (alert) and major version 3. A
- * TLS server sends an alert to a client without TLS. */
+/* Return the error for an answer that is not a store's. A TLS record begins with 22 (handshake) or 21 (alert) and major
+ * version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client without TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -162,7 +157,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
-/* Begin a lookup. Old addresses are dropped, because the store may have moved. */
+/* Begin a lookup. The old addresses are dropped, because the store may have another address now. */
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
@@ -185,8 +180,7 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* Return true if the name resolves to this machine by mistake. "localhost" always resolves to this machine on
- * purpose. */
+/* Return true if the name resolves to this machine by mistake. "localhost" resolves to this machine on purpose. */
 static bool means_us(const struct dial *d)
 {
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
@@ -196,7 +190,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* Begin a dial. The seed must not be 0, because xorshift would return only 0. */
+/* Begin a dial. The state of xorshift must not be 0, because every number would then be 0. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -204,7 +198,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_lookup(d, now_ms);
 }
 
-/* Process the addresses of the name. An answer that arrives after the limit of the lookup is dropped. */
+/* Process the addresses of the name. An answer that belongs to no lookup in progress is dropped. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -231,8 +225,8 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* Record that a runner has connected. The earlier stages count as successful in the report. The service may still be
- * no store. */
+/* Record that a runner has connected, so the earlier stages count as successful in the report. Only the answer to the
+ * greeting shows whether the peer is a store. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
     struct race_runner *r = &d->race.runners[runner];
@@ -269,7 +263,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* Process the failure of a runner. A runner that the plan has dropped after a timeout is ignored. */
+/* Process the failure of a runner. The failure of a runner that dial_next has dropped after a timeout is ignored. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -282,7 +276,6 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     dial_count_failure(d, r, &met, now_ms);
 }
 
-/* Handle the answer from a store. The caller cancels the other attempts. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;
@@ -372,8 +365,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return the next step. If next_in_phase returns WAIT with the present time, the phase has changed, so
- * next_in_phase is called again. The timeout is checked first, because no round may begin after the timeout. */
+/* Return the next step. If next_in_phase returns WAIT until now, the phase has changed, so next_in_phase is called
+ * again. The timeout is checked first, because no round may begin after the timeout. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -384,8 +377,8 @@ struct dial_step dial_next(struct dial *d, uint64_t now_ms)
     struct dial_step step = next_in_phase(d, now_ms);
     while (step.what == DIAL_WAIT && step.at_ms <= now_ms)
         step = next_in_phase(d, now_ms);
-    if (step.what == DIAL_WAIT && d->phase != DIAL_ARRIVED)
-        step.at_ms = dial_earlier(step.at_ms, end_ms);
+    if (step.what == DIAL_WAIT && d->phase != DIAL_ARRIVED && end_ms < step.at_ms)
+        step.at_ms = end_ms;
     return step;
 }
 
@@ -394,8 +387,8 @@ struct dial_step dial_next(struct dial *d, uint64_t now_ms)
  * The sentences are in findings.h, and this part fills in their values. Messages are printed at these times:
  *
  *     at once         in full: a finding that waiting rarely resolves
- *     after 2 s       in one line: what the node waits for; a faster start prints nothing
- *     then            in one line: a changed finding; in full after 8 s without a change
+ *     after 2 s       in one line: what the node waits for; a faster start prints no message
+ *     later           in one line: a changed finding; in full: a finding that has not changed for 8 s
  *     every 30 s      one line with the time that is left */
 
 enum { FIRST_WORD_MS = 2000, STANDS_MS = 8000, AGAIN_MS = 30000, CHANGE_MS = 2000 };
@@ -463,9 +456,10 @@ static bool append_value(void *user, struct slice name, struct buf *out)
     if (is_name(name, "bytes"))
         return buf_printf(out, "%s", met->bytes);
     if (is_name(name, "hosts"))
-        return d->hosts_line[0] == '\0' || buf_printf(out, " (/etc/hosts says \"%s\")", d->hosts_line);
+        return d->hosts_line[0] == '\0' ||
+               buf_printf(out, " (/etc/hosts has the line \"%s\")", d->hosts_line);
     return is_name(name, "error") &&
-           buf_printf(out, "%s", met->error > 0 ? strerror(met->error) : "it fails");
+           buf_printf(out, "%s", met->error > 0 ? strerror(met->error) : gai_strerror(met->error));
 }
 
 static bool fill_in(struct buf *out, const struct dial *d, const char *text)
@@ -478,9 +472,9 @@ static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
         if (d->race.runners[i].state == RUNNER_GREETS)
-            return "it accepts connections, but has sent nothing yet";
-    return d->phase == DIAL_LOOKING_UP ? "its name is being looked up"
-                                       : "waiting for an answer to a connection";
+            return "the port accepts connections, but has not answered yet";
+    return d->phase == DIAL_LOOKING_UP ? "the lookup of the host name has not ended yet"
+                                       : "no answer to the connection attempt yet";
 }
 
 /* Append the sentence of the finding, or what the dial is doing if no finding exists yet. */
@@ -568,7 +562,7 @@ uint64_t dial_status_due(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Append the line of a stage, also of a stage without failure. "4 of 4 worked" excludes the name server as the
+/* Append the line of a stage. A stage without failure has a line, too: "4 of 4 worked" shows that this stage is not the
  * cause. */
 static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
@@ -586,6 +580,7 @@ static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage 
     return ok;
 }
 
+/* Append a row of the history: "0.5 s to 3.0 s: CONNECT_REFUSED, 12 times". */
 static bool append_past(struct buf *out, const struct dial_past *past)
 {
     bool ok = buf_printf(out, "\n  history  ") && text_append_ms(out, past->from_ms);
@@ -595,7 +590,7 @@ static bool append_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Append the history. The first row is always kept. A line marks a gap after the first row. */
+/* Append the history. Rows can only be missing after the first row; a line reports how many. */
 static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -607,7 +602,7 @@ static bool append_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* Append finding and remedy, which are enough for most users, then stages and history. */
+/* Append the finding and the advice first, because they are enough for most users, then the stages and the history. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&

@@ -1,10 +1,12 @@
-/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: the shell (dial.c)
- * carries out the steps and reports each result with its time.
+/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: dial.c carries out
+ * the steps, and reports each result with its time. A dial is one node's attempt to connect to the store, with all
+ * retries.
  *
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
  *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
  *
- * The addresses of a name race each other (race.h), and the pauses grow from 20 ms to 2 s. */
+ * All addresses of a name are tried at overlapping times, and the first that answers wins (base/race.h). The connection
+ * to one address is a runner. The pauses between two races grow from 20 ms to 2 s. */
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
@@ -18,14 +20,6 @@
 #include <netdb.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-/* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
- *
- * A row matches the stage where an attempt ended, the error, and the duration of the stage. The first match is
- * reported, so within a stage special errors precede general errors.
- *
- * Columns: code, stage, error (0 = any), minimum milliseconds, sure (true if waiting rarely helps, so the finding is
- * reported at once). */
 
 /* The stages in their order. In the stage "route" the kernel chooses a network interface before the first packet. */
 #define DIAL_STAGES_LIST(X) \
@@ -47,16 +41,24 @@ enum dial_error {
     DIAL_REFUSED_HERE,     /* refused by a loopback address, although the store is elsewhere */
     HELLO_SILENT,          /* connected, but no byte arrived */
     HELLO_CLOSED,          /* the peer closed or reset the connection without a byte */
-    HELLO_HTTP,
-    HELLO_TLS,
-    HELLO_SSH,
-    HELLO_ENCRYPTED, /* a store that serves other hosts only by TLS */
-    HELLO_NO_SECRET, /* a store whose secret MUNGE does not deliver; the answer is the reason */
-    HELLO_PLAIN,     /* a store that does not use TLS, although this node requires TLS */
-    HELLO_REJECTED,  /* the TLS handshake has failed */
-    HELLO_TORCH,     /* a c10d store that rejects ddprun's requests */
-    HELLO_OTHER
+    HELLO_HTTP,            /* the peer is an HTTP server */
+    HELLO_TLS,             /* the peer is a TLS server, but no store */
+    HELLO_SSH,             /* the peer is an ssh server */
+    HELLO_ENCRYPTED,       /* the peer is a store that accepts other hosts only with TLS */
+    HELLO_NO_SECRET,       /* MUNGE does not deliver the store's secret; dial_met.bytes has the reason */
+    HELLO_PLAIN,           /* the peer is a store without TLS, although this node requires TLS */
+    HELLO_REJECTED,        /* the TLS handshake has failed */
+    HELLO_TORCH,           /* the peer is PyTorch's store, which rejects ddprun's requests */
+    HELLO_OTHER            /* the peer is another service */
 };
+
+/* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
+ *
+ * A row matches the stage where an attempt ended, the error, and the duration of the stage. The first row that matches
+ * is reported, so within a stage special errors precede general errors.
+ *
+ * Columns: code, stage, error (0 = any), minimum milliseconds, sure (true if waiting rarely helps, so the finding is
+ * reported at once). */
 
 /* clang-format off */
 #define DIAL_FINDINGS(X)                                              \
@@ -96,33 +98,34 @@ enum dial_error {
 enum { DIAL_HISTORY_MAX = 24, DIAL_BYTES_MAX = 24, DIAL_REASON_MAX = 256 };
 
 struct dial_options {
-    const char *host; /* as the user wrote it; borrowed, like all text here */
+    const char *host; /* as in the user's option; borrowed, like all text here */
     int port;
-    bool literal;     /* host is an address that needs no lookup */
-    bool master;      /* this node hosts the store, or should host the store */
-    const char *who;  /* "the store", "node 0's store" */
-    const char *here; /* name of this node */
-    const char *knob;
-    const char *note;       /* a line for the full text, or "" */
+    bool literal;           /* `host` is an address that needs no lookup */
+    bool master;            /* this node hosts the store, or should host the store */
+    const char *who;        /* name of the store in messages: "the store", "node 0's store" */
+    const char *here;       /* name of this node */
+    const char *knob;       /* the option that sets `budget_ms`, for messages */
+    const char *note;       /* a line for messages in full; "" or NULL = none */
     const char *local_only; /* a warning that follows each message about waiting; "" or NULL = none */
-    uint64_t budget_ms;
-    uint32_t seed; /* seed of the jitter */
+    uint64_t budget_ms;     /* the dial gives up after this time */
+    uint32_t seed;          /* seed of the random part of the pauses */
 };
 
-/* The result of an attempt. `took_ms` is the time of its last stage. */
+/* The failure of an attempt. */
 struct dial_met {
     enum dial_stage stage;
-    int error;
-    uint64_t took_ms;
-    char address[RACE_TEXT_MAX];
-    char bytes[DIAL_REASON_MAX]; /* the first bytes of a foreign answer, printable; or a reason */
+    int error;                   /* errno, EAI_*, or enum dial_error */
+    uint64_t took_ms;            /* duration of `stage` */
+    char address[RACE_TEXT_MAX]; /* the peer's; "" = none, because the lookup failed */
+    /* The printable first bytes of an answer that is not a store's; or a reason. */
+    char bytes[DIAL_REASON_MAX];
 };
 
-/* A row of the history: a finding, and how often the finding was repeated. */
+/* A row of the history: a finding of one or more rounds in succession. */
 struct dial_past {
     enum finding_code finding;
-    uint64_t from_ms, to_ms; /* time since the start */
-    unsigned times;
+    uint64_t from_ms, to_ms; /* times of the first and last of these rounds, since the start of the dial */
+    unsigned times;          /* number of these rounds */
 };
 
 enum dial_phase { DIAL_LOOKING_UP, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
@@ -130,31 +133,32 @@ enum dial_phase { DIAL_LOOKING_UP, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL
 struct dial {
     struct dial_options options;
     enum dial_phase phase;
-    uint64_t begun_ms;
-    uint64_t since_ms; /* start of the phase */
-    uint64_t next_ms;  /* end of a pause, or start of a lookup that is not a step yet; else UINT64_MAX */
-    uint64_t looked_up_ms;
-    uint32_t random;
+    uint64_t begun_ms;     /* start of the dial */
+    uint64_t since_ms;     /* start of the phase */
+    uint64_t next_ms;      /* end of a pause, or start of a lookup that is not a step yet; else UINT64_MAX */
+    uint64_t looked_up_ms; /* end of the last successful lookup */
+    uint32_t random;       /* state of the random numbers */
     unsigned failed_rounds;
     struct race race;
     char hosts_line[HOSTS_LINE_MAX]; /* line of /etc/hosts, if the name resolves to this machine */
-    bool only_loopback;
+    bool only_loopback;              /* the name resolves to this machine by mistake */
     struct dial_stage_seen {
-        unsigned tries, done;
-        uint64_t took_ms; /* duration of the latest success */
+        unsigned tries, done; /* number of attempts that began and that completed this stage */
+        uint64_t took_ms;     /* duration of the latest success */
     } seen[DIAL_STAGES];
-    char source[RACE_TEXT_MAX];
-    struct dial_met worst; /* finding of this round */
-    bool round_met;
-    struct dial_met verdict; /* finding of the last complete round; valid if `finding` is set */
-    enum finding_code finding;
-    uint64_t finding_since_ms;
+    char source[RACE_TEXT_MAX]; /* local address of the last connection; "" = none */
+    struct dial_met worst;      /* the failure at the latest stage in this round; valid if `round_met` */
+    bool round_met;             /* an attempt of this round has failed */
+    struct dial_met verdict;    /* `worst` of the last complete round; valid if `finding` is set */
+    enum finding_code finding;  /* finding of the last complete round */
+    uint64_t finding_since_ms;  /* when `finding` last changed */
     struct dial_past history[DIAL_HISTORY_MAX];
-    unsigned n_past, past_lost; /* past_lost: number of dropped rows */
-    struct dial_said {
+    unsigned n_past, past_lost; /* number of rows in `history`; number of dropped rows */
+    struct dial_said {          /* the last message to the user */
         uint64_t at_ms;
         enum finding_code finding;
-        bool anything, in_full;
+        bool anything; /* there was a message */
+        bool in_full;  /* the message, or an earlier message about the same finding, was in full */
     } said;
 };
 
@@ -166,30 +170,36 @@ struct dial_step {
     uint64_t at_ms; /* for WAIT: when to call dial_next, unless an event occurs before */
 };
 
+/* Begin a dial. The texts of `options` must outlive the dial. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
 
-/* Return the next step. The shell calls this until the step is WAIT or GIVE_UP. */
+/* Return the next step. The caller carries out the step and calls this function again, until the step is WAIT or
+ * GIVE_UP. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
 /* Process the numeric addresses of the name. At most RACE_ADDRESSES_MAX addresses are used. `hosts_line` is the
  * line of /etc/hosts with the name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);
+
+/* Record that the lookup has failed. `error` is an EAI value. */
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 
 /* Record that a runner has connected from the local address `source` and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
-/* Record that a runner has failed in its current stage. `on_the_spot`: connect() has failed at once. `answer` has
- * the first received bytes, if any. */
+/* Record that a runner has failed in its current stage. `on_the_spot` is true if connect() has failed at once. `answer`
+ * contains the received bytes, or for HELLO_NO_SECRET the reason. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
+
+/* Record that a store has answered. The caller cancels the other runners. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Restart the time limit of a runner whose answer has arrived in part. */
+/* Restart the time limit of a runner, because its answer takes longer for a reason that is not the peer's. */
 void dial_continued(struct dial *d, int runner, uint64_t now_ms);
 
-/* Return the kind of service that has sent these first bytes. */
+/* Return the error (enum dial_error) for a service that has sent these first bytes instead of a store's answer. */
 int dial_answer_kind(struct slice bytes);
 
 /* Return the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */

@@ -1,15 +1,16 @@
-/* hosting.c -- see hosting.h.
+/* hosting.c -- see hosting.h. The decision depends on the node and on the address of the endpoint:
  *
- * mode which nodes where the endpoint's address is
- *                                                local    local, loopback of a name  not local
- *     static     node 0, or --host_store=yes     HOST     ERROR                      ERROR (yes: HOST everywhere)
- *     static     the others, --host_store=no     JOIN     JOIN                       JOIN
- *     elastic    all                             TRY      ERROR                      JOIN
- *     elastic    --host_store=yes                HOST     HOST                       HOST everywhere
+ *                                             address of     name that resolves       address of
+ *     job        node                         this machine   to a loopback address    another machine
+ *     static     node 0                       HOST           ERROR                    ASK, or ERROR for an unknown name
+ *     static     another node                 JOIN           JOIN                     JOIN
+ *     elastic    every node                   TRY            ERROR                    JOIN
+ *     any        with --host_store=yes        HOST           HOST on every address    HOST on every address
+ *     any        with --host_store=no         JOIN           JOIN                     JOIN
  *
- * Two mistakes are reported at once, because they look like a firewall later. First, a name may resolve to 127.0.1.1
- * on its own machine, because Debian's installer writes such a line. Then other nodes cannot reach the store. Second,
- * the address of a container bridge exists on many machines.
+ * Two mistakes are reported at once, because later they would look like a firewall. First, a name may resolve to
+ * 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other nodes could not reach
+ * a store at this address. Second, the address of a container bridge exists on many machines.
  *
  * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
 #include "net/hosting.h"
@@ -17,8 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the entry of a local address, or NULL. Every address of 127/8 is local, although the system lists only
- * 127.0.0.1. The texts include the scope, as in "fe80::1%eth0". */
+/* Return the entry of an address of this machine, or NULL. Every address of 127/8 is local, although the system lists
+ * only 127.0.0.1. The texts include the scope, as in "fe80::1%eth0". */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -30,7 +31,7 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
 
 /* Return the endpoint's address that is an address of this machine, or NULL. An address that other nodes can reach
  * is preferred to a loopback address. */
-static const char *ours(const struct hosting_facts *f, const struct own_address **which)
+static const char *local_address(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
     for (int i = 0; i < f->n_resolved; i++) {
@@ -59,7 +60,7 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Return true if other hosts can reach the address. They cannot use a link-local address, because its scope has
+/* Return true if other hosts can reach the address. Other hosts cannot use a link-local address, because its scope has
  * another name on each host. */
 static bool is_reachable(const struct own_address *own)
 {
@@ -82,7 +83,7 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Return true for interfaces of containers and virtual machines, which have the same address on many machines. The
+/* Return true for an interface of containers or virtual machines, whose address often exists on many machines. Such an
  * interface is recognized by the start of its name. */
 static bool is_bridge(const char *interface)
 {
@@ -95,15 +96,15 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Store a finding as text, which is an error or a warning, depending on `choice`. */
+/* Store a finding as text. It is an error if `choice` is HOSTING_ERROR or HOSTING_ASK, and otherwise a warning. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`. A store that listens on every address is dialled by the address that other
- * nodes use. */
+/* Decide to host the store on `address`; "" = every address. In this case this node dials an address that other nodes can
+ * use, too, because its workers get this address. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -127,7 +128,7 @@ static bool is_literal(const struct hosting_facts *f)
 
 /* Return true if a name resolves to a loopback address by mistake. A numeric loopback address and "localhost" are no
  * mistake, because all nodes may run on one host. */
-static bool is_deaf(const struct hosting_facts *f, const char *address)
+static bool is_wrong_loopback(const struct hosting_facts *f, const char *address)
 {
     return f->meeting->nnodes_max > 1 && endpoint_is_loopback(address) && !is_literal(f) &&
            strcmp(f->meeting->host, "localhost") != 0;
@@ -143,8 +144,8 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Decide for node 0 of a static job whose endpoint is on another machine. Two nodes may have node rank 0 by mistake:
- * then a store answers at the endpoint and reports both nodes. Otherwise the error is that no node hosts the
+/* Decide for node 0 of a static job whose endpoint is on another machine. If two nodes have node rank 0 by mistake, a
+ * store answers at the endpoint and reports both nodes. If no store answers, the error is that no node hosts the
  * store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
@@ -158,8 +159,8 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* Decide to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So each
- * node prints its own addresses. */
+/* Decide to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So the report
+ * of a failed dial contains the addresses of this node. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -167,13 +168,15 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
     if (!f->meeting->elastic || f->n_resolved == 0 || out->here)
         return;
     list_own(f, own, sizeof(own));
-    snprintf(out->words, sizeof(out->words),
-             "%s is not an address of %s (%s): another node of the job, or a ddp-rendezvous, must host the "
-             "store there; use --host_store=yes to host it on this node",
-             f->resolved[0], f->here, own);
+    snprintf(
+        out->words, sizeof(out->words),
+        "%s is not an address of %s (%s), so another node of the job, or a ddp-rendezvous, must host the "
+        "store there; use --host_store=yes to host the store on this node",
+        f->resolved[0], f->here, own);
 }
 
-/* Warn that this address exists on many machines, so a node that dials the address may reach itself. */
+/* Warn if the address is of a container interface. This address exists on many machines, so another node that dials the
+ * address may reach itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
@@ -199,14 +202,14 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Return true for a loopback endpoint. The name "localhost" also counts, because a joining node has not resolved the
- * name. */
+/* Return true for a loopback endpoint. `address` is NULL on a node that only joins, because such a node has not resolved
+ * the name. For this node the name "localhost" counts. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
     return address != NULL ? endpoint_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
-/* Warn that a loopback endpoint works only if all nodes run on one host. Nodes on different hosts would form
+/* Warn about a loopback endpoint, which works only if all nodes run on one host. Nodes on different hosts would form
  * separate jobs without an error. */
 static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
@@ -221,8 +224,8 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
 }
 
 /* Decide to host the store on the endpoint's address only, because other networks should not reach the store. */
-static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
-                      struct hosting *out)
+static void host_at_endpoint(const struct hosting_facts *f, const char *address,
+                             const struct own_address *which, struct hosting *out)
 {
     const bool may = f->meeting->elastic && f->meeting->host_store != HOST_STORE_YES;
     host_on(f, out, may ? HOSTING_TRY : HOSTING_HOST, address);
@@ -248,7 +251,7 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
 {
     const struct plan_meeting *m = f->meeting;
     const struct own_address *which = NULL;
-    const char *address = ours(f, &which);
+    const char *address = local_address(f, &which);
     const bool forced = m->host_store == HOST_STORE_YES;
     *out =
         (struct hosting){ .here = address != NULL && !(endpoint_is_loopback(address) && is_another_node(m)) };
@@ -257,12 +260,12 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
         if (address != NULL)
             warn_of_bridge(f, address, which, out);
         warn_of_loopback(f, address, out);
-    } else if (forced && (address == NULL || is_deaf(f, address)))
+    } else if (forced && (address == NULL || is_wrong_loopback(f, address)))
         host_on(f, out, HOSTING_HOST, "");
-    else if (address != NULL && is_deaf(f, address))
+    else if (address != NULL && is_wrong_loopback(f, address))
         refuse_loopback(f, address, out);
     else if (address != NULL)
-        host_ours(f, address, which, out);
+        host_at_endpoint(f, address, which, out);
     else if (m->elastic)
         hosting_join_other(f, out);
     else

@@ -1,7 +1,7 @@
-/* hosting.h -- decides whether this node hosts the store and on which address, or at which address the existing store
- * is. Pure.
+/* hosting.h -- decides whether this node hosts the store or joins a store on another machine. Pure.
  *
- * The decision compares addresses instead of names, because a machine may have several names. */
+ * A node hosts the store if the address of the rendezvous is an address of its machine. Addresses are compared, not
+ * names, because a machine may have several names. */
 #ifndef LAUNCHER_NET_HOSTING_H
 #define LAUNCHER_NET_HOSTING_H
 
@@ -29,8 +29,8 @@ enum hosting_choice {
     HOSTING_HOST, /* this node must host the store: a port in use is an error */
     HOSTING_TRY,  /* this node may host the store; a port in use means that another process hosts the store */
     HOSTING_JOIN, /* the store is elsewhere */
-    HOSTING_ASK,  /* this node cannot host the store; `words` is the error unless a store answers at once */
-    HOSTING_ERROR, /* the options can never work: `words` has the reason */
+    HOSTING_ASK,  /* this node cannot host the store; if no store answers at once, `words` is the error */
+    HOSTING_ERROR, /* the options can never work: `words` is the error */
 };
 
 struct hosting {
@@ -39,11 +39,12 @@ struct hosting {
     char dial[HOSTING_ADDRESS_MAX];     /* for HOST and TRY: address at which this node dials the store */
     bool here;                          /* the store is on this machine, or will be */
     char local_only[PLAN_SENTENCE_MAX]; /* warning for plan_meeting.local_only, or "" */
-    const char *code;                   /* code of `words`, static; NULL = nothing to report */
-    char words
-        [HOSTING_WORDS_MAX]; /* the error, a warning, or a line for the report of a failed dial; "" = none */
+    const char *code; /* code of the finding in `words`, static; NULL = `words` is no finding */
+    /* The error, a warning, or without a code a line for the report of a failed dial. "" = none. */
+    char words[HOSTING_WORDS_MAX];
 };
 
+/* Make the decision. */
 void hosting_decide(const struct hosting_facts *facts, struct hosting *out);
 
 #endif

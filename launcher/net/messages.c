@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * Requests: each function returns a JSON tree, which the queue of the link frees. If memory is short, members are
- * missing or the tree is NULL. The queue checks for NULL.
+ * Requests: each function returns a JSON tree, which store_link_send frees. If memory is short, members are missing or
+ * the tree is NULL. store_link_send checks for NULL.
  *
  * Pushes: the peer is not trusted. hub/messages.h limits every number, and this file cuts texts to their buffers.
  * Only an invalid round or verdict is rejected, because the agent acts only on these two messages. */
@@ -34,8 +34,8 @@ static const char *scheduler_of_task(const struct plan *plan)
 }
 
 /* Encode `join`, with all options that must be equal on all nodes, so that the store can compare the options. The
- * message also has the address of this end of the connection, from which the store detects a router that translates
- * addresses. A single node with its own store sends no heartbeat timeout, because no other node waits. */
+ * message also has the address of this end of the connection, so that the store detects a router that translates
+ * addresses. A single node with its own store sends node_timeout_ms 0, because no other node waits for it. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -121,7 +121,7 @@ static void clean_in_place(char *text, size_t size)
     buf_free(&room);
 }
 
-/* Encode a failure. Lines and paths of a worker are converted to UTF-8. */
+/* Encode a failure. A worker's lines and paths may contain any bytes, so they are converted to UTF-8. */
 cJSON *encode_failure(enum message_id id, const struct failure *f)
 {
     struct failure clean = *f;
@@ -169,7 +169,7 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
                                                              .round = MESSAGE_NONE });
 }
 
-/* Encode `leave`, with the sender of the signal for the users of other nodes. */
+/* Encode `leave`. `by` describes the sender of the signal, for the messages of other nodes. */
 cJSON *encode_leave(int signal, const char *by)
 {
     struct buf room = { 0 };
@@ -241,8 +241,8 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Append "n0, n1, ...". Names that do not fit are replaced by dots. A name is never cut, because the cut name may be
- * another host. */
+/* Write "n0, n1, ...". If not all names fit, "..." replaces the last ones. A name is never cut, because the cut name may
+ * be the name of another host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;
@@ -277,8 +277,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Return true if the finding explains why a job does not form. A warning or a count of missing nodes is no
- * explanation. For an unknown code of a newer store, the grade "error" decides. */
+/* Return true if the finding explains why the job does not start. A warning or a count of missing nodes is no
+ * explanation. If a newer store sends an unknown code, the grade in the message decides. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);
@@ -341,7 +341,7 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
     }
 }
 
-/* Decode a cause. `why` is the reason of the round's end, which reports show first. */
+/* Decode the failure that ended a round. `why` is the store's reason, which reports print first. */
 static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
 {
     message_decode_failure(cause, f);
@@ -383,7 +383,7 @@ bool decode_verdict(const cJSON *push, struct heard_verdict *v)
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
 
-/* Copy a text whose bytes must not control a terminal. */
+/* Copy a text, and replace bytes that could control a terminal. */
 static void copy_news_text(char *out, size_t size, const char *text)
 {
     text_copy(out, size, text);

@@ -11,42 +11,49 @@
 
 #include <stddef.h>
 
-/* The identity of this process, by which the store detects a second launcher on one node. */
 struct flight_entry;
 
+/* The identity of this process, by which the store detects two launchers on one node. */
 struct link_who {
     int pid;
-    uint64_t pid_start;
-    const char *boot_id; /* borrowed */
-    char own[64];        /* this end of the connection to the store; "" = not sent */
+    uint64_t pid_start;  /* start time of this process, in clock ticks since boot */
+    const char *boot_id; /* /proc/sys/kernel/random/boot_id; borrowed */
+    char own[64];        /* numeric address of this end of the connection to the store; "" = not sent */
     bool resumes;        /* this process connects again if the connection breaks */
 };
 
-/* Encode a join. `instance` is from the answer to the first join, or "" for the first join. */
+/* Encode a join. The answer to the first join contains `instance`. For the first join `instance` is "". */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
 /* Encode a finding of this node about itself, for all nodes. */
 cJSON *encode_notice(const struct finding *finding);
 
 cJSON *encode_started(int rank, int local_rank, int pid, const char *host);
+
+/* Encode the end of a worker. `signal` is 0 if the worker exited by itself. `told` is true if the agent stopped it. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 
 /* Encode FAILED, or EXPLAIN with more details about the same failure. */
 cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
-/* Encode `stopped`. `rank0` is the exit code of rank 0; -1 = rank 0 is on another node or has no exit code. */
+/* Encode `stopped`. `max_code` is the highest exit code of the workers that ended by themselves. `rank0` is the exit code
+ * of rank 0; -1 = rank 0 is on another node or has no exit code. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
 cJSON *encode_leave(int signal, const char *by);
 
 /* Encode that process `pid` of worker `rank` owns the connection `conn`. */
 cJSON *encode_vouch(int64_t conn, int rank, int pid);
+
+/* Encode that process `pid`, which is no worker, owns the connection `conn`. `words` describes the process. */
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
 cJSON *encode_done(void);
 
-/* Encodes the answer to `sample`, which then owns `rows` (record/stacks.h). */
 /* Encode a call of a rank's flight record. */
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
+
+/* Encode the answer to `sample` number `id`. The answer owns the arrays `rows` (record/stacks.h) and `calls`; NULL =
+ * none. */
 cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
@@ -56,7 +63,7 @@ enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512
 struct heard_node {
     int node_rank, nproc;
     int store_port; /* port at which the node's rank 0 hosts the workers' store; 0 = the launcher hosts the store */
-    char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX]; /* cut when longer */
+    char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX]; /* longer texts are cut */
 };
 
 /* The push "round": all nodes have joined, the store is empty, and the workers can be started. */
@@ -66,23 +73,25 @@ struct heard_round {
     int restarts; /* restarts that --max_restarts counts */
     int node_rank, nnodes, first_rank, world_size;
     int role_rank, role_size; /* first rank and number of workers of this node's role */
-    int n_nodes;              /* number of nodes in `nodes`, which is cut for a large job */
+    int n_nodes;              /* number of nodes in `nodes`; the list of a large job is cut */
     struct heard_node nodes[HEARD_NODES_MAX];
 };
 
 /* The push "waiting": the round is not complete yet. */
 struct heard_waiting {
-    int joined, min, max, spare;
-    int64_t left_ms, last_call_ms; /* -1 = no limit */
-    char hosts[HEARD_LIST_MAX];    /* nodes that have joined: "n0, n1" */
-    char missing[HEARD_LIST_MAX];  /* static jobs, missing node ranks: "1, 3" */
+    int joined, min, max;         /* nodes that have joined; minimum and maximum of the job */
+    int spare;                    /* nodes that wait for the next round */
+    int64_t left_ms;              /* time until the join timeout; -1 = no limit */
+    int64_t last_call_ms;         /* time until the round begins without further nodes; -1 = no limit */
+    char hosts[HEARD_LIST_MAX];   /* nodes that have joined: "n0, n1" */
+    char missing[HEARD_LIST_MAX]; /* static jobs, missing node ranks: "1, 3" */
 };
 
 /* The push "verdict": the store's decision about the next step of the job. */
 struct heard_verdict {
     struct agent_verdict what;
     int attempt;        /* number of the next round */
-    int64_t step, best; /* step: highest step of this attempt; best: highest step of any attempt; -1 = none */
+    int64_t step, best; /* highest training step of this attempt, and of all attempts; -1 = none */
     struct failure cause;
 };
 
@@ -90,7 +99,8 @@ struct heard_verdict {
  * the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
-/* Write the first cause in a push "findings" as "sentence  [CODE]", or "" if all findings are warnings or counts. */
+/* Write the first finding in a push "findings" that explains why the job does not start, as "sentence  [CODE]". Write ""
+ * if there is none. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
 /* Decode the first finding of a "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
@@ -107,15 +117,16 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
 
-/* With --hosts, a finding of a node that does not reach the store takes another way to the other nodes: the socket
- * NEWS_FD to the relay of its host, then the starter. Each finding is one line of JSON of at most NEWS_MAX bytes. */
+/* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each finding
+ * through the socket NEWS_FD to the relay of its host (remote/relay.c). The relay sends the finding to the starter, and the
+ * starter sends it to all hosts. A finding is one line of JSON of at most NEWS_MAX bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
 struct news {
     char host[HEARD_NAME_MAX];
     char code[FINDING_SUBJECT_MAX]; /* "" = the last finding of this host no longer holds */
     char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
-    bool ends; /* ddprun on this host ends, so the job cannot begin */
+    bool ends; /* ddprun on this host exits, so the job cannot begin */
 };
 
 /* Append the line, without a newline. Return false if memory is short or the line is too long. */

@@ -46,7 +46,7 @@ static bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, s
                SOCKET_OPEN;
 }
 
-/* Search again with the address `own` of this host, because a router may have translated the address. Such a router
+/* Search with the address v->own in place of `ours`, because a router may have translated the address. Such a router
  * usually keeps the port. */
 static bool translated_owner(struct vouch *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
@@ -58,7 +58,7 @@ static bool translated_owner(struct vouch *v, const char *ours, const char *thei
            vouch_owner(v, endpoint_print(v->own, end.port, text), theirs, owner);
 }
 
-/* --- the sockets of our workers --------------------------------------------------------------------------- */
+/* --- the sockets of the workers --------------------------------------------------------------------------- */
 
 enum { WALK_EVERY_MS = 100, QUESTIONS_MAX = 4096 };
 
@@ -133,8 +133,8 @@ static void add_all_children(struct buf *family, struct vouch_process of)
         closedir(dir);
 }
 
-/* Walk through all workers and their descendants. The list grows during the walk, so each entry is copied before the
- * array moves. */
+/* Walk through all workers and their descendants. The list `family` grows during the walk, so each entry is copied before
+ * the array may move. */
 static void walk_processes(struct vouch *v, const struct vouch_process *workers, size_t n)
 {
     struct buf family = { 0 };
@@ -151,8 +151,8 @@ static void walk_processes(struct vouch *v, const struct vouch_process *workers,
               by_inode);
 }
 
-/* Find a process that has the socket. Any process is correct, because only a worker and its children share a
- * socket. */
+/* Find a process that has the socket. If several processes have the socket, any of them is correct, because they
+ * belong to the same worker. */
 static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     struct vouch_socket key = { .inode = inode };

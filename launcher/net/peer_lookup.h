@@ -1,10 +1,12 @@
 /* peer_lookup.h -- finds the worker that owns a connection.
  *
- * The store sends `who` to ask which worker owns the connection of a plain c10d client. The kernel knows the owner:
+ * PyTorch's client does not send its rank. So the store sends the message `who` to ask the agent which worker owns a
+ * connection. The agent asks the kernel:
  *
- *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, of worker 3's tree
+ *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, a child of worker 3
  *
- * The first step takes microseconds. The second step walks through /proc, at most every 100 ms. */
+ * The first step takes microseconds. The second step reads /proc/PID/fd of all workers and their descendants. Such a walk
+ * takes milliseconds, so there is at most one every 100 ms. */
 #ifndef LAUNCHER_NET_PEER_LOOKUP_H
 #define LAUNCHER_NET_PEER_LOOKUP_H
 
@@ -16,13 +18,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker, whose descendants are searched too. As an answer: the process that owns the socket. */
+/* A worker, as an argument; or the process that owns a socket, as a result. `rank` is the rank of the worker, or of the
+ * worker from which the process descends. */
 struct vouch_process {
     pid_t pid;
     int rank;
 };
 
-/* A question that waits for the next walk. */
+/* A question of the store that waits for the next walk. */
 struct vouch_question {
     int64_t conn; /* the store's number of the connection */
     uint64_t inode;
@@ -31,33 +34,37 @@ struct vouch_question {
 
 /* The known sockets of this agent's workers. Zero the struct before its first use, and free it with vouch_free. */
 struct vouch {
-    char own[64]; /* address of this host, if a router translates addresses; set by the owner, "" = none */
+    /* The address that this host itself uses for the store; differs from the address that the store sees if a
+     * router translates addresses. Set by the owner of this struct; "" = not known. */
+    char own[64];
     struct socket_owners owners;
-    struct buf sockets;   /* array of struct vouch_socket, sorted by inode */
-    struct buf questions; /* struct vouch_question */
-    uint64_t next_walk_ms;
-    unsigned walks; /* number of walks so far */
+    struct buf sockets;    /* array of struct vouch_socket, sorted by inode */
+    struct buf questions;  /* array of struct vouch_question */
+    uint64_t next_walk_ms; /* earliest time of the next walk */
+    unsigned walks;        /* number of walks so far */
 };
 
 enum vouch_answer {
     VOUCH_FOUND,   /* a worker, or its descendant, holds the socket */
     VOUCH_CLOSED,  /* no process of this host holds the socket */
     VOUCH_FOREIGN, /* a process of another user holds the socket */
-    VOUCH_UNKNOWN  /* unknown yet: a process of this user; the next scan of /proc finds it */
+    VOUCH_UNKNOWN  /* a process of this user holds the socket; only the next walk shows which */
 };
 
 /* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
- * results of the last walk. `owner` is filled in unless the result is VOUCH_CLOSED. */
+ * results of the last walk. Set *found for VOUCH_FOUND, and *owner unless the result is VOUCH_CLOSED. */
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 
-/* Keep a question until the next walk. Return when to walk; `now_ms` = at once. Return UINT64_MAX if the question
- * was dropped, because too many questions wait or memory is short. */
+/* Keep a question until the next walk. Return the time of the next walk, which may be `now_ms`. Return UINT64_MAX if the
+ * question was dropped, because too many questions wait or memory is short. */
 uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
 
 /* Find the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until
  * vouch_next returns false. */
 void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms);
+
+/* Remove one question, and find its answer in the last walk. Return false if no question is left. */
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
                 struct vouch_process *found);
 

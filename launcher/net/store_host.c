@@ -1,9 +1,9 @@
 /* store_host.c -- see store_host.h.
  *
  * find -> literal --> decide -> listen -> found
- *          '-> name: resolve it -> known: decide ...
- *                    ^   '-> unknown: report it after 2 s, and every 30 s; wait 1 s
- *                    '-----------------------------------------------------'      until the budget is used up
+ *          '-> name: look up the name -> known: decide ...
+ *                    ^   '-> unknown: report the failure after 2 s, and every 30 s; wait 1 s
+ *                    '-----------------------------------------------------'      until the timeout
  *
  * The name of a pod may become known only later, so the lookup is repeated until the timeout. If MUNGE delivers the
  * secret, a thread seals the secret between `decide` and `listen`, because munged may hang. */
@@ -28,8 +28,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Returns the size of an address for getnameinfo, which formats addresses like resolved names. */
-
+/* Return the size of an address for getnameinfo, or 0 for an address that is not IP. getnameinfo formats addresses like
+ * those of resolved names, so that both can be compared. */
 static socklen_t size_of(const struct sockaddr *addr)
 {
     return addr->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
@@ -37,8 +37,8 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* List the addresses of interfaces that are up, and return their number. Without addresses, hosting.c treats every
- * address as one of another machine. */
+/* List the addresses of interfaces that are up, and return their number. If the list is empty, hosting.c treats every
+ * address as an address of another machine. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -65,8 +65,9 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
     for (int i = 0; i < n && used < sizeof(list); i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)", i > 0 ? ", " : "",
                                  own[i].text, own[i].interface);
-    return ddp_fail(err, DDP_ERR_ARG, "--local_addr=%.64s: not an address of this machine, which has %s",
-                    address, list);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--local_addr=%.64s: not an address of this machine; its addresses are %s", address,
+                    list);
 }
 
 /* Check --local_addr. All addresses of 127/8 are local, although only 127.0.0.1 is listed. */
@@ -80,11 +81,10 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
     return strncmp(address, "127.", 4) == 0 ? DDP_OK : refuse(address, own, n, err);
 }
 
-/* --- the held port ---------------------------------------------------------------------------------------- */
+/* --- a reserved port ---------------------------------------------------------------------------------------- */
 
-/* Binds to IPv6 and IPv4 at once, or only to IPv4 if this machine has no IPv6. PyTorch's server binds in the same
+/* Bind to every address: IPv6 and IPv4 at once for AF_INET6, only IPv4 for AF_INET. PyTorch's server binds in the same
  * way. */
-
 static bool bind_any(int fd, int family, int port)
 {
     const int yes = 1, no = 0;
@@ -113,6 +113,7 @@ static bool port_of(int fd, int *port)
     return true;
 }
 
+/* Return a socket that is bound to *port on every address, or -1 with errno set. */
 static int hold(int family, int *port)
 {
     const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -134,10 +135,10 @@ enum { RETRY_MS = 1000, SEALING_MS = 1 };
 
 struct store_host {
     struct store_host_options options;
-    struct hosting decided;   /* while `seal` is set */
-    struct secret_call *seal; /* owned; seals the secret; NULL = none */
-    struct dial waiting;      /* plan of the lookup of the store's name */
-    struct loop_lookup *lookup;
+    struct hosting decided;   /* the decision; kept while the secret is sealed */
+    struct secret_call *seal; /* owned; the call of MUNGE that seals the secret; NULL = none */
+    struct dial waiting;      /* decides when to look up the store's name, and which messages the user gets */
+    struct loop_lookup *lookup; /* owned; NULL = no lookup is in progress */
     uv_timer_t timer;
     bool closing;
 };
@@ -145,7 +146,7 @@ struct store_host {
 /* --- listening ------------------------------------------------------------------------------------------ */
 
 /* Return true if the store serves other hosts without a secret. The user must request such a store with --insecure.
- * A job script for torchrun gets only a warning, because the script has no such option. */
+ * If ddprun was started as torchrun, a warning is enough, because scripts for torchrun have no such option. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && !plan->encrypt &&
@@ -191,7 +192,7 @@ static void note_port(char note[NOTE_MAX], int taken, int port)
     struct port_holder holder = { 0 };
     char who[400];
     port_holder_find(taken, &holder);
-    snprintf(note, NOTE_MAX, "using port %d, because %d is in use by %s", port, taken,
+    snprintf(note, NOTE_MAX, "using port %d, because port %d is in use by %s", port, taken,
              port_holder_words(&holder, who, sizeof(who)));
 }
 
@@ -203,8 +204,8 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* A free port helps only if the default port is in use. If the second try fails too, the first error is
-         * reported. */
+        /* A free port helps only if the default port is in use. If the second try fails, too, the caller gets the
+         * first error. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -230,8 +231,9 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-/* Return the finding about a store that other hosts can reach without a secret. The finding is a warning if the user
- * has requested an open store, and otherwise an error. `why` is the text of make_secret. */
+/* Make the finding about a store that other hosts can reach without a secret, and return its code. The finding is a
+ * warning if the user has requested such a store, and otherwise an error. `why` is why MUNGE delivers no secret, as
+ * " (REASON)", or "". */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -244,6 +246,7 @@ static enum finding_code openness(const struct store_host_options *o, const char
     return code;
 }
 
+/* Fail, because the store would be open to other hosts without a secret. */
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
 {
     char words[HOSTING_WORDS_MAX];
@@ -251,8 +254,9 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Return the address on which a refusing store may listen, or NULL. A store on every address fails if the port of
- * one address is in use. In this case the address that other nodes dial may still be free. */
+/* Return the address on which a refusing store may listen after the store could not listen, or NULL. A store on every
+ * address fails if the port is in use on one address. The port may still be free on the address that other nodes
+ * dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
@@ -265,8 +269,8 @@ static const char *address_of(const struct hosting *decided)
 }
 
 /* Host the store. If the port is in use, a node that must host the store fails. A node that may host the store joins
- * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. `why`: why MUNGE
- * delivers no secret, or "". */
+ * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. For `why` see
+ * openness(). */
 static void host(const struct store_host_options *o, const struct hosting *decided, const char *why)
 {
     struct ddp_err err;
@@ -284,18 +288,20 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     if (status != DDP_OK && decided->choice == HOSTING_HOST) {
         char words[NOTE_MAX];
         snprintf(words, sizeof(words), "%.600s%s%s", err.msg,
-                 o->plan->meeting.elsewhere ? "; if that is a ddp-rendezvous, use --host_store=no to join it"
-                                            : "",
+                 o->plan->meeting.elsewhere
+                     ? "; if a ddp-rendezvous uses this port, join it with --host_store=no"
+                     : "",
                  o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
-                     ? "; if that is node 0 of this job, this node needs another --node_rank"
+                     ? "; if node 0 of this job uses this port, set another --node_rank on this node"
                      : "");
         store_host_fail(o, listen_code(o->plan->meeting.port), words, free_place(decided));
         return;
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    if (status !=
-        DDP_OK) /* the note is not printed, because every other node on this machine would print the note */
+    /* The error is only for the report of a failed dial: usually another node of this job on this machine hosts the
+     * store, and the error is harmless. */
+    if (status != DDP_OK)
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
@@ -317,9 +323,8 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if this node joins the store of node 0 and the job has --master_addr. Without a secret, node 0 refuses
- * to open its store, so this node fails at once, too. A job with an endpoint may use a ddp-rendezvous, which has no
- * secret. */
+/* Return true if this node joins a store that node 0 hosts. If the job has no secret, node 0 does not start this store,
+ * so this node fails at once, too. A job with --rdzv_endpoint may use a ddp-rendezvous without a secret instead. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -327,8 +332,8 @@ static bool follows_node_0(const struct store_host_options *o, const struct host
            cli->host_store == HOST_STORE_AUTO;
 }
 
-/* Collect the facts, call hosting_decide, and host the store, join a store, or fail, as decided. Return true if
- * the secret of the store must be sealed before. */
+/* Collect the facts, call hosting_decide, and host the store, join a store, or fail, as decided. Return true if the
+ * secret of the store must be sealed first; the store is then not started yet. */
 static bool decide(const struct store_host_options *o, const struct name_found *name, struct hosting *decided)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -359,7 +364,7 @@ static bool decide(const struct store_host_options *o, const struct name_found *
 }
 
 /* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret contains the reason. The
- * timer repeats, because a thread seals the secret. */
+ * timer repeats until the thread that seals the secret has ended. */
 static void on_sealing(uv_timer_t *timer)
 {
     struct store_host *h = timer->data;
@@ -435,7 +440,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
-/* Handle the result of a lookup. Once the name is known, the decision follows and the timer is stopped. */
+/* Handle the result of a lookup. If the name is known, stop the timer and decide. */
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -470,7 +475,8 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* Run the steps that are due. A dial plan decides about the pauses and messages of the lookup, as in dial.c. */
+/* Run the steps that are due. dial_plan.h decides about the pauses and messages, as in dial.c, but there is no connection
+ * to make. */
 static void pump(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -556,7 +562,7 @@ static void on_refused(void *user)
     atomic_fetch_add(&r->refused, 1);
 }
 
-/* Find the error in the first line, and the advice in the line that begins with " try". */
+/* Copy the first line as the sentence, and the text after "  try      " as the advice. */
 void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX])
 {
     static const char mark[] = "\n  try      ";
@@ -566,13 +572,14 @@ void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advi
     snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Start a refusing store. Without a secret every host gets the failure. The failure contains no secret. */
+/* Start a refusing store. If the job has no secret, every host gets the failure, because the failure contains no
+ * confidential data. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {
     struct refusing_store *r = calloc(1, sizeof(*r));
     if (r == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "cannot report this to the other nodes: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot report the failure to the other nodes: out of memory");
     snprintf(r->code, sizeof(r->code), "%s", failure->code);
     failure_split(failure->words, r->sentence, r->advice);
     r->refusal = (struct hub_refusal){

@@ -1,7 +1,8 @@
 /* store_host.h -- decides whether this node hosts the store of the job, and starts a hosted store.
  *
- * The store of a single node listens on 127.0.0.1 or --master_addr, the store of several nodes only on the endpoint's
- * address. hosting.h decides. A name is looked up before, repeatedly until the timeout. */
+ * The store of a job of one node listens on 127.0.0.1 or --master_addr. The store of several nodes listens only on the
+ * address of the endpoint, and hosting.h decides which node hosts it. If the endpoint is a name, the name is looked up
+ * first. A failed lookup is repeated until the timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
 
@@ -10,21 +11,19 @@
 
 #include <uv.h>
 
-/* The addresses of this machine. */
-
 enum { OWN_ADDRESSES_MAX = 64 };
 
-/* List the addresses of interfaces that are up, as numbers, and return their number, or 0 if the kernel returns no
+/* List the numeric addresses of this machine's interfaces that are up. Return their number, or 0 if the kernel returns no
  * list. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX]);
 
 /* Check that --local_addr is a numeric address of this machine. The error DDP_ERR_ARG lists the valid addresses. */
 ddp_status own_address_check(const char *address, struct ddp_err *err);
 
-/* --- the held port ---------------------------------------------------------------------------------------- */
+/* --- a reserved port ---------------------------------------------------------------------------------------- */
 
-/* A port that is reserved for a worker, which listens on the port seconds later. A port that was only found to be
- * free could be taken by another process in this time. */
+/* A port is reserved for rank 0, which listens on the port seconds later. Without the reservation, another process could
+ * get the port in this time. */
 
 /* Bind a socket to *port on every address without listening, and return the socket, which the caller owns. If *port
  * is 0, the kernel chooses a port and *port is set. The kernel assigns this port to no other process. PyTorch's store
@@ -33,26 +32,26 @@ int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
-/* Where the store is: the input of join_dial, and MASTER_PORT. */
+/* Where the store is. The owner dials this address (dial.h). */
 struct store_place {
-    struct store_server
-        *server; /* owned by the caller, which stops the store; NULL = another process hosts the store */
+    struct store_server *server;  /* owned by the caller; NULL = another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
     int port;
     bool here;                           /* the store is on this machine, or will be */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* a line for the report of a failed dial, or "" */
-    const char *code; /* code of the error `note` if no store answers at once; NULL = no error */
+    const char *code; /* if no store answers at once, `note` is an error with this code; NULL = no error */
 };
 
 /* Why this node cannot host the store. All texts are borrowed during the call. */
 struct host_failure {
     const char *code;  /* name of the finding */
     const char *words; /* the error, then lines with "  try      ADVICE" and the code, if any */
-    const char *at;    /* address for a refusing store, "" = every address; NULL = no refusing store */
+    /* Address for a refusing store (see below); "" = every address, NULL = no refusing store. */
+    const char *at;
 };
 
-/* Split the text of a failure, or of a message about waiting, into its first line and its advice. */
+/* Split the text of a failure, or of a message during the search, into the sentence in its first line and the advice. */
 void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX]);
 
 struct store_host;
@@ -60,12 +59,11 @@ struct store_host;
 struct store_host_options {
     uv_loop_t *loop;
     struct plan *plan; /* borrowed; the real port of the store is written here */
-    /* Either `found` or `failed` is called, once, and ends the search. Without a lookup the call happens before
+    /* Either `found` or `failed` is called, once, and ends the search. If no lookup is needed, the call happens before
      * store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
-    /* The search has failed. */
     void (*failed)(void *user, const struct host_failure *failure);
-    /* Prints a text for the user while a name is not known. */
+    /* Called with a message for the user during the lookup. */
     void (*say)(void *user, const char *words);
     void *user;
 };
@@ -75,8 +73,8 @@ struct store_host_options {
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
-/* End the search, but do not stop a started server. The call is also allowed inside `found` and `failed`. NULL is
- * allowed. */
+/* End the search. A store that was started continues to run. The call is also allowed inside `found` and `failed`. NULL
+ * is allowed. */
 void store_host_close(struct store_host *host);
 
 /* Start the store of a job with one node, without a callback. If the default port is in use, `note` names the free
@@ -86,8 +84,9 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- the refusing store ------------------------------------------------------------------------------------- */
 
-/* A store that rejects every node with the failure of this node, so that the other nodes do not wait until their
- * timeout. If the job has a secret, only nodes with the secret get the failure. */
+/* A refusing store is started if this node cannot host the real store. It rejects every node with the failure of this
+ * node, so that the other nodes do not wait until their timeout. If the job has a secret, only nodes with the secret get
+ * the failure. */
 struct refusing_store;
 
 /* Start a refusing store on the job's port. After DDP_OK the caller owns *out. Return DDP_ERR_IO if the port is in

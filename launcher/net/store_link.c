@@ -1,8 +1,8 @@
-/* store_link.c -- see store_link.h. This file contains the connection, requests, answers and the end of the link.
+/* store_link.c -- see store_link.h.
  *
- * The first failure of the connection calls `lost` from the loop, never inside a function that the owner has called.
- * Failures are: no process listens, or the store rejects this agent, disconnects, sends invalid data, does not read,
- * or is silent.
+ * The first failure that no new connection can repair calls `lost`, from the loop, never inside a function that the
+ * owner has called. Such failures are: no process listens, or the store rejects this agent, disconnects, sends invalid
+ * data, does not read, or is silent.
  *
  * Requests are collected in `out` while `sending` is being written, because libuv needs the bytes of a write in
  * place. If the queue overflows or memory is short, the link is lost before the loop waits again. */
@@ -31,10 +31,10 @@ static void link_handle_welcome(struct store_link *link, uint8_t status, struct 
 
 static void link_handle_answer(struct store_link *link, struct slice text);
 
-/* Lengths are little-endian on the wire, on every machine.
- *
- * The launcher needs only two kinds of requests and one kind of answer, so it does not use the parser of the hub. */
+/* --- frames --------------------------------------------------------------------------------------------- */
 
+/* The launcher needs only two kinds of requests and one kind of answer, so it does not use the parser of the hub. A
+ * length has eight bytes, little-endian. */
 enum { LENGTH_BYTES = 8 };
 
 /* Queue PyTorch's greeting, which every store expects first, for dialect C. An empty queue always has space for
@@ -47,8 +47,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Return true if the queue has space. After one refused request, the queue refuses all later requests, because a gap
- * in the requests would go unnoticed. */
+/* Return true if the queue has space. After one refused request, the queue refuses all later requests, because the store
+ * would not notice a missing request. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -57,7 +57,7 @@ static bool has_room(struct link_queue *q, size_t bytes)
 }
 
 /* Append a request. Space for the whole request is reserved first, because half a request would corrupt the
- * connection. Without `auth` the request has no tag. */
+ * connection. If `auth` is NULL, the request has no authentication tag. */
 static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
 {
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
@@ -190,13 +190,14 @@ static bool has_secret(const struct store_link *link)
     return link->secret != NULL;
 }
 
+/* Return the state that adds authentication tags to requests, or NULL without a secret. */
 static struct auth *tags_of(struct store_link *link)
 {
     return has_secret(link) ? &link->auth : NULL;
 }
 
-/* Queue a request, and keeps a copy until its answer if the link may resume. While the connection is broken, only
- * the copy exists. */
+/* Queue a request. If the link may resume, keep a copy until the answer arrives. While the connection is broken, only the
+ * copy is made. */
 static void ask(struct store_link *link, cJSON *json)
 {
     struct link_queue *out = &link->out;
@@ -244,7 +245,7 @@ void store_link_send(struct store_link *link, cJSON *json)
     store_link_mention(link, json);
 }
 
-/* Send `join` and record the number of the request, to recognize the answer. */
+/* Send `join`, and record the number of the request to recognize the answer. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -252,7 +253,7 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send `resume`, which is not counted, because it belongs to this connection only. */
+/* Send `resume`. It is not counted like other requests, because it is not repeated on a later connection. */
 static void send_resume(struct store_link *link)
 {
     const struct message_resume m = { .job = link->options.plan->job,
@@ -280,7 +281,7 @@ static void identify(struct store_link *link)
         store_link_join(link);
 }
 
-/* Queue the first message of AUTH. Return 0, or a code of libuv if the system provides no random numbers. */
+/* Queue the first message of AUTH. Return 0, or an error of libuv if the system provides no random numbers. */
 static int greet(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
@@ -294,7 +295,7 @@ static int greet(struct store_link *link)
 
 /* Queue the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
  * node sends any data about the job. If MUNGE delivers the secret, this node first asks for the store's credential,
- * except on a later connection. Return 0, or a code of libuv. */
+ * except on a later connection. Return 0, or an error of libuv. */
 static int introduce(struct store_link *link)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -337,7 +338,8 @@ static void lose_without_secret(struct store_link *link, const char *reason)
     link_lose(link, why);
 }
 
-/* Begin AUTH once the credential is unsealed. The timer repeats, because a thread unseals the credential. */
+/* Begin AUTH when the credential is unsealed. The timer repeats until the thread that unseals the credential has
+ * ended. */
 static void on_unsealing(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -353,11 +355,12 @@ static void on_unsealing(uv_timer_t *timer)
     if (status != DDP_OK)
         lose_without_secret(link, err.msg);
     else if (greet(link) != 0)
-        link_lose(link, "no random numbers for AUTH");
+        link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. A store without any secret may still have the reason why it
- * rejects its nodes. This node does not join such a store, except under the name torchrun. */
+/* Handle the answer to the request for the credential. This node does not join a store without a secret, unless ddprun
+ * was started as torchrun. But such a store may be a refusing store (store_host.h), so the node still sends `join` to get
+ * the reason. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -399,13 +402,13 @@ bool store_link_ask_status(struct store_link *link)
     return true;
 }
 
-/* --- the beat ------------------------------------------------------------------------------------------- */
+/* --- heartbeats ----------------------------------------------------------------------------------------- */
 
-/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. Such
- * a pause must not count as a silence of the store, so the length of the pause is added to `heard_ms`. Only this
+/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The time
+ * of the pause must not count as a silence of the store, so the length of the pause is added to `heard_ms`. Only this
  * length is added, because on a busy machine every heartbeat may be late. Both the timer and the reader call this
  * function, because either may run first after a pause. */
-static void feel_pulse(struct store_link *link, uint64_t now_ms)
+static void detect_pause(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
         return;
@@ -416,15 +419,17 @@ static void feel_pulse(struct store_link *link, uint64_t now_ms)
         link->heard_ms = now_ms;
 }
 
+/* Return true if the store was silent for the whole node timeout. */
 static bool is_silent(struct store_link *link, uint64_t now_ms)
 {
-    feel_pulse(link, now_ms);
+    detect_pause(link, now_ms);
     link->beat_at_ms = now_ms + link->options.beat_ms;
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
 
-/* Record whether the kernel has sent segments several times without an acknowledgement. The store's host has lost
- * them, even if the store itself is frozen, because its kernel acknowledges. A suspect connection is recorded once. */
+/* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the network
+ * or of the store's host, but not of the store: even if the store is frozen, the kernel of its host acknowledges. Once
+ * the connection is suspect, the record is kept. */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };
@@ -455,15 +460,16 @@ static void lose_silent(struct store_link *link)
     if (link->state == LINK_UP)
         snprintf(why, sizeof(why), "no message from the store for %.3g s (--node_timeout)", limit_s);
     else
-        snprintf(why, sizeof(why),
-                 "the connection broke (%.100s), and could not be made again for %.3g s (--node_timeout)",
-                 link->why_broken, limit_s);
+        snprintf(
+            why, sizeof(why),
+            "the connection broke (%.100s), and no new connection succeeded within %.3g s (--node_timeout)",
+            link->why_broken, limit_s);
     link_lose(link, why);
 }
 
-/* Ask the owner once to dial if a request has no answer for a quarter of the timeout: a router may have forgotten the
- * connection, and the kernel would notice too late. Heartbeats call this function each third of the timeout, so the
- * dial has the last third. */
+/* Call `broken` once if a request has no answer for a quarter of the timeout, so that the owner dials. A router may have
+ * forgotten the connection, and the kernel would notice this too late. Heartbeats call this function every third of the
+ * timeout, so at least the last third is left for the dial. */
 static void suspect_silence(struct store_link *link)
 {
     if (link->state != LINK_UP || link->suspect || !can_resume(link) || link->asked == link->answered ||
@@ -475,7 +481,7 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* Confirm the received frames between two heartbeats. */
+/* Confirm the received frames if there are many between two heartbeats, because the store keeps them until then. */
 static void confirm_heard(struct store_link *link)
 {
     enum { CONFIRM_EVERY = 256 };
@@ -488,7 +494,7 @@ static void confirm_heard(struct store_link *link)
 }
 
 /* Send a heartbeat, or lose the link if the store is silent. A heartbeat also reports changes of the workers'
- * processes. Without a connection these changes wait for the first heartbeat after the break. */
+ * processes. While the connection is broken, these changes wait for the first heartbeat on the new connection. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -541,7 +547,7 @@ static bool handle_answer(struct store_link *link)
     return true;
 }
 
-/* Provide the wire's own buffer for a read. libuv would allocate 64 KiB for each read. */
+/* Provide the buffer in the wire for a read, because libuv suggests to allocate 64 KiB for each read. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -549,7 +555,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(wire->chunk, sizeof(wire->chunk));
 }
 
-/* Report that a silent connection works after all, and forget what was recorded about the silence. */
+/* Clear the record of a silence, because an answer has arrived. If the owner dials, call `restored`. */
 static void report_end_of_silence(struct store_link *link)
 {
     link->fate.is_silent = false;
@@ -560,8 +566,8 @@ static void report_end_of_silence(struct store_link *link)
     link->options.calls.restored(link->options.user);
 }
 
-/* Decrypt received bytes. TLS may also have bytes to send. A changed message is a fault of the network, so the link may
- * resume. */
+/* Decrypt received bytes. TLS may also have bytes to send. If TLS fails, bytes were changed on the way, so the link may
+ * resume on a new connection. */
 static void decrypt(struct store_link *link, struct slice bytes)
 {
     struct link_wire *wire = link->wire;
@@ -579,13 +585,14 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
     const uint64_t now_ms = clock_ms();
     if (link == NULL)
         return;
-    feel_pulse(link, now_ms);
+    detect_pause(link, now_ms);
     if (n < 0) {
         wire_fails(link, (int)n);
         return;
     }
-    if (link->state ==
-        LINK_UP) /* else only the answer to `resume` counts, so that the timeout ends all attempts */
+    /* During a resume only the answer to `resume` counts. Otherwise no timeout would end an endless series of new
+     * connections. */
+    if (link->state == LINK_UP)
         link->heard_ms = now_ms;
     if (link->wire->tls != NULL)
         decrypt(link, slice_of(buf->base, (size_t)n));
@@ -595,8 +602,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* Set the kernel's timeouts for a host that has disappeared. The connection ends if sent bytes, or probes of an idle
- * connection, are not acknowledged within this time. */
+/* Set the kernel's timeouts for a host that has disappeared. The kernel ends the connection if sent bytes, or probes of
+ * an idle connection, are not acknowledged in time. */
 static void watch_host(struct store_link *link)
 {
     int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
@@ -683,7 +690,7 @@ static bool can_resume(const struct store_link *link)
     return link->token[0] != '\0' && !link_is_over(link);
 }
 
-/* Drop the connection with all its state. */
+/* Close the connection, and clear all state that belongs to it. */
 static void clear_wire(struct store_link *link)
 {
     drop_wire(link, true);
@@ -694,7 +701,7 @@ static void clear_wire(struct store_link *link)
 }
 
 /* Return true if the status shows that the store has closed the connection. The kernel reports a FIN as EOF, or as
- * EPIPE at a later write. With TLS, a FIN counts only after TLS's last message, because others can forge a FIN. */
+ * EPIPE at a later write. With TLS, a FIN counts only after TLS's last message, because an attacker can forge a FIN. */
 static bool is_end(const struct store_link *link, int status)
 {
     const struct tls *tls = link->wire->tls;
@@ -744,7 +751,7 @@ void store_link_resume(struct store_link *link, int fd, struct tls *tls, const c
         link_lose(link, uv_strerror(rc));
 }
 
-/* Handle the answer to `resume`: sends the requests again that the store has not received. */
+/* Handle the answer to `resume`: send the requests again that the store has not received. */
 static void handle_resumed(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -756,7 +763,8 @@ static void handle_resumed(struct store_link *link, const cJSON *json)
     const uint64_t received = link->token_at + (uint64_t)resumed.received;
     if (!answer.ok || received > link->asked) {
         snprintf(why, sizeof(why), "the connection broke (%s), and the store rejected the new connection: %s",
-                 link->why_broken, answer.ok ? "it confirms calls that this node never sent" : answer.error);
+                 link->why_broken,
+                 answer.ok ? "it confirms requests that this node never sent" : answer.error);
         link_lose(link, why);
         return;
     }
@@ -772,7 +780,7 @@ static void handle_resumed(struct store_link *link, const cJSON *json)
     link->options.calls.restored(link->options.user);
 }
 
-/* Parse a numeric address. No name arrives here, because the dial has found the numeric address. */
+/* Parse a numeric address. The address is never a name, because the dial has resolved the name. */
 static int resolve(const char *address, int port, struct sockaddr_storage *out)
 {
     int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);
@@ -835,13 +843,8 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 
 /* --- answers ---------------------------------------------------------------------------------------------- */
 
-/* The store's messages and their receivers.
- *
- * The store answers in the order of the requests, so a counter matches answers to requests. The first answer belongs
- * to IDENTIFY. Between answers the store may push objects, which have the member "push". Three rejections are
- * ignored. STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node.
- * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
- * identified itself meanwhile. */
+/* The store answers in the order of the requests, so a counter matches answers to requests. The first answer belongs to
+ * IDENTIFY. Between answers the store may push objects, which have the member "push". */
 
 /* Handle the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
 static void link_handle_welcome(struct store_link *link, uint8_t status, struct slice text)
@@ -855,13 +858,14 @@ static void link_handle_welcome(struct store_link *link, uint8_t status, struct 
     link_lose(link, why);
 }
 
-/* Return true if this node may receive a rejection from the store, but may not join. */
+/* Return true if this node must not join the store, because the store has no secret. A rejection from such a store is
+ * still reported. */
 static bool must_be_refused(const struct store_link *link)
 {
     return link->is_open && (!link->options.plan->cli->torchrun || link->options.plan->encrypt);
 }
 
-/* Lose the link to a store without a secret, which has neither rejected this node nor may start its workers. */
+/* Lose the link to a store without a secret that has not rejected this node. */
 static void lose_open_store(struct store_link *link)
 {
     link_lose(link,
@@ -896,8 +900,10 @@ static void handle_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handle a rejection. Except for three harmless codes, a rejection loses the link, because store and agent disagree
- * about the job. */
+/* Handle a rejection. A rejection loses the link, because store and agent disagree about the job. Three codes are
+ * harmless. STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node.
+ * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
+ * identified itself meanwhile. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -931,8 +937,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Return true if a pushed round is valid: this node has joined, the round has a higher number than the last round,
- * and the rank from --node_rank is unchanged. */
+/* Decode a pushed round. Return true if it is valid: this node has joined since the last round, the number is higher than
+ * that of the last round, and in a static job the node rank is that of --node_rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -954,7 +960,7 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Report how many nodes wait. A missing number is 0. */
+/* Report to the owner which nodes have joined. A missing number is 0. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -962,7 +968,7 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Report a stop to the owner. A stop of another round is ignored, because this node has already ended that round. */
+/* Report a stop to the owner. A stop of an earlier round is ignored, because this node has already ended that round. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct failure cause;
@@ -972,7 +978,8 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Report a verdict to the owner. A node in no round accepts a verdict about any later round. */
+/* Report a verdict to the owner. A verdict about a later round is valid: this node has joined, but is not in that
+ * round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
@@ -1031,11 +1038,11 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Call the receiver of a push. Unknown kinds are ignored, because an unknown kind comes from a newer store. No push
- * is accepted from a store that this node may not join, because a round would start workers. */
+/* Call the receiver of a push. Unknown kinds are ignored, because a newer store may send them. No push is accepted from a
+ * store that this node must not join, because a round would start workers. */
 static void handle_push(struct store_link *link, const cJSON *json, const char *kind)
 {
-    static void (*const take[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
+    static void (*const receivers[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
         [MESSAGE_ROUND] = push_round,       [MESSAGE_WAITING] = push_waiting,
         [MESSAGE_STOP] = push_stop,         [MESSAGE_VERDICT] = push_verdict,
         [MESSAGE_FINDINGS] = push_findings, [MESSAGE_WHO] = push_who,
@@ -1045,12 +1052,12 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
     const enum message_id id = message_find_push(kind);
     if (must_be_refused(link))
         lose_open_store(link);
-    else if (take[id] != NULL)
-        take[id](link, json);
+    else if (receivers[id] != NULL)
+        receivers[id](link, json);
 }
 
-/* Handle an object from the store. A push is not counted as an answer. Every object since the token is counted,
- * except the answer to `resume`, so that the store need not send it again. */
+/* Handle an object from the store. Every object after the token is counted in `heard`, except the answer to `resume`. The
+ * store gets this number and does not send these objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
@@ -1071,8 +1078,8 @@ static void link_handle_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* How a link ends: the link may be lost, the owner closes the link, and the last closed handle frees the link. The
- * owner may close the link within any callback. */
+/* A link ends in three steps: it may be lost, the owner closes it, and the close callback of its last handle frees it.
+ * The owner may close the link within any callback. */
 
 /* Return true if a pause of this process may have caused the loss: the pause was long and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)
@@ -1117,7 +1124,7 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* Send the queued bytes. If a write is in progress, libuv accepts no bytes and the queued bytes are lost. */
+/* Send the queued bytes. If a write is in progress, libuv accepts no further bytes, and the queued bytes are lost. */
 static void send_last(struct store_link *link)
 {
     struct link_wire *wire = link->wire;

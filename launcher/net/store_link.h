@@ -1,12 +1,14 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host.
  *
- * connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h
- * as events occur, and a heartbeat each second, whose answer shows that the store lives. No function blocks. Requests
- * before the connection exists are sent after the connect.
+ *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round` -> messages.h
  *
- * A connection that breaks without a FIN of the store is made again: the owner dials (dial.h) and passes the new
- * socket to store_link_resume. The token from the join proves that the new connection is this node's. Both ends keep
- * their frames until the other end confirms them, so each frame arrives once. */
+ * After the join, the agent sends messages as events occur, and a heartbeat every options.beat_ms. The answers to
+ * heartbeats show that the store runs. No function blocks. Requests that are made before the connection exists are sent
+ * when it exists.
+ *
+ * If the connection breaks without a FIN from the store, it is replaced: the owner dials (dial.h) and passes the new
+ * socket to store_link_resume. The token from the join proves that the new connection belongs to this node. Both ends
+ * keep their frames until the other end confirms them, so each frame arrives exactly once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -22,14 +24,10 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* Requests and answers of the link as bytes, queued and received.
- *
- * A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with
- * a status. Both directions have a limit. */
+/* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with a
+ * status byte. Both directions have a limit. */
 
-struct cJSON;
-
-enum { LINK_QUEUE_MAX = 4 << 20 }; /* ten times the bytes that the starts and ends of 1,000 workers need */
+enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes: ten times what the starts and ends of 1,000 workers need */
 
 /* Requests that are not sent yet. */
 struct link_queue {
@@ -48,33 +46,33 @@ struct store_link_calls {
     void (*waiting)(void *user, const struct heard_waiting *waiting);
     void (*stop)(void *user, const struct failure *cause);
     void (*verdict)(void *user, const struct heard_verdict *verdict);
-    /* The object of the push "findings". */
+    /* Called with the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
-    /* Called when the store has accepted the join. With `spare`, a round is running, and this node joins the next
-     * round. `store_ms` is the time of the store's clock, and `instance` identifies this start of the job. */
+    /* Called when the store has accepted the join. If `spare` is true, a round is running, and this node waits for the
+     * next round. `store_ms` is the time of the store's clock. `instance` identifies this start of the job. */
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
     /* Called with an event of the store for the event log, an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
     /* Called when the store rejects this node. `code` is a row of diagnosis/findings.h. `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
-    /* Called before each heartbeat, to add changes of the workers to the heartbeat. */
+    /* Called before each heartbeat. The owner adds changes of the workers' processes to `beat`. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT". The owner answers
-     * with encode_vouch if the process is a worker. With `any`, the owner answers for another process with
-     * encode_owner. */
+    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT".
+     * The owner of the link answers with encode_vouch if the process is a worker. If `any` is true, the owner answers
+     * for every other process with encode_owner. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* Asks where the threads of these ranks are ("" = all ranks), and unless `still_ms` is negative, for flight records
-     * that are at most this old. The owner answers with encode_sampled. */
+    /* Called when the store asks for the stacks of these ranks; "" = all ranks. If `still_ms` is not negative, the store
+     * also asks for their flight records. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
-    /* Like `findings`, with one finding. The finding is about a worker that exited with 0 while other ranks wait for
-     * this worker, or about a rank that failed first because its wait timed out. */
+    /* Called with the push "left_waiting", which contains one finding. The finding is about a worker that exited with 0
+     * while other ranks wait for it, or about a rank that failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
-    /* Called when the connection is broken, for the reason `why`, or silent, with a `why` of NULL. The owner dials the
-     * store. NULL = a broken connection is lost. */
+    /* Called when the connection is broken, or silent. The owner dials the store. `why` is NULL for a silent connection.
+     * Without this callback, a broken connection is lost. */
     void (*broken)(void *user, const char *why);
-    /* Called when the connection works again. The owner ends its dial. */
+    /* Called when the old or the new connection works. The owner ends its dial. */
     void (*restored)(void *user);
     /* Called at most once, when the connection is closed, invalid or silent, always from the loop. */
     void (*lost)(void *user, const char *why);
@@ -82,11 +80,11 @@ struct store_link_calls {
 
 /* The details of a loss. */
 struct link_fate {
-    char dropped
-        [LINK_DROPPED_MAX]; /* why the store has dropped this node: "silent for 3.0 s"; "" = no reason given */
-    uint64_t stood_ms;      /* how long this process was paused before the loss; 0 = not paused */
-    bool is_silent;         /* the store was silent, or the kernel timed out */
-    bool is_unheard; /* the connection ended before the store had answered IDENTIFY, without a reason */
+    /* Why the store has dropped this node, as "silent for 3.0 s"; "" = no reason. */
+    char dropped[LINK_DROPPED_MAX];
+    uint64_t stood_ms; /* how long this process was paused before the loss; 0 = not paused */
+    bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
+    bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
     /* The last segments of a silent connection that were sent again without an acknowledgement. */
     int stuck_bytes; /* size of the largest segment; 0 = none was sent again */
     int stuck_times;
@@ -100,9 +98,9 @@ struct store_link_options {
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
-    uint64_t beat_ms;
-    uint64_t
-        silent_ms; /* a store that is silent for this long is lost; 0 = never, because the store is in this process */
+    uint64_t beat_ms; /* interval of heartbeats */
+    /* A store that is silent for so long is lost; 0 = never: the store is in this process. */
+    uint64_t silent_ms;
     struct store_link_calls calls;
     void *user;
 };
@@ -111,14 +109,14 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, which dial.h has connected and greeted. The link owns the socket and `tls`, also if the
- * connection works again meanwhile. `own` is the local address of the socket. */
+/* Continue on a new socket, to which dial.h has connected and sent the greeting. The link owns the socket and `tls`, and
+ * closes both if the old connection works again. `own` is the local address of the socket. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */
 void store_link_join(struct store_link *link);
 
-/* Send a request made by messages.h. Add the number of the round, and take ownership of `json`. With a NULL link,
+/* Send a request that messages.h has made. Add the number of the round, and take ownership of `json`. If `link` is NULL,
  * only free `json`. If the queue becomes too long, the link is lost. */
 void store_link_send(struct store_link *link, struct cJSON *json);
 
@@ -126,10 +124,11 @@ void store_link_send(struct store_link *link, struct cJSON *json);
  * workers would wake the store 256 times. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
-/* Return the reasons of a loss or of a silence, valid until the link is closed, and complete in `lost` and `broken`. */
+/* Return the details of a loss or a silence. They are complete when `lost` or `broken` is called, and valid until the
+ * link is closed. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
-/* Request the store's facts about each worker. Return false if the store is not connected. */
+/* Request the status of the job, which the callback `status` receives. Return false if the store is not connected. */
 bool store_link_ask_status(struct store_link *link);
 
 /* Close at once, without any further callback. The last close callback of the loop frees the memory. NULL is
@@ -165,42 +164,44 @@ struct store_link {
     struct link_wire *wire; /* NULL = no connection */
     uv_timer_t heartbeat, patience;
     uv_prepare_t before_poll;
-    struct link_queue out;       /* not yet handed to libuv */
+    struct link_queue out;       /* requests that libuv does not have yet */
     const struct secret *secret; /* the plan's, or `unsealed`; NULL = none */
     struct secret *unsealed;     /* owned; a secret from MUNGE; NULL = none */
     struct secret_call *call;    /* owned; unseals the store's credential; NULL = none */
     struct auth auth;            /* used if there is a secret */
-    struct cJSON
-        *early; /* owned; requests that wait until the store has proven that it has the secret; NULL = none */
-    struct buf in;
+    /* Owned; requests that wait until the store has proven that it has the secret; NULL = none. */
+    struct cJSON *early;
+    struct buf in;            /* received bytes that are not handled yet, decrypted */
     uint64_t asked, answered; /* number of requests except IDENTIFY, and of their answers */
     uint64_t asked_join;      /* number of the latest join */
     uint64_t begun_join;      /* number of the join that precedes the latest round */
-    struct kept
-        unanswered; /* requests without an answer, numbered like `asked`; only if the link may resume */
+    /* Requests without an answer, numbered like `asked`; empty if the link cannot resume. */
+    struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */
-    uint64_t heard, confirmed;   /* answers and pushes since the token; number that the store knows */
+    uint64_t heard;              /* number of received answers and pushes since the token */
+    uint64_t confirmed;          /* the last `heard` that was sent to the store */
     char instance[LINK_INSTANCE_MAX];
-    int round; /* 0 = no round yet */
-    uint64_t heard_ms, beat_at_ms;
-    uint64_t
-        answered_ms; /* when the last answer arrived, or when the oldest request without an answer was sent */
+    int round;           /* number of the latest round; 0 = no round yet */
+    uint64_t heard_ms;   /* when the last bytes arrived; later by the length of each pause of this process */
+    uint64_t beat_at_ms; /* when the next heartbeat is due */
+    /* When the last answer arrived, or when the oldest request without an answer was sent. */
+    uint64_t answered_ms;
     uint64_t stood_ms, woke_ms; /* length and end of the last pause of this process */
     struct link_fate fate;
     char why_broken[128];
-    bool welcome, closing;
+    bool welcome; /* the store has accepted IDENTIFY */
+    bool closing;
     bool suspect; /* the store is silent, and the owner dials */
     bool urgent;  /* `out` has a message that must not wait */
     bool is_open; /* the store has answered that it has no secret */
     int open_handles;
 };
 
+/* Return true if no callback may follow: the link is lost or closed. */
 static inline bool link_is_over(const struct store_link *link)
 {
     return link->closing || link->options.calls.lost == NULL;
 }
-
-/* --- store_link.c --- */
 
 #endif

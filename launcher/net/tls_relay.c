@@ -3,13 +3,15 @@
  *     accept -> uid gate -> connect -> TLS handshake -> read the worker -> both directions -> both ends closed
  *
  * Each direction has a pipe with at most PIPE_MAX waiting bytes and one read. While a pipe is full, its source is not
- * read, so a slow reader delays only its own connection. The end of one side is passed on after the last bytes: a
- * worker's FIN becomes TLS's close_notify and a FIN, and the reverse. Any other end becomes a reset, so that no side
- * takes a cut connection for a complete one. A connection is closed when both sides have ended, or some seconds after
- * the last bytes of a side that has ended. Until then input is read and discarded, because the kernel sends a reset if
- * close(2) finds unread input.
+ * read, so a slow reader delays only its own connection.
  *
- * The relay has a share of the descriptors. While all are in use, further workers wait in the queue of the kernel. */
+ * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and the
+ * reverse. Any other end becomes a reset, so that the other side can distinguish a cut connection from a complete one. A
+ * connection is closed when both sides have ended, or ENDING_MS after the last bytes of the side that has ended. Until
+ * then input is read and discarded, because the kernel sends a reset if close(2) finds unread input.
+ *
+ * The relay uses only a share of the descriptors. While this share is in use, further workers wait in the kernel's
+ * queue. */
 #include "net/tls_relay.h"
 
 #include "base/list.h"
@@ -34,11 +36,11 @@ enum {
     LINKS_MAX = 8192, /* most connections of workers */
     LINKS_MIN = 16,
     HANDSHAKE_MS = 30000, /* for the connection to the store and the handshake */
-    ENDING_MS = 5000,     /* for the second side, after the last bytes of the first */
+    ENDING_MS = 5000,     /* for the second side to end, after the last bytes of the first side */
     LAST_MS = 1000,       /* for the last bytes of workers that have ended, when the relay closes */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    SHARE = 4 /* each connection needs two descriptors, and half of all descriptors belong to other parts */
+    SHARE = 4 /* one connection for four descriptors: each needs two, and the agent needs the other half */
 };
 
 /* The bytes on their way to one side. */
@@ -62,8 +64,8 @@ struct relay_link {
     struct tls *tls;
     struct pipe up, down; /* up: to the store; down: to the worker */
     int port;             /* of the relay's end of the connection to the store */
-    int handles;
-    uint64_t since_ms;              /* the start, and after the handshake the last bytes */
+    int handles;          /* open handles of libuv; the last one that closes frees the link */
+    uint64_t since_ms;    /* during the handshake: start of the link; later: time of the last bytes */
     bool worker_ended, store_ended; /* no more bytes will be read */
     bool closing;
 };
@@ -156,7 +158,7 @@ static bool has_bytes(const struct pipe *p)
     return p->waiting.len + p->sending.len > 0;
 }
 
-/* Close a link whose time is over. Return true if the link has a time limit. */
+/* Close a link whose time limit is over. Return true if the link still has a time limit. */
 static bool check_time(struct relay_link *l, uint64_t now_ms)
 {
     if (l->closing)
@@ -190,7 +192,7 @@ static void watch_time(struct tls_relay *r)
         uv_timer_start(&r->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-/* Record that bytes have moved. The handshake has one limit for all its bytes. */
+/* Record that the link has received or sent bytes. During the handshake this does not extend the time limit. */
 static void link_moved(struct relay_link *l)
 {
     if (tls_state(l->tls) != TLS_HANDSHAKE)
@@ -228,7 +230,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pump(struct pipe *p);
 
-/* Close a link without further bytes. While the relay closes, only the last bytes from a worker are passed on. */
+/* Close a link if both directions have ended. While the relay closes, only the direction to the store counts. */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))
@@ -275,7 +277,8 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes, or pass on the end. A reset ends both directions. Read the source while the pipe has room. */
+/* Write the waiting bytes, or pass on the end of the source. If the source was cut, close the link with a reset. Read the
+ * source only while the pipe has room. */
 static void pump(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
@@ -301,8 +304,8 @@ static void pump(struct pipe *p)
 
 /* --- bytes -------------------------------------------------------------------------------------------------- */
 
-/* Encrypt a worker's bytes. After the end of the store's bytes, the worker's bytes have no receiver. After an error the
- * worker receives no more bytes. */
+/* Encrypt a worker's bytes. They are discarded if the store's side has ended, because they have no receiver. After an
+ * error of the worker's socket, drop the bytes for the worker. */
 static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {
     if (n > 0 && !l->up.ends && !tls_send(l->tls, slice_of(bytes, (size_t)n), &l->up.waiting)) {
@@ -321,7 +324,7 @@ static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
         abandon(&l->down);
 }
 
-/* Decrypt the store's bytes. The first bytes complete the handshake, and then the worker is read. */
+/* Decrypt the store's bytes. The worker is read only after the handshake. */
 static void on_store_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {
     const bool was_open = tls_state(l->tls) != TLS_HANDSHAKE;
@@ -395,7 +398,7 @@ static bool is_admitted(struct tls_relay *r, struct relay_link *l)
 {
     struct sockaddr_storage peer = { 0 };
     int len = sizeof(peer), fd = -1;
-    char why[UID_GATE_WHY_MAX] = "its client is on another host";
+    char why[UID_GATE_WHY_MAX] = "the client is on another host";
     int64_t uid = -1;
     if (uv_tcp_getpeername(&l->worker, (struct sockaddr *)&peer, &len) != 0 ||
         uv_fileno((uv_handle_t *)&l->worker, &fd) != 0)
@@ -403,8 +406,8 @@ static bool is_admitted(struct tls_relay *r, struct relay_link *l)
     if (uid_gate_admits(&r->gate, fd, (struct sockaddr *)&peer, &uid, why) && uid >= 0)
         return true;
     if (uid >= 0)
-        snprintf(why, sizeof(why), "it belongs to uid %u, but the relay serves only %s", (unsigned)uid,
-                 uid_gate_served((char[UID_GATE_SERVED_MAX]){ 0 }));
+        snprintf(why, sizeof(why), "the client belongs to uid %u, but the relay serves only %s",
+                 (unsigned)uid, uid_gate_served((char[UID_GATE_SERVED_MAX]){ 0 }));
     relay_log(l, why);
     return false;
 }
@@ -449,7 +452,8 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
         watch_time(r);
 }
 
-/* Keep all links, because none may be closed for another worker. The timer ends the acceptor's pause. */
+/* Handle a lack of descriptors. No link is closed, because each link serves a worker. The timer ends the acceptor's
+ * pause. */
 static void on_pause(struct acceptor *a, unsigned waiting)
 {
     (void)waiting;
@@ -473,10 +477,10 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface, as packets of this host do, for every address of
- * this host. Accepted sockets inherit the filter. A socket that is bound to another interface, such as a VRF, gets no
- * filter, because the packets of this host arrive through that interface, too. Without the filter, the uid gate still
- * rejects other hosts. */
+/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive there, for
+ * every address of this host. Accepted sockets inherit the filter. If the socket is bound to another interface, such as a
+ * VRF, packets from this host arrive through that interface, so the socket gets no filter. Even without the filter, the
+ * uid gate rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";
@@ -511,6 +515,7 @@ static int bind_at(const char *address)
     return -1;
 }
 
+/* Return how many links may be open at once. */
 static unsigned links_max(void)
 {
     struct rlimit files = { .rlim_cur = 0 };
@@ -585,7 +590,7 @@ int tls_relay_port(const struct tls_relay *r)
     return r->port;
 }
 
-/* Compare only the port, because a router may have translated the address. */
+/* Find the link by its port. The address is not compared, because a router may have translated it. */
 enum tls_relay_found tls_relay_find(const struct tls_relay *r, const char *peer,
                                     char worker[static ENDPOINT_TEXT_MAX],
                                     char here[static ENDPOINT_TEXT_MAX])
@@ -625,7 +630,7 @@ static void on_last(uv_timer_t *timer)
     link_close(LIST_ENTRY(node, struct relay_link, node));
 }
 
-/* Close all links, but give the last bytes of workers that have ended LAST_MS. */
+/* Close all links. A link with unsent bytes of a worker that has ended is closed after LAST_MS. */
 void tls_relay_close(struct tls_relay *r)
 {
     if (r == NULL || r->closing)

@@ -1,10 +1,10 @@
-/* tls_relay.h -- carries the store connections of this node's workers to an encrypted store (--encrypt).
+/* tls_relay.h -- encrypts the connections of this node's workers to the store, for --encrypt.
  *
  *     worker --plain, never on a network--> relay in the agent --TLS with the job's secret--> store
  *
- * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay listens on this
- * node's own address, but accepts only connections that arrive through the loopback interface. So libraries that
- * derive an address from MASTER_ADDR or from their connection still find the address of this node. */
+ * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay accepts only
+ * connections from this host, which arrive through the loopback interface. It still listens on the address that this
+ * node has for other nodes, because some libraries derive the node's address from MASTER_ADDR or from their connection. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 
@@ -21,7 +21,8 @@ struct tls_relay_options {
     const struct tls_context *tls; /* borrowed until the loop has closed all handles */
     const char *address;           /* of the store: numeric */
     int port;
-    const char *own; /* address of this node's end of the connection to the store */
+    /* Numeric address of this node's end of its connection to the store; the relay listens there. */
+    const char *own;
 };
 
 /* Begin to listen. After DDP_OK the caller owns *out. */
@@ -33,19 +34,20 @@ const char *tls_relay_address(const struct tls_relay *relay);
 int tls_relay_port(const struct tls_relay *relay);
 
 enum tls_relay_found {
-    TLS_RELAY_NONE,   /* the connection is not the relay's */
-    TLS_RELAY_WORKER, /* a worker uses the connection */
-    TLS_RELAY_GONE    /* the connection is the relay's, but its worker is gone */
+    TLS_RELAY_NONE,   /* the relay does not own the connection */
+    TLS_RELAY_WORKER, /* the relay owns the connection, and a worker uses it */
+    TLS_RELAY_GONE    /* the relay owns the connection, but the worker has disconnected */
 };
 
-/* Find the worker's connection that the relay carries over its own connection from `peer` ("ADDRESS:PORT", as the store
- * sees it). Write both ends of the worker's connection for TLS_RELAY_WORKER. NULL is allowed. */
+/* Find the worker that uses the relay's connection to the store. `peer` is the relay's end of this connection
+ * ("ADDRESS:PORT", as the store sees it). For TLS_RELAY_WORKER, write both ends of the worker's connection to the relay:
+ * `worker` and `here`. A NULL relay is allowed. */
 enum tls_relay_found tls_relay_find(const struct tls_relay *relay, const char *peer,
                                     char worker[static ENDPOINT_TEXT_MAX],
                                     char here[static ENDPOINT_TEXT_MAX]);
 
-/* Close all connections, those with last bytes of ended workers within a second. The loop's last close callback frees
- * the memory. NULL is allowed. */
+/* Close all connections. A connection that still has bytes of a worker that has ended stays open for at most 1 s. The
+ * loop's last close callback frees the memory. NULL is allowed. */
 void tls_relay_close(struct tls_relay *relay);
 
 #endif

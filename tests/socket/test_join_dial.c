@@ -193,8 +193,9 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
     rude_replace("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1\tmaster.cluster master # installer\n");
     dial_to("master", rude_closed_port(), false, 600);
     expect("NAME_IS_LOOPBACK", "on n1 the name 'master' resolves to 127.0.1.1, which is n1 itself");
-    cr_assert(strstr(report, "/etc/hosts says \"127.0.1.1 master.cluster master # installer\"") != NULL, "%s",
-              report);
+    cr_assert(strstr(report, "/etc/hosts has the line \"127.0.1.1 master.cluster master # installer\"") !=
+                  NULL,
+              "%s", report);
     cr_assert_geq(said, 1);
 }
 

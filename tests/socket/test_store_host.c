@@ -134,7 +134,7 @@ Test(store_host, a_port_in_use_names_its_holder, .fini = tear_down)
     cr_assert_eq(failed, 1);
     cr_assert_str_eq(code, "PORT_IN_USE");
     cr_assert(strstr(words, "is in use by test_store_host (pid ") != NULL, "%s", words);
-    cr_assert(strstr(words, "use --host_store=no") != NULL, "%s", words);
+    cr_assert(strstr(words, "join it with --host_store=no") != NULL, "%s", words);
     cr_assert_str_eq(tell_at, "nowhere", "the other nodes reach the holder of the port");
 }
 

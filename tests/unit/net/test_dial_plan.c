@@ -253,7 +253,7 @@ Test(dial_plan, no_answer_is_dropped_after_five_seconds_and_told, .fini = tear_d
     resolved("10.9.0.1", NULL);
     cr_assert_eq(next().what, DIAL_CONNECT);
     now += 2000;
-    cr_assert(hears("waiting for an answer to a connection"), "%s", (char *)heard.data);
+    cr_assert(hears("no answer to the connection attempt yet"), "%s", (char *)heard.data);
     struct dial_step w = next();
     now = w.at_ms;
     cr_assert_eq(now, 6000);
@@ -290,7 +290,7 @@ Test(dial_plan, a_name_that_means_this_machine_is_told_at_once, .fini = tear_dow
     next();
     cr_assert(
         hears("on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "
-              "(/etc/hosts says \"127.0.1.1 n0\")"),
+              "(/etc/hosts has the line \"127.0.1.1 n0\")"),
         "%s", (char *)heard.data);
     cr_assert(strstr((char *)heard.data, "remove 'n0' from /etc/hosts on n1") != NULL);
 }
@@ -330,12 +330,21 @@ Test(dial_plan, a_name_that_appears_later_is_found, .fini = tear_down)
     cr_assert_eq(next().what, DIAL_CONNECT);
 }
 
+Test(dial_plan, a_failed_lookup_has_the_reason_of_the_resolver, .fini = tear_down)
+{
+    begin("n0", 90000);
+    next();
+    dial_unresolved(&dial, EAI_FAIL, now);
+    now += 2000;
+    cr_assert(hears(gai_strerror(EAI_FAIL)), "%s", (char *)heard.data);
+}
+
 Test(dial_plan, a_silent_name_service_is_told_while_we_wait, .fini = tear_down)
 {
     begin("n0", 90000);
     next();
     now += 2000;
-    cr_assert(hears("its name is being looked up"));
+    cr_assert(hears("the lookup of the host name has not ended yet"));
     now = next().at_ms;
     cr_assert_eq(now, 6000);
     next();

@@ -3,9 +3,10 @@
  * ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
  *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
  *
- * Values are read in three rounds: defaults, PET_* variables, command line; a later round overrides an earlier one. All
- * rounds use the same parsers, so a default is a text in the table, as if it were typed. The parser stops at the first
- * word that is not an option: the rest belongs to the program, even words that look like options. */
+ * Values are read in three rounds: defaults, PET_* variables, command line; a later round overrides an earlier
+ * one. All rounds use the same parsers, so a default is a text in the table, as a user would type it. The parser
+ * stops at the first word that is not an option. All later words belong to the program, even words that look like
+ * options. */
 #include "cli/cli.h"
 
 #include "tables/text.h"
@@ -19,10 +20,10 @@
 
 /* --- torchrun --------------------------------------------------------------------------------------------- */
 
-/* Rules for a ddprun that is started as torchrun: its defaults, and the options whose value may be empty. */
+/* A ddprun that is started as torchrun has other defaults, and accepts empty values for some options. */
 
-/* Defaults of torchrun that differ from ddprun's. plan.c and worker.c set the defaults that depend on other
- * options. */
+/* The defaults of torchrun that differ from ddprun's. plan.c and worker.c have further defaults, which depend on
+ * other options. */
 static const struct {
     enum cli_option option;
     const char *preset;
@@ -41,8 +42,9 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
     return cli_rows[option].preset;
 }
 
-/* Options whose empty value selects torchrun's default, as in --rdzv_endpoint=$UNSET in a script. torchrun treats an
- * empty value of these options as missing. For any other option, its parser accepts or rejects an empty value. */
+/* Options whose empty value selects torchrun's default, as in --rdzv_endpoint=$UNSET in a script. torchrun treats
+ * an empty value of these options as missing. An empty value of any other option is passed to the parser of the
+ * option. */
 #define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
 static const struct {
     enum cli_option option;
@@ -55,8 +57,7 @@ static const struct {
 };
 #undef FIELD
 
-/* Clear the option's field. Return false if the option is not in can_be_empty. The option's parser then checks the
- * empty value. */
+/* Clear the option's field. Return false if the option is not in can_be_empty. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
@@ -77,7 +78,7 @@ static bool cli_is_torchrun(const char *path)
 
 /* Checks of combinations of options. plan.c has the checks that depend on the machine.
  *
- * A wrong combination is rejected on every node before any worker starts. Otherwise the nodes might wait for each
+ * Each node rejects a wrong combination before any worker starts, because the nodes could otherwise wait for each
  * other until the timeout. Each check is a function and a row in checks[]. Only the first problem is reported. */
 
 bool cli_gives(const struct cli *cli, enum cli_option option)
@@ -85,16 +86,16 @@ bool cli_gives(const struct cli *cli, enum cli_option option)
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* Return true for an elastic job. A range of nodes without a backend is elastic, because a static job cannot have a
- * range. torchrun would start a static job and wait for the largest number of nodes. */
+/* Return true for an elastic job. A range of nodes without --rdzv_backend is elastic, unlike in torchrun, which
+ * starts a static job and waits for the largest number of nodes. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||
            (cli->backend == BACKEND_UNSAID && cli->nnodes.min != cli->nnodes.max);
 }
 
-/* Report that two options exclude each other. If an option was set in the environment, print the name of its
- * variable. */
+/* Report that two options exclude each other. The error contains the name of the variable if the option was set in
+ * the environment. */
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
     char pet_a[OPTION_PET_MAX], pet_b[OPTION_PET_MAX];
@@ -134,8 +135,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject options that --hosts sets itself. The ddprun that --hosts starts on each host has `one_console` and gets
- * these options together with --hosts. */
+/* Reject options whose values --hosts determines. The ddprun that --hosts starts on each host is not checked: it
+ * has `one_console`, and gets these options together with --hosts. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 {
     static const enum cli_option decided[] = { OPT_NNODES,       OPT_NODE_RANK,  OPT_RDZV_ENDPOINT,
@@ -152,8 +153,8 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     if (cli_gives(cli, OPT_NNODES) && cli->nnodes.min != cli->nnodes.max)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--hosts starts exactly the hosts of its list, but --nnodes=%d:%d is an elastic job; for "
-            "that start ddprun on each node with --rdzv_endpoint",
+            "--hosts starts exactly the hosts of its list, but --nnodes=%d:%d is an elastic job; for an "
+            "elastic job, start ddprun on each node with --rdzv_endpoint",
             cli->nnodes.min, cli->nnodes.max);
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]))
@@ -161,8 +162,8 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check --node_rank. A job of several nodes needs the rank on each node. torchrun uses rank 0 if the option is
- * missing, and so does ddprun under the name torchrun. */
+/* Check --node_rank. In a static job of several nodes the option is required on each node. Only under the name
+ * torchrun, a missing option means rank 0, as in torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
@@ -183,8 +184,8 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
     if (cli->standalone && nodes->max > 1)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--standalone starts a job of this node only, but --nnodes=%d:%d requests more; leave one "
-            "of them out",
+            "--standalone starts a job of this node only, but --nnodes=%d:%d requests more nodes; "
+            "leave one of the options out",
             nodes->min, nodes->max);
     if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -202,17 +203,19 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
         return ddp_fail(
             err, DDP_ERR_ARG,
             "--master_addr=%.200s and --rdzv_endpoint's host %.200s are different hosts for one store; "
-            "leave one of them out",
+            "leave one of the options out",
             cli->master_addr, at->host);
     if (cli_gives(cli, OPT_MASTER_PORT) && at->port >= 0 && at->port != cli->master_port)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--master_port=%d and --rdzv_endpoint's port %d differ; leave one of them out",
-                        cli->master_port, at->port);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--master_port=%d and --rdzv_endpoint's port %d are different ports for one store; leave "
+            "one of the options out",
+            cli->master_port, at->port);
     return DDP_OK;
 }
 
-/* Check that all nodes know the address of the store before the start. An elastic job that can start with one node
- * may use any free port, because its first node can start alone. */
+/* Check that all nodes know the address of the store before the start. Only an elastic job that may start with one
+ * node can use any free port. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -227,8 +230,8 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
                         cli->nnodes.max);
     if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%d needs a fixed port: the other nodes cannot know a free port that is "
-                        "chosen at the start (port 0)",
+                        "--nnodes=%d needs a fixed port, because the other nodes cannot know the port that "
+                        "replaces 0; give a port above 0",
                         cli->nnodes.max);
     if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -237,7 +240,8 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that a store on another host can be encrypted: only the launcher's store encrypts. The plan checks the secret. */
+/* Check that a store on another host can be encrypted: only ddprun's own store can. plan.c checks that a secret
+ * exists. */
 static ddp_status check_encrypt(const struct cli *cli, struct ddp_err *err)
 {
     const bool makes_secret = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
@@ -269,7 +273,7 @@ static ddp_status set_option(struct cli *cli, enum cli_option option, const char
     return options_store(&cli_table, &cli_rows[option], text, spelled, cli, err);
 }
 
-/* Read the defaults, the first round. An error here is a mistake in the table of options. */
+/* Read the defaults, the first round. An error means that a default in options.h is wrong. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -281,7 +285,7 @@ static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
     return status;
 }
 
-/* Read one variable. An empty variable is ignored, because users write `PET_X= ddprun ...` to unset a variable. */
+/* Read one variable. Ignore an empty variable, because users write `PET_X= ddprun ...` to unset it. */
 static ddp_status read_variable(struct cli *cli, enum cli_option option, const char *name, char *const *block,
                                 struct ddp_err *err)
 {
@@ -299,7 +303,7 @@ static bool is_pet(const char *entry)
     return strncmp(entry, "PET_", 4) == 0;
 }
 
-/* Return true if any PET_ variable is set. Without this check, every start would build the names of all PET_
+/* Return true if any PET_ variable is set. Usually none is, and ddprun then need not build the names of all
  * variables. */
 static bool has_pets(char *const *block)
 {
@@ -308,7 +312,7 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* Read the variables, the second round. --shutdown_timeout has two variables. The PET_ variable is read last, so it
+/* Read the variables, the second round. --shutdown_timeout has two variables. Its PET_ variable is read last and
  * overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
@@ -361,7 +365,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = words_distance(name, front) + 1; /* prefer a match of the whole name */
+    size_t cut = words_distance(name, front) + 1; /* + 1, so that a match of the whole name is better */
     return cut < whole ? cut : whole;
 }
 
@@ -383,7 +387,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : *p;
-    size_t best = strlen(name) / 3 + 2; /* a name with a greater distance is no typing error */
+    size_t best = strlen(name) / 3 + 2; /* a name with a greater distance is not a typing error */
     for (int i = 0; i < OPTIONS && len <= NAME_MAX_LEN; i++) {
         const size_t distance = distance_to(name, cli_rows[i].name);
         if (distance < best) {
@@ -412,8 +416,8 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* Return whether the words read so far request only a text. --help ends the parsing, so an error in a later word is
- * not reported. After --version only --json is read. */
+/* Return true if the words so far request only a text. --help ends the parsing, so an error in a later word is not
+ * reported. After --version only --json is read. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
@@ -445,7 +449,7 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     return DDP_OK;
 }
 
-/* Check that each variable of --env=NAME is set, because a job without it would fail late. */
+/* Check that each variable of --env=NAME is set, because the workers would fail only after the start. */
 static ddp_status check_env_names(const struct cli *cli, char *const *block, struct ddp_err *err)
 {
     for (size_t i = 0; i < cli->env.n_names; i++)

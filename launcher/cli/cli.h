@@ -29,7 +29,7 @@ enum {
     CLI_STDMAP_ITEMS_MAX = 4096 /* ranks in a map of --tee or --redirects */
 };
 
-/* A number for each row of options.h: OPT_NPROC_PER_NODE ... */
+/* The index of each row of options.h: OPT_NPROC_PER_NODE and so on. */
 enum cli_option {
 #define X(id, ...) OPT_##id,
     DDPRUN_OPTIONS(X)
@@ -37,6 +37,7 @@ enum cli_option {
         OPTIONS
 };
 
+/* The index of each row of DDPRUN_COMMANDS: COMMAND_EXPLAIN and so on. */
 enum cli_command {
 #define X(id, ...) COMMAND_##id,
     DDPRUN_COMMANDS(X)
@@ -62,15 +63,15 @@ struct cli_nproc {
     int count;
 };
 
-/* Streams of a worker: bit 1 = stdout, bit 2 = stderr, as in torchrun's 0 to 3. */
+/* Streams of a worker, as bits. torchrun's values 0 to 3 have the same bits. */
 enum { STD_OUT = 1, STD_ERR = 2, STD_BOTH = 3 };
 
-/* A value of --tee or --redirects: "3" for all ranks, or "0:3,1:1" by local rank. Zeroed = no stream. */
+/* A value of --tee or --redirects: "3" for all ranks, or "0:3,1:1" by local rank. A zeroed map selects no stream. */
 struct std_map {
     struct std_map_item {
-        int rank;
-        int streams;
-    } * items; /* owned by the map, sorted by rank */
+        int rank;    /* local rank */
+        int streams; /* STD_OUT, STD_ERR, STD_BOTH or 0 */
+    } * items;       /* owned by the map, sorted by rank */
     size_t n;
     int all; /* streams of the ranks that are not in `items` */
 };
@@ -78,12 +79,12 @@ struct std_map {
 /* Return the streams of `local_rank`. */
 int std_map_get(const struct std_map *map, int local_rank);
 
-/* Return the highest local rank in the map, -1 if the map names no rank. */
+/* Return the highest local rank in the map, or -1 if the map contains no rank. */
 int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
-/* The size at which a log file is full, and the number of full files to keep. Zeroed = never full. */
+/* The size at which a log file is full, and the number of full files to keep. */
 struct log_rotate {
     uint64_t bytes; /* 0 = never */
     int keep;       /* 0 = all */
@@ -91,12 +92,13 @@ struct log_rotate {
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
 
-enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: a prefix if more than one worker writes */
+/* AUTO: lines have a prefix if the console shows more than one worker. */
+enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
-/* The CPUs that a worker may use, depending on the place of its GPU. */
+/* Which CPUs near its GPU a worker may use (--numa_binding). */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
-#define CLI_HANG_OFF UINT64_MAX
+#define CLI_HANG_OFF UINT64_MAX /* hang_timeout_ms of --hang_timeout=off */
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 
 /* How much --help prints. */
@@ -120,19 +122,19 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* The value of --rdzv_conf, whose keys are separate options in ddprun. Times are 0 if not given. */
+/* The value of --rdzv_conf. ddprun has separate options for its keys. A time that is not given is 0. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
-    const char *idle,
-        *idle_why; /* a given key of torchrun that has no effect here, and the reason; static texts, NULL = none */
+    const char *idle;               /* a key in the value that has no effect in ddprun; static, NULL = none */
+    const char *idle_why;           /* why it has no effect; static */
     bool lenient;                   /* unknown keys are ignored, as in torchrun */
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" = none */
 };
 
-/* The ranks of the only worker of a task (--per_task), as the worker sees them. The rendezvous treats each task as a
- * node. */
+/* The environment of the only worker of a task (--per_task): its rank on the host, and the host's rank. The
+ * rendezvous treats each task as a node. */
 struct cli_task {
     int local_rank, local_world_size, node_rank, nnodes;
 };
@@ -140,12 +142,12 @@ struct cli_task {
 /* The ranks that read ddprun's stdin. */
 struct cli_input {
     bool all;
-    struct rank_set ranks; /* the ranks, unless `all`; owned */
+    struct rank_set ranks; /* the ranks if `all` is false; owned */
 };
 
 /* The parsed command line. Texts are borrowed from argv or from the environment block. */
 struct cli {
-    bool torchrun; /* started under the name torchrun, so the defaults are torchrun's */
+    bool torchrun; /* argv[0] is torchrun, so the defaults are torchrun's */
     struct cli_nproc nproc;
     struct cli_nnodes nnodes;
     int node_rank; /* valid if the option was given */
@@ -161,7 +163,7 @@ struct cli {
     int ssh_fanout; /* valid if the option was given */
     bool ship;
     bool relay;       /* run as the relay on a host of --hosts */
-    bool one_console; /* a ddprun --hosts shows this node's output */
+    bool one_console; /* a ddprun with --hosts has started this ddprun and shows its output */
     enum host_store host_store;
     enum torch_store torch_store;
     enum grow_policy grow;
@@ -217,29 +219,30 @@ struct cli {
     char *const *args;   /* the words after PROGRAM, NULL-terminated */
 };
 
-/* Read the defaults (torchrun's if argv[0] is torchrun), then the PET_* variables in `environ_block` (NULL-terminated
- * "KEY=VALUE"s), then argv (NULL-terminated, as passed to main). Combinations of options are checked by cli_check.
+/* Read the defaults (torchrun's if argv[0] is torchrun), then the PET_* variables in `environ_block` (a
+ * NULL-terminated array of "KEY=VALUE"), then argv (NULL-terminated, as passed to main). Combinations of options
+ * are checked by cli_check.
  *
- * DDP_OK: free `cli` with cli_free; argv and environ_block must outlive `cli`. DDP_ERR_ARG: `err` is a sentence with
- * the option, the value and the valid values. DDP_ERR_NOMEM: out of memory. After an error nothing needs to be
- * freed. */
+ * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG
+ * if a value is not valid; `err` contains the option, the value and the valid values. After an error the caller
+ * frees nothing. */
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                     struct ddp_err *err);
 void cli_free(struct cli *cli);
 
-/* Set an option that the user has not set. `from` names the origin of the text, for an error. The text must outlive
- * `cli`. DDP_ERR_ARG: the option's parser rejects the text. */
+/* Set an option that the user has not set, to a value of the scheduler. `from` is the source of `text` in errors,
+ * for example a variable. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not valid. */
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
-/* Check combinations of options. DDP_ERR_ARG: `err` is a sentence. */
+/* Check combinations of options, after cli_read and cli_offer. Return DDP_ERR_ARG with the reason in `err`. */
 ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
 
-/* Return whether the user (on the command line or in the environment) or the scheduler set the option. */
+/* Return true if the command line, the environment or the scheduler has set the option. */
 bool cli_gives(const struct cli *cli, enum cli_option option);
 
-/* Return whether the job is elastic: nodes may join and leave (torchrun's c10d backend). Otherwise --nnodes and
- * --node_rank define the nodes. */
+/* Return true if the job is elastic: nodes may join and leave (torchrun's c10d backend). In other jobs --nnodes
+ * and --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
 /* Append one text: the help (short or long, depending on `cli->help`), the manual page (roff), the completion script
@@ -249,12 +252,12 @@ bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
 bool cli_print_command_help(enum cli_command command, struct buf *out);
 
-/* Return whether the command line only requests a text and starts no job. In this case the other members of the
- * struct are not used. */
+/* Return true if the command line only requests a text, such as --help, and starts no job. The other members of
+ * the struct may then be unset. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first variable "PET_X=..." that sets no option, or NULL; borrowed from the block. If X is an option that
- * no variable can set, *option is the name of this option, else NULL. */
+/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into the block. If ddprun
+ * has an option X, but no variable can set it, *option is the name of the option, else NULL. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 /* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */
@@ -266,16 +269,18 @@ enum cli_section {
         SECTIONS
 };
 
+/* The column "whose" of options.h. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
-/* values.c */
+/* Both are in values.c. */
 extern const struct option_row cli_rows[OPTIONS];
 extern const struct option_table cli_table;
 
-/* Return the option's default as it would be typed, or NULL. Under the name torchrun, that is torchrun's default. */
+/* Return the option's default, as a user would type it, or NULL. If cli->torchrun is true, return torchrun's
+ * default. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
-/* Check a value of --nproc_per_node. DDP_ERR_ARG: `err` lists the valid values. */
+/* Check a value of --nproc_per_node. Return DDP_ERR_ARG with the valid values in `err`. */
 ddp_status cli_check_nproc(const char *text, struct ddp_err *err);
 
 #endif

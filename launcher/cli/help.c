@@ -39,8 +39,8 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
 
 /* --- cli help --------------------------------------------------------------------------------------------- */
 
-/* --help and the manual page. The same tables parse the options, set the environment and define the exit codes, so the
- * texts cannot disagree with the program.
+/* --help and the manual page. The texts are made from the tables that also parse the options, set the environment
+ * and define the exit codes, so they always match the program.
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> a worker's environment
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts
@@ -80,7 +80,7 @@ static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE,
                                              OPT_DRY_RUN };
 enum { IMPORTANT = sizeof(important) / sizeof(important[0]), SHORT_EXAMPLES = 3 };
 
-/* Append a section; options are in the order of the table. */
+/* Append a section, with its options in the order of the table. */
 static bool help_section(struct buf *out, const struct cli *cli, enum cli_section section)
 {
     bool ok = buf_printf(out, "\n%s:\n", section_titles[section]);
@@ -106,7 +106,7 @@ static bool is_important(int option)
     return false;
 }
 
-/* Append the names of all other options, a paragraph for each section. */
+/* Append the names of the options that help_important has not explained, one paragraph for each section. */
 static bool help_other_names(struct buf *out)
 {
     bool ok = buf_printf(out, "\nMore options (--help=all explains all of them):\n");
@@ -199,11 +199,13 @@ static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
         out,
-        ".SH ENVIRONMENT\nddprun reads PET_<NAME> (the default of each option above; of a switch: an "
-        "integer, 0 = off; empty = not set), CUDA_VISIBLE_DEVICES, TMPDIR, VIRTUAL_ENV and PYTHON_EXEC. "
-        "Scripts and modules run under the first Python of this list: that of the active virtual "
-        "environment, that of the virtual environment in which ddprun is installed, PYTHON_EXEC, python3 "
-        "in PATH. \\-\\-dry_run prints the Python that is used.\n.PP\nddprun sets for each worker:\n");
+        ".SH ENVIRONMENT\nA variable PET_<NAME> sets the default of the option NAME. For a switch, 0 means "
+        "off and "
+        "any other integer means on. An empty variable is ignored. ddprun also reads CUDA_VISIBLE_DEVICES, "
+        "TMPDIR, VIRTUAL_ENV and PYTHON_EXEC. Scripts and modules run under the first Python that exists: "
+        "that of the active virtual environment, that of the virtual environment in which ddprun is "
+        "installed, PYTHON_EXEC, python3 in PATH. \\-\\-dry_run prints which Python is used.\n.PP\nddprun "
+        "sets for each worker:\n");
 #define X(name, format, value, when, text) ok = ok && man_entry(out, #name, text);
     WORKER_ENV_LIST(X)
 #undef X
@@ -241,7 +243,7 @@ static bool man_prefix_fields(struct buf *out)
 {
     bool ok =
         buf_printf(out, ".SH PREFIX\nFields of \\-\\-log_line_prefix_template are written ${name} or $name; "
-                        "$$ is a dollar.\n");
+                        "$$ is a dollar sign.\n");
 #define X(id, name, meaning) ok = ok && man_entry(out, name, meaning);
     PREFIX_FIELDS(X)
 #undef X
@@ -261,8 +263,9 @@ static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
         out,
-        ".SH SCHEDULERS\nThe scheduler sets the options that are neither on the command line nor in PET_* "
-        "variables. "
+        ".SH SCHEDULERS\nIf a scheduler has started ddprun, the variables of the scheduler set the options "
+        "that are "
+        "neither on the command line nor in PET_* variables. "
         "ddprun uses the first scheduler below whose variables are set. "
         "\\-\\-explain prints each value and its origin. \\-\\-scheduler=none ignores the scheduler. Start "
         "one ddprun on each node (srun \\-\\-ntasks\\-per\\-node=1 ddprun ...), or one ddprun in each task "
@@ -286,7 +289,7 @@ static bool man_events(struct buf *out)
 #define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
     EVENTS_OF_RENDEZVOUS(X)
     EVENTS_OF_STORE(X)
-    ok = ok && buf_printf(out, "and each node also writes these events of this node: ");
+    ok = ok && buf_printf(out, "and each node also writes its own events: ");
     EVENTS_OF_AGENT(X)
 #undef X
     return ok && buf_printf(out, "each with the round of the job. 'ddpctl timeline' draws all events.\n");

@@ -5,36 +5,35 @@
  *
  *     id
  *     name             with underscores; dashes are accepted everywhere
- *     letter           short form, or 0
+ *     letter           letter of the short form; 0 = none
  *     kind             the parser, value_KIND in values.c; WORD and NAME: one of the words that values.c lists
- *     field            of struct cli
- *     value            its name in the help; NULL = a switch; "[=X]" = a switch that accepts the value X
- *     default          as it would be typed; NULL = none
+ *     field            the field of struct cli
+ *     value            name of the value in the help; NULL = a switch; "[=X]" = a switch that accepts the value X
+ *     default          the default, as a user would type it; NULL = none
  *     in environment   whether PET_<NAME> is read
- *     whose            FIRST: of torchrun 1.13 and later; THEIRS: of later torchruns; OURS: only of ddprun. If an
- *                      abbreviation matches several options, FIRST precedes THEIRS, and THEIRS precedes OURS
- *     section          of the help
+ *     whose            FIRST: torchrun 1.13 and later have the option; THEIRS: only later versions of torchrun; OURS:
+ *                      only ddprun. An abbreviation that matches several options selects FIRST before THEIRS, and
+ *                      THEIRS before OURS
+ *     section          the section of --help
  *     help */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* Commands of ddprun, for the first argument. A program with the name of a command is started as ./NAME. Columns: id,
- * name, arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                                   \
-    X(EXPLAIN, "explain", "[CODE]",                                                                          \
-      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")             \
-    X(SHIM, "shim", "[--remove] DIR",                                                                        \
-      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "      \
-      "PATH; --remove removes that command. Other torchruns are not changed")                                \
-    X(LIST, "list", "[--json]", "list your jobs on this host that --detach has started")                     \
-    X(ATTACH, "attach", "JOB",                                                                               \
-      "show the last lines of a job of --detach, then its output until the job ends. JOB is its id or "      \
-      "--rdzv_id. Ctrl-C only ends the "                                                                     \
-      "display. Exit code: that of the job, or 130 after Ctrl-C")                                            \
-    X(STOP, "stop", "JOB",                                                                                   \
-      "stop a job of --detach (its id or --rdzv_id), as Ctrl-C does; a second 'ddprun stop' kills the job, " \
-      "as a second Ctrl-C "                                                                                  \
-      "does")
+/* Commands of ddprun, for the first argument. To start a program that has the name of a command, the user writes
+ * ./NAME. Columns: id, name, arguments, help. */
+#define DDPRUN_COMMANDS(X)                                                                              \
+    X(EXPLAIN, "explain", "[CODE]",                                                                     \
+      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")        \
+    X(SHIM, "shim", "[--remove] DIR",                                                                   \
+      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in " \
+      "PATH; --remove removes that command. No other torchrun is changed")                              \
+    X(LIST, "list", "[--json]", "list your jobs on this host that --detach has started")                \
+    X(ATTACH, "attach", "JOB",                                                                          \
+      "show the last lines of a job of --detach, then its output until the job ends. JOB is its id or " \
+      "--rdzv_id. Ctrl-C ends this command, but not the job. Exit code: that of the job, or 130 after " \
+      "Ctrl-C")                                                                                         \
+    X(STOP, "stop", "JOB",                                                                              \
+      "stop a job of --detach (its id or --rdzv_id), as Ctrl-C does; a second 'ddprun stop' kills the job")
 
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
@@ -51,31 +50,33 @@
       "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
       "(GPUs, else CPUs) (default: one per visible GPU, or 1)")                                             \
     X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
-      "job of this node alone, on any free port unless --master_port is given")                        \
+      "run a job on this node only; its store uses a free port unless --master_port is given")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
-      "address of the store: that of this host, or with several nodes that of node 0")                       \
+      "address of the store: of this host, or with several nodes the address of node 0")                       \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
       "port of the store; 0 = any free port. A job of one node uses a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
-      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: random, 'none' "  \
+      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: a random id; 'none' "       \
       "with several nodes)")                                                                                  \
     X(DETACH, "detach", 0, SWITCH, detach, NULL, NULL, false, OURS, JOB,                                     \
-      "run the job in the background, without this terminal, and print its id; the output goes to " \
-      "ddprun-ID.out in this directory. See also the commands list, attach and stop")                                \
+      "run the job in the background, independent of this terminal, and print its id; the output goes "         \
+      "to ddprun-ID.out in this directory. See also the commands list, attach and stop")                                \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers, in ROLE_NAME and in line prefixes")                                     \
     X(HOSTS, "hosts", 'H', TEXT, hosts, "LIST", NULL, false, OURS, NODES,                                            \
       "start workers on these hosts by ssh: 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
       "workers)")              \
     X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
-      "start workers on the hosts in FILE: one host per line, with an optional slots=N (N workers). In " \
-      "HOST:X, X is the number of workers, or the port if X is at least 1024 or the line has slots=N")               \
+      "start workers on the hosts in FILE: one host per line, with an optional slots=N (N workers). In "        \
+      "HOST:X, X is a number of workers; but X is the port if X is at least 1024, or if the line has "          \
+      "slots=N")               \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
-      "command that runs a command on a host, for --hosts: CMD HOST COMMAND; 'srun' inside an allocation of Slurm")                                        \
+      "program with which --hosts runs COMMAND on another host: CMD HOST COMMAND. In a Slurm "                  \
+      "allocation, 'srun' works, too")                                        \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(SSH_FANOUT, "ssh_fanout", 0, COUNT, ssh_fanout, "N", NULL, true, OURS, NODES,                                  \
-      "start the hosts of --hosts as a tree in which each host starts N others, with its own ssh and keys; 0: " \
-      "start all from this host (default: 16 from 64 hosts on, else 0)")                                             \
+      "start the hosts of --hosts as a tree: each host starts up to N other hosts, with its own ssh and "       \
+      "keys; 0: start all hosts from this one (default: 16 for 64 hosts or more, else 0)")                                             \
     X(SHIP, "ship", 0, SWITCH, ship, NULL, NULL, true, OURS, NODES,                                                  \
       "for hosts without ddprun: copy this ddprun to each host of --hosts for the duration of the job")              \
     X(RELAY, "relay", 0, SWITCH, relay, NULL, NULL, false, OURS, NODES, NULL) /* set by --hosts */ \
@@ -86,35 +87,36 @@
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
       "rank of this node, from 0 to nnodes - 1; the rendezvous assigns the ranks of elastic jobs")                   \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
-      "'static': --nnodes and --node_rank define the nodes; 'c10d': elastic, nodes join and leave (default: "   \
-      "c10d for a range of nodes, such as 2:4, else static)")                            \
+      "'static': --nnodes and --node_rank define the nodes; 'c10d': an elastic job, whose nodes may "           \
+      "join and leave (default: c10d for a range of nodes, such as 2:4, else static)")                            \
     X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, FIRST, NODES,               \
       "address of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 for elastic jobs, " \
       "else the value of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
-      "torchrun's settings of the rendezvous, in seconds: join_timeout (default: 600) or timeout (900), " \
-      "last_call_timeout (30), keep_alive_interval and keep_alive_max_attempt (their product sets " \
-      "--node_timeout); is_host sets --host_store")                                  \
+      "torchrun's settings of the rendezvous, with times in seconds: join_timeout (default: 600) or "           \
+      "timeout (900), last_call_timeout (30), keep_alive_interval and keep_alive_max_attempt (their "           \
+      "product is --node_timeout), is_host (--host_store)")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
       "address of this node for the other nodes (default: the address from which this node connects to the " \
       "store)")       \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
-      "whether this node hosts the store; auto: node 0 hosts the store, or the node that has the address " \
-      "of --rdzv_endpoint")      \
+      "whether this node hosts the store; auto: yes on node 0, or on the node with the address of "             \
+      "--rdzv_endpoint")      \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
       "file with the job's secret, the same on all nodes, created by --make_secret; '-' reads one line of " \
       "stdin. Only agents with the secret may join, and the store serves only connections that such an agent " \
       "confirms")                  \
     X(ENCRYPT, "encrypt", 0, SWITCH, encrypt, NULL, NULL, true, OURS, NODES,                                        \
-      "encrypt the connections of agents and workers to a store on another host: TLS 1.3 with a key from the " \
-      "job's secret, needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a job of one node")        \
+      "encrypt the connections of agents and workers to a store on another host, with TLS 1.3 and a key "       \
+      "from the job's secret; needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a "         \
+      "job of one node")        \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
       "let every user of this host use the store; without --secret_file, let every host of the network use " \
       "the store, too (default: only processes of root and of the user who started ddprun)")                         \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "STORE", "auto", true, OURS, NODES,                 \
-      "store that PyTorch's workers use: 'launcher' (the store of ddprun) or 'rank0' (a store of PyTorch " \
-      "in rank 0). 'auto' selects rank0 if PyTorch is 2.4 or later and built without libuv, because that "   \
-      "PyTorch rejects the store of ddprun; otherwise launcher")              \
+      "store for PyTorch's workers: 'launcher' (ddprun's store) or 'rank0' (PyTorch's own store, in "           \
+      "rank 0). 'auto' selects rank0 for a PyTorch 2.4 or later without libuv, because that PyTorch "           \
+      "rejects ddprun's store; otherwise launcher")              \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
@@ -123,7 +125,7 @@
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
-      "time for which a finished node waits for the others")                                    \
+      "time for which a node whose workers have finished waits for the other nodes")                                    \
     X(SCHEDULER, "scheduler", 0, SCHEDULER, scheduler, "NAME", "auto", true, OURS, NODES,                               \
       "scheduler whose variables provide the options that are not set: 'auto' (the scheduler that started this " \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
@@ -148,29 +150,30 @@
     X(USE_ENV, "use_env", 0, SWITCH, use_env, NULL, NULL, false, FIRST, PROGRAM,                              \
       "pass the local rank only in LOCAL_RANK; cancels --pass_local_rank")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \
-      "show each worker only its own GPU, with LOCAL_RANK=0")                                              \
+      "show each worker only its own GPU, and set LOCAL_RANK=0")                                              \
     X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, NULL, NULL, true, OURS, PROGRAM,                            \
-      "accept more workers than GPUs: worker N uses GPU N modulo the number of GPUs, and NCCL is configured for " \
+      "accept more workers than GPUs: worker N uses GPU N modulo the number of GPUs, and NCCL accepts "         \
       "shared GPUs; slow, for tests")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "bind each worker to the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
       "share of the node, or one 'core-complex' (a group with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
-      "set a variable for the workers; without VALUE: the value that NAME has here, on all hosts of --hosts. May be " \
-      "given several times")                                                                                 \
+      "set a variable for the workers. Without VALUE, the workers on all hosts of --hosts get the value "       \
+      "that NAME has here. May be given several times")                                                                                 \
     X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
-      "containment of the job's processes: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
-      "(a PID namespace: process ids differ inside and outside) or 'auto' (cgroup, else plain)")                     \
+      "how ddprun finds and kills all processes of the job at its end: 'plain' (adopts orphans), "              \
+      "'cgroup' (also a control group; needs a writable cgroup v2), 'pidns' (also a PID namespace; "            \
+      "process ids differ inside and outside) or 'auto' (cgroup if possible, else plain)")                     \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
-      "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each worker gets all of it) or 'none'; the " \
-      "other workers read nothing")                                                                                 \
+      "workers that read ddprun's stdin: ranks such as 0,2-5, 'all' (each worker reads everything) or "         \
+      "'none'; the stdin of the other workers is empty")                                                                                 \
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, NULL, NULL, true, OURS, PROGRAM,                                       \
       "print the plan (with --hosts: the remote commands) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
       "write each worker's stdout and stderr, and the report, to files below DIR")                       \
     X(COLLECT_LOGS, "collect_logs", 0, SWITCH, collect_logs, NULL, NULL, true, OURS, OUTPUT,                        \
-      "with --hosts: copy the log files of all hosts below --log_dir of this host when the job has ended, in a folder " \
-      "for each node")                                                                                       \
+      "with --hosts: at the end of the job, copy the log files of all hosts to --log_dir on this host, "        \
+      "in a folder for each node")                                                                                       \
     X(FLIGHT_RECORDER, "flight_recorder", 0, SWITCH, flight_recorder, NULL, NULL, true, OURS, OUTPUT,                \
       "let PyTorch record the collectives of each rank and, at a timeout or a hang, write the records below " \
       "--log_dir, for 'ddpctl flight'")                                                                                     \
@@ -183,13 +186,14 @@
       "name of each log file, instead of the layout of --log_dir: %h host, %r rank, %l local rank, %n node " \
       "rank, %t time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
     X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, NULL, NULL, true, OURS, OUTPUT,                                  \
-      "let workers share a log file if --log_file gives them the same name; lines stay whole")               \
+      "let several workers write to the same log file if --log_file gives them the same name; lines "           \
+      "stay whole")               \
     X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
       "start a new log file at this size (500K, 64M, 2G); full files are renamed to .1, .2 ..., of which the " \
       "newest KEEP are kept (default: all)")                                                                                \
     X(LOG_POLICY, "log_policy", 0, WORD, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
-      "reaction to a full disk, or to output that arrives faster than ddprun can write: 'block' lets the " \
-      "workers wait, 'drop' drops and counts output")                                                                \
+      "what happens if a disk is full or output arrives faster than it can be written: 'block' makes "          \
+      "the workers wait, 'drop' drops and counts output")                                                                \
     X(PREFIX, "prefix", 0, PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                           \
       "print '[rank] ' before each line, even with one worker")                                           \
     X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                  \
@@ -202,13 +206,13 @@
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
       "show only lines of these local ranks, as in 0,2-5; files and the report contain all lines")                   \
     X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
-      "stdout lines that contain one of these words (separated by commas) go to "                        \
-      "attempt_N/filtered_stdout.log, too; needs --tee")                                                             \
+      "copy stdout lines that contain one of these words (separated by commas) to "                             \
+      "attempt_N/filtered_stdout.log in --log_dir; needs --tee")                                                             \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
-      "same for stderr, to attempt_N/filtered_stderr.log")                                                           \
+      "the same for stderr, to attempt_N/filtered_stderr.log")                                                           \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \
-      "show a line that several workers print only once, with the ranks of these workers as prefix; with " \
-      "--hosts, also for workers of different hosts")                         \
+      "if several workers print the same line, show the line once, with the ranks of these workers as "         \
+      "prefix; with --hosts, also for workers on different hosts")                         \
     X(JSON, "json", 0, SWITCH, json, NULL, NULL, true, OURS, OUTPUT,                                                 \
       "print events, including the workers' output, as JSON lines on stdout")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
@@ -221,19 +225,19 @@
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
       "print only errors")                                                                              \
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
-      "print details of starts and ends, also after a success")                                    \
+      "print starts and ends of workers and other details, and the report also after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
       "signals that stop the job in addition to SIGTERM, SIGINT and SIGHUP, which always stop it: SIGQUIT, " \
       "SIGUSR1, SIGUSR2; the manual page lists the effect of each signal")                              \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
-      "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
+      "time between SIGTERM and SIGKILL, such as 30 (seconds), 1500ms or 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
       "torchrun's name for --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default")                          \
     X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
       "accepted without effect: ddprun detects the exit of a worker at once")                                     \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
-      "limit for the start: nodes wait for each other (default: 15m, in an elastic job 10m), then workers " \
-      "wait for each other (default: 60s)")              \
+      "limit for the start: first all nodes must join (default: 15m, in an elastic job 10m), then all "         \
+      "workers must connect to each other (default: 60s)")              \
     X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FIRST, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt has an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \
@@ -241,24 +245,24 @@
     X(RESTART_BACKOFF_MAX, "restart_backoff_max", 0, DURATION, backoff_cap_ms, "TIME", "1m", true, OURS, FAILURE,  \
       "longest wait before a restart")                                                                               \
     X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, OURS, FAILURE,                \
-      "stop restarting after N consecutive attempts without progress; 0 = never. " \
-      "Only for workers that report their progress (ddp_progress)")                                            \
+      "stop restarting after N consecutive attempts without progress; 0 = no limit. Only for workers "          \
+      "that report their progress with ddp_progress")                                            \
     X(EXIT_CODE, "exit_code", 0, WORD, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
-      "exit code of ddprun if workers fail: of the worker that failed 'first', the highest code ('max'), " \
-      "or that of 'rank0'. 'workers' is like 'first', but returns 0 if a signal stopped the job and every " \
-      "worker of this node exited with 0")                                                                           \
+      "exit code of ddprun if workers fail: 'first' (that of the worker that failed first), 'max' (the "        \
+      "highest), 'rank0' (that of rank 0) or 'workers' (like 'first', but 0 if a signal stopped the job "       \
+      "and every worker of this node exited with 0)")                                                                           \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
-      "time without a sign of progress after which the stacks of all ranks are compared; a hang is reported " \
-      "about 12 s later (default: 30s, or 5 times the longest pause of the job so far if that is longer)")                      \
+      "time without a sign of progress after which ddprun compares the stacks of all ranks; a hang is "         \
+      "reported about 12 s later (default: 30s, or 5 times the longest pause so far if that is longer)")                      \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
-      "reaction to a reported hang: 'report' only, 'stop' the job, or 'restart' the job as after a failure " \
-      "(--max_restarts)") \
+      "what happens after a hang is reported: 'report' (nothing more), 'stop' (stop the job) or "               \
+      "'restart' (restart it as after a failure, see --max_restarts)") \
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
-      "extended regular expression: only lines of output that match are signs of progress (default: lines that " \
-      "are repeated with other numbers, as 'step 7 loss 0.3')")                                                      \
+      "extended regular expression: only lines of output that match are signs of progress (default: "           \
+      "lines that are repeated with other numbers, such as 'step 7 loss 0.3')")                                                      \
     X(PROFILE_RANKS, "profile_ranks", 0, SWITCH, profile_ranks, NULL, NULL, true, OURS, FAILURE,             \
-      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker); report " \
-      "a rank for which the others wait in every step; 'ddpctl top' shows that rank")                                                  \
+      "sample the stacks of all ranks twice a second (py-spy, about 3 % of a core for each worker), and "       \
+      "report a rank for which the others wait in every step; 'ddpctl top' shows that rank")                                                  \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all options")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \
@@ -278,7 +282,7 @@
 /* The schedulers that may have started ddprun. --scheduler, the manual page and the readers in plan/ use these rows.
  *
  * Columns: id, name for --scheduler, title, rule (which variables identify the scheduler), values that the
- * scheduler provides. The innermost scheduler is first, so mpirun comes before the Slurm job in which it runs. */
+ * scheduler provides. An inner scheduler comes before the scheduler in whose job it may run: mpirun before Slurm. */
 /* clang-format off */
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \
@@ -286,7 +290,7 @@
       "nodes and node rank; the address only inside Slurm, PBS or LSF")                                   \
     X(HYDRA, "hydra", "MPICH's Hydra",                                                                       \
       "PMI_RANK, PMI_SIZE and MPI_LOCALRANKID are set",                                                      \
-      "like Open MPI")                                                                                         \
+      "the same as Open MPI")                                                                                         \
     X(SLURM, "slurm", "Slurm",                                                                               \
       "SLURM_JOB_ID is set",                                                                                 \
       "nodes, node rank, address (first host of the step), port, GPUs (SLURM_GPUS_ON_NODE), job id")         \

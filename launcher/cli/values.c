@@ -1,8 +1,8 @@
 /* values.c -- parsers of the values of options: numbers, times, node counts, lists of ranks, redirects, key=value
  * lists.
  *
- * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; a worker that is not in the map
- * has 0. torchrun accepts only ranks of one digit in a map. ddprun accepts any rank. */
+ * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; a worker that is not in the
+ * map has 0. In a map, torchrun accepts only ranks below 10, ddprun any rank. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/signals.h"
@@ -34,10 +34,11 @@ static const struct option_words words[OPTIONS] = {
     [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
     [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
                                           [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
-    /* etcd is an error, because a user who sets this backend expects ddprun to use an etcd server. */
-    [OPT_RDZV_BACKEND] = OPTION_WORDS("'static' or 'c10d'; instead of etcd or a plug-in use ddprun's own "
-                                      "store, on a node or in ddp-rendezvous",
-                                      [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
+    /* etcd is not accepted, because a user of this backend expects that an etcd server is used. */
+    [OPT_RDZV_BACKEND] =
+        OPTION_WORDS("'static' or 'c10d'; ddprun supports neither etcd nor plug-ins: use ddprun's own "
+                     "store, on a node or in ddp-rendezvous",
+                     [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
     [OPT_HOST_STORE] = OPTION_WORDS("'yes', 'no' or 'auto'", [HOST_STORE_AUTO] = "auto",
                                     [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no"),
     [OPT_TORCH_STORE] = OPTION_WORDS("'launcher', 'rank0' or 'auto'", [TORCH_STORE_AUTO] = "auto",
@@ -55,11 +56,11 @@ static const struct option_words words[OPTIONS] = {
         "'node', 'socket', 'exclusive' or 'core-complex'", [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket",
         [NUMA_EXCLUSIVE] = "exclusive", [NUMA_CORE_COMPLEX] = "core-complex"),
     [OPT_EVENT_LOG_HANDLER] = OPTION_WORDS(
-        "'null' or 'console'; other handlers are Python code that only torchrun can load; instead use "
-        "--events=FILE or --json",
+        "'null' or 'console'; ddprun cannot load other handlers, which are Python code; use --events=FILE "
+        "or --json",
         "null", "console"),
     [OPT_LOGS_SPECS] = OPTION_WORDS(
-        "'default'; others are Python code (torchrun.logs_specs) that only torchrun can load; instead use "
+        "'default'; ddprun cannot load other names, which are Python code (torchrun.logs_specs); use "
         "--log_file=PATTERN to name the log files",
         "default"),
     [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
@@ -89,7 +90,7 @@ static bool std_item(const char **at, struct std_map_item *item)
     return true;
 }
 
-/* Return true if a rank occurs twice, as in "1:1,1:2", which is ambiguous. The items are sorted. */
+/* Return true if a rank occurs twice, as in "1:1,1:2", because such a map is ambiguous. `items` is sorted. */
 static bool has_twins(const struct std_map_item *items, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -98,7 +99,7 @@ static bool has_twins(const struct std_map_item *items, size_t n)
     return false;
 }
 
-/* Return an upper bound of the number of items, so that the array is allocated only once. */
+/* Return the largest possible number of items, so that the array is allocated only once. */
 static size_t count_items(const char *text)
 {
     size_t n = 1;
@@ -121,7 +122,7 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
 static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;
-    free(map->items); /* an earlier round may have set the map */
+    free(map->items); /* the default or a variable may have set the map */
     *map = (struct std_map){ 0 };
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
         map->all = text[0] - '0';
@@ -153,13 +154,13 @@ int std_map_highest(const struct std_map *map)
 
 /* --- cli values ------------------------------------------------------------------------------------------- */
 
-/* Numbers are read with strtol and must end at the end of the text: "4x" is an error, not 4. Blanks around a number
- * are ignored, as in Python, because scripts may leave blanks in variables.
+/* A number must be the whole text: "4x" is an error, not 4. Blanks around a number are ignored, as in Python,
+ * because scripts may leave blanks in variables.
  *
  * The text of an error lists what is valid; the caller adds the origin of the value: "PET_MASTER_PORT=http is not
  * valid; expected: " + "a port from 1 to 65535, or 0 for any free port". */
 
-/* Limits far above any real job. They detect typing errors, and sums of such numbers cannot overflow. */
+/* These limits are far above any real job. They detect typing errors, and prevent an overflow of sums. */
 enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
 static bool read_whole_number(const char *text, long low, long high, int *to)
@@ -176,7 +177,7 @@ static bool read_whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
-/* Try the words first and a number last. The error lists all valid values. */
+/* Parse a word or a number of workers. */
 static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nproc *nproc = to;
@@ -203,11 +204,11 @@ static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *er
 {
     if (read_whole_number(text, 0, CLI_NODES_MAX - 1, to))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to nnodes - 1");
+    return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to --nnodes minus 1");
 }
 
-/* Parse a switch. On the command line a switch has no value, and the text is "1"; PET_<NAME> may be any integer, 0 =
- * off, as in torchrun. */
+/* Parse a switch. On the command line a switch has no value, and `text` is "1". A variable PET_<NAME> may be any
+ * integer, and 0 means off, as in torchrun. */
 static ddp_status switch_value(const char *text, bool *on, struct ddp_err *err)
 {
     int value;
@@ -222,8 +223,8 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* Set the mode to `wish` if the switch is on. --prefix and --no_prefix set the same mode, so a later round overrides
- * an earlier round. */
+/* Set the mode to `wish` if the switch is on. --prefix and --no_prefix set the same field, so the command line
+ * overrides a variable of the other option. */
 static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
                                struct ddp_err *err)
 {
@@ -244,12 +245,12 @@ static ddp_status value_NO_PREFIX(const char *text, void *to, struct ddp_err *er
     return prefix_value(text, to, PREFIX_OFF, err);
 }
 
-/* Reject an empty text, which is usually a variable that the user's script did not set. */
+/* Reject an empty text, which usually comes from an unset variable in the user's script. */
 static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
     if (text[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "not empty");
+        return ddp_fail(err, DDP_ERR_ARG, "a text that is not empty");
     *field = text;
     return DDP_OK;
 }
@@ -262,7 +263,7 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
     const int error = regcomp(&regex, text, REG_EXTENDED | REG_NOSUB);
     if (error != 0) {
         regerror(error, &regex, why, sizeof(why));
-        return ddp_fail(err, DDP_ERR_ARG, "an extended regular expression (%s)", why);
+        return ddp_fail(err, DDP_ERR_ARG, "a valid extended regular expression; %s", why);
     }
     regfree(&regex);
     return value_TEXT(text, to, err);
@@ -289,7 +290,7 @@ static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse a port. 0 is valid: the store opens a free port, and the workers get that port. */
+/* Parse a port. 0 is valid: the store then opens any free port, and the workers get its number. */
 static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, 65535, to))
@@ -308,7 +309,8 @@ static ddp_status collect_text(const char ***texts, size_t *n, const char *text,
     return DDP_OK;
 }
 
-/* Add a variable. --env is the only option whose values are collected instead of overridden. */
+/* Add a variable. If --env is given several times, all its values are used. For any other option only the last
+ * value is used. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
@@ -332,7 +334,7 @@ static ddp_status value_RANKS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse the workers that read stdin. Try the words first, then ranks. */
+/* Parse which workers read stdin: a word, or ranks. */
 static ddp_status value_INPUT(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_input *input = to;
@@ -408,8 +410,8 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* Parse "4096" or "64M" at *text as bytes, and move *text past the size. Return 0 for an invalid size, or above a
- * PiB. */
+/* Parse "4096" or "64M" at *text, move *text past it, and return the number of bytes. Return 0 if the size is not
+ * valid or at least 1 PiB. */
 static uint64_t size(const char **text)
 {
     static const char units[] = "KMGT";
@@ -456,10 +458,9 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 
 /* Parsers of the options about several nodes; cli.h describes what a parser returns.
  *
- * The keys of --rdzv_conf are torchrun's. For each key a row has a parser, or the reason why the key has no effect
- * here. So a script for torchrun works unchanged, and ddprun reports the keys without effect. A key that torchrun
- * does not have is probably mistyped and therefore an error. Under the name torchrun, ddprun ignores such a key and
- * prints a note. */
+ * The keys of --rdzv_conf are torchrun's, so a script for torchrun works unchanged. The row of a key has a parser,
+ * or the reason why the key has no effect in ddprun, which is printed. A key that torchrun does not have is an
+ * error, because it is probably mistyped. Under the name torchrun, ddprun ignores such a key and prints a note. */
 
 enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500, HANG_TIMEOUT_MIN_MS = 1000 };
 
@@ -501,7 +502,8 @@ static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return true for "h:29500" or "[::1]:29500". Several colons without brackets are an IPv6 address without a port. */
+/* Return true for "h:29500" or "[::1]:29500". Text with several colons and without brackets is an IPv6 address
+ * without a port. */
 static bool has_port(const char *text)
 {
     const char *colon = strchr(text, ':');
@@ -523,7 +525,7 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse the timeout of hangs. The minimum is one second, because a sample of the stacks may take as long. */
+/* Parse the timeout of hangs. The minimum is 1 s, because a sample of the stacks may take that long. */
 static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -535,8 +537,8 @@ static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err 
     return DDP_OK;
 }
 
-/* Parse the timeout of nodes. A node sends a heartbeat every third of this time. With less than the minimum, the
- * store would count a node on a busy machine as lost. */
+/* Parse the timeout of nodes. A node sends a heartbeat every third of this time. Below the minimum, the store
+ * would treat a node on a busy machine as lost. */
 static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -571,7 +573,7 @@ static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
     return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* The spellings of yes (the first five) and no that torchrun accepts. */
+/* The words that torchrun accepts: the first five mean yes, the others no. */
 static const struct option_words yes_and_no =
     OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
 
@@ -596,13 +598,13 @@ static const struct {
     const char *right; /* the valid form of a value */
     const char *idle;
 } conf_rows[] = {
-    { "join_timeout", conf_join, "seconds above 0", NULL },
-    { "timeout", conf_join, "seconds above 0", NULL },
-    { "last_call_timeout", conf_last_call, "seconds above 0", NULL },
-    { "keep_alive_interval", conf_keep_alive, "seconds above 0", NULL },
+    { "join_timeout", conf_join, "a time above 0, such as 600 (seconds) or 10m", NULL },
+    { "timeout", conf_join, "a time above 0, such as 600 (seconds) or 10m", NULL },
+    { "last_call_timeout", conf_last_call, "a time above 0, such as 600 (seconds) or 10m", NULL },
+    { "keep_alive_interval", conf_keep_alive, "a time above 0, such as 600 (seconds) or 10m", NULL },
     { "keep_alive_max_attempt", conf_attempts, "a number from 1 to 10000", NULL },
     { "is_host", conf_is_host, "true or false", NULL },
-    { "store_type", conf_tcp, "tcp (ddprun has no store in a file)", NULL },
+    { "store_type", conf_tcp, "tcp, because ddprun has no store in a file", NULL },
     { "close_timeout", NULL, NULL, "ddprun closes its rendezvous without waiting" },
     { "heartbeat_timeout", NULL, NULL, "use --node_timeout" },
     { "read_timeout", NULL, NULL, "use --node_timeout" },
@@ -620,7 +622,8 @@ static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struc
     for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
         used +=
             (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", conf_rows[i].key);
-    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... with one of the keys %s; '%s' is unknown", list, key);
+    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... without the unknown key '%s'; valid keys: %s", key,
+                    list);
 }
 
 static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const char *value, struct ddp_err *err)
@@ -634,7 +637,7 @@ static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const cha
         conf->idle = conf_rows[i].key;
         conf->idle_why = conf_rows[i].idle;
     } else if (!conf_rows[i].parse(conf, value)) {
-        return ddp_fail(err, DDP_ERR_ARG, "%s=... with %s", key, conf_rows[i].right);
+        return ddp_fail(err, DDP_ERR_ARG, "%s=VALUE, where VALUE is %s", key, conf_rows[i].right);
     }
     return DDP_OK;
 }
@@ -680,10 +683,10 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 
 /* Parsers of options that exist because torchrun has them; cli.h describes what a parser returns.
  *
- * There are three kinds of such options. Options such as --role work in ddprun, too. Options such as --start_method
- * concern only the implementation of torchrun. These have no effect, but a wrong value is an error, as in torchrun.
- * Options such as --logs_specs name Python code, which ddprun cannot load. ddprun accepts only the values that it can
- * replace, and the error about any other value names a replacement. */
+ * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such
+ * as --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options
+ * such as --logs_specs name Python code, which ddprun cannot load: any value except the default is an error, which
+ * names a replacement. */
 
 enum { ROLE_MAX = 128 };
 
@@ -701,8 +704,8 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse words that are separated by commas. A double comma is a comma within a word. One allocation contains first
- * the pointers and then their texts. */
+/* Parse words that are separated by commas. A double comma is a comma within a word. One allocation contains the
+ * pointers, and after them their texts. */
 static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;

@@ -1,7 +1,7 @@
 /* console.c -- see console.h.
  *
  * stdout and stderr may be the same terminal. So the row of a progress bar belongs to the console, not to a
- * stream. The stream that prints next erases the bar first. */
+ * stream. A stream that prints a line erases the bar of any other stream first. */
 #include "output/console.h"
 
 #include "output/lines.h"
@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 enum {
-    BATCH_KEPT = 1 << 20,  /* a batch buffer is freed if one huge line has grown it above this size */
+    BATCH_KEPT = 1 << 20,  /* a longer buffer is freed after use, because only a huge line needs it */
     HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* over HELD_MAX, only a line longer than this is cut */
+    HELD_FREE = 256 * 1024 /* above HELD_MAX, only lines longer than this are cut */
 };
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static void folds_free(struct folds *f)
     buf_free(&f->prefix);
 }
 
-/* Queue the batch, and free the buffer if one huge line has grown it. */
+/* Queue the batch, and free the buffer if a huge line has made it larger than BATCH_KEPT. */
 static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
 {
     if (batch->len > 0)
@@ -177,8 +177,8 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-/* Append a folded line. The stream of the line still exists, because all waiting lines are written when the last pipe is
- * closed. */
+/* Append the prefix of a folded line. The stream of the line still exists, because all waiting lines are printed
+ * when the last pipe is closed. */
 static void append_folded_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct console *c = user;
@@ -228,7 +228,7 @@ static void make_prefix(struct console_stream *s)
     buf_free(&plain);
 }
 
-/* Read the clock once for all lines of a read. Format the prefix if necessary. */
+/* Read the clock once for all lines of one read(2). Format the prefix if it is missing or contains the time. */
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
@@ -282,7 +282,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* Update the number of bytes in unfinished lines. If all streams together exceed the limit, cut a long line. */
+/* Update the number of bytes in unfinished lines. If all streams together exceed HELD_MAX, cut the line of this
+ * stream if it is long. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -315,8 +316,8 @@ void console_stream_update(struct console_stream *s)
         queue_batch(s->console->sinks, s->sink, &s->console->batch);
 }
 
-/* Print an unfinished line as a line. Without folding, erase the bar now; with folding, the bar is erased after
- * the last line. */
+/* Print an unfinished line with a newline. Then erase the progress bar; with --fold, folds_finish erases the bar
+ * after the last line. */
 void console_stream_finish(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -400,8 +401,8 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line that is not folded, or a piece of a line, without its mark. A terminal gets no control characters of a
- * worker, because the node has printed to a pipe and has not escaped them. */
+/* Append a line that is not folded, or a piece of a line, without its mark. Escape control characters for a
+ * terminal: the node has not escaped them, because the node prints to a pipe. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
@@ -433,12 +434,13 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
             return;
         }
     }
-    print_unfolded(c, which, line); /* of ddprun, or of a rank outside of the job */
+    print_unfolded(c, which, line); /* a line of ddprun itself, or of a rank above the world size */
     buf_append(&c->folds.batch, "\n", 1);
 }
 
-/* Return true if lines are printed as they arrive. JSON needs no escapes. A single host without prefixes may have a single
- * worker, whose bytes are passed on unchanged. */
+/* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON and targets that are not
+ * terminals need no escapes. A single host without prefixes may have a single worker, whose bytes are passed on
+ * unchanged. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;

@@ -2,8 +2,8 @@
  * line.
  *
  * `struct console` is the state that all streams share. A `struct console_stream` cuts the bytes of one stream
- * into lines. All lines of a read are queued in one piece. A row is the last line of a terminal, where progress
- * bars are drawn. A sink (log_files.h) is a target of output. */
+ * into lines. All lines from one read(2) are queued in one piece. A row is the last line of a terminal, where
+ * progress bars are drawn. A sink (log_files.h) is a target of output. */
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
@@ -13,7 +13,8 @@
 
 #include <sys/types.h>
 
-/* Folded lines of stdout and of stderr. Both are folded separately, because no order exists between their lines. */
+/* Folded lines (lines.h): equal lines of several ranks are printed once. stdout and stderr are folded separately,
+ * because no order exists between their lines. */
 struct folds {
     struct folded_stream {
         struct folds *folds;
@@ -22,7 +23,8 @@ struct folds {
         struct line_row *row;
     } of[2];
     struct sinks *sinks;
-    struct buf batch, prefix;
+    struct buf batch;  /* lines that are ready to be queued */
+    struct buf prefix; /* prefix of the line that is formatted now */
     /* Formats the prefix of a line, when all ranks of the line are known. */
     void (*put_prefix)(void *user, const struct fold_line *line, struct buf *out);
     void (*waits)(void *user, uint64_t us); /* requests a call of folds_time in `us` microseconds */
@@ -41,7 +43,7 @@ struct console {
     bool midline;             /* stderr of a raw stream ended without a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
-    bool marks;               /* lines get a mark, because a ddprun --hosts folds them */
+    bool marks;               /* lines get a mark (line_mark), because the ddprun with --hosts folds them */
     struct folds folds;       /* --fold */
 };
 
@@ -60,6 +62,7 @@ struct console_stream {
     bool has_prefix; /* `prefix` is valid */
 };
 
+/* Initialize the console for the descriptors 1 and 2 of this process. */
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
 
@@ -73,14 +76,14 @@ void console_fold_time(struct console *c);
 /* Print all waiting lines. */
 void console_fold_finish(struct console *c);
 
-/* Print a message of ddprun: "ddprun: ..." on stderr, or with --json an event. The message never starts within a
- * worker's line. */
+/* Print a message of ddprun: "ddprun: ..." on stderr, or with --json an event on stdout. The message begins on a
+ * new line, even if a worker has printed half a line. */
 void console_note(struct console *c, const char *text);
 
 /* Return true if progress bars are drawn on the stream's row. Return false if each update becomes a line. */
 bool console_is_screen(const struct console_stream *s);
 
-/* Initialize a stream for one attempt. A stream that console_stream_free has cleared can be initialized again. */
+/* Initialize a stream for one attempt. Call console_stream_free before the stream is initialized again. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which);
 void console_stream_free(struct console_stream *s);
 
@@ -98,15 +101,15 @@ void console_stream_finish(struct console_stream *s);
 
 /* --- lines of several nodes ------------------------------------------------------------------------------ */
 
-/* The console of ddprun --hosts. The ddprun of each host prints to a pipe, and with --fold marks the lines of its
- * workers. Those lines are folded here. On a terminal, control characters are escaped. */
+/* The console of a ddprun with --hosts. The ddprun of each host prints to a pipe, and with --fold marks the lines
+ * of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
 struct hosts_console {
     const struct cli *cli; /* cli and sinks belong to the caller */
     bool is_one_host;
     uint64_t started_us;
     struct line_row rows[2];
     struct prefix prefix; /* of a line of several ranks */
-    int ranks;            /* ranks that are folded; 0 = no line of a worker has arrived */
+    int ranks;            /* world size, from the first marked line; 0 = no marked line has arrived */
     struct folds folds;
 };
 
@@ -116,7 +119,8 @@ ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, in
                               void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err);
 void hosts_console_free(struct hosts_console *c);
 
-/* Print whole lines of a host, or fold them. A line of ddprun itself has no mark and is printed at once. */
+/* Print or fold lines of a host. A line of ddprun itself has no mark and is printed at once. `sink` is SINK_STDOUT
+ * or SINK_STDERR. */
 void hosts_console_print(struct hosts_console *c, int sink, struct slice lines);
 
 /* Print the waiting lines that are due now, or all waiting lines. */

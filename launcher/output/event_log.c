@@ -1,8 +1,8 @@
 /* event_log.c -- see event_log.h.
  *
- * Lines are formatted here. A thread of log.c writes them, so a slow disk may lose lines but never delays the job.
- * The file's name may contain the node's rank, which an elastic node receives with its first round. Until then up
- * to EARLY_BYTES of lines wait in memory. */
+ * Lines are formatted here. A thread of log.c writes them, so a slow disk can cause lost lines but never delays
+ * the job. The file's name may contain the node's rank, which an elastic node receives with its first round. Until
+ * then up to EARLY_BYTES of lines wait in memory. */
 #include "output/event_log.h"
 
 #include "agent/agent.h"
@@ -50,8 +50,8 @@ bool event_add_worker(cJSON *o, const struct plan_worker *who)
     return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
 }
 
-/* Append a line of a worker. With `kind`, a program can join the parts of a long line, and can draw a progress bar
- * on one row. */
+/* Append a line of a worker. The member "kind" lets a program join the parts of a long line, and draw a progress
+ * bar on one row. */
 bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind)
 {
@@ -151,8 +151,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Open the file and write the early lines. Create directories only if a directory is missing. The file is opened
- * only once, because `path` is set from then on. */
+/* Open the file and write the early lines. Create the parent directories if they are missing. From then on `path`
+ * is set, so the file is not opened again after an error. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -170,8 +170,8 @@ static void open_file(struct event_log *log)
     buf_free(&log->early);
 }
 
-/* Return true while the file's name needs the node's rank, but no round has begun. With --node_rank the rank is
- * known from the start. */
+/* Return true while the name of the file contains %n, but the rank of the node is not known: no round has begun,
+ * and --node_rank is not given. */
 static bool waits_for_name(const struct event_log *log)
 {
     return log->path == NULL && log->round == 0 && log->plan->meeting.node_rank < 0 &&
@@ -207,8 +207,7 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
-/* Close the log. If the node never joined a round, the early lines are written now, to a file whose name has no
- * rank. */
+/* Close the log. If the node never joined a round, its rank stays unknown, and the early lines are written now. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)
@@ -217,7 +216,7 @@ void event_log_close(struct event_log *log)
         open_file(log);
     disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     const struct line_file_state state = line_file_close(log->file, LINE_FILE_CLOSE_MS);
-    if (state.error != ETIMEDOUT) /* otherwise the thread may still hang in the file system */
+    if (state.error != ETIMEDOUT) /* after ETIMEDOUT the thread still hangs in the file system */
         disk_end(DISK_EVENTS);
     if (state.error != 0)
         warn(log, state.error);
@@ -228,7 +227,8 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Append the wall clock, for people and other programs. Readers compute durations from `ms`, not from this time. */
+/* Append the wall clock, with which a reader compares the log with other logs. Durations are computed from "ms",
+ * because the wall clock may be set. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];
@@ -236,7 +236,7 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* Write an event. An event whose members could not be added is dropped, because a reader could not sort it. */
+/* Write an event. If memory is short, drop the event: without the time and the job, a reader could not sort it. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };

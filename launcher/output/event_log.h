@@ -17,7 +17,7 @@
  * event_print(), which frees it. */
 cJSON *event_new(enum event_kind kind, uint64_t t_ms);
 
-/* Append the object to `out` if it is `complete`. Free the object in any case. */
+/* Append the object to `out` if `complete` is true. Free the object in any case. */
 bool event_print(struct buf *out, cJSON *o, bool complete);
 
 /* Add the members "rank" and "local_rank". */
@@ -30,6 +30,7 @@ bool event_output(struct buf *out, struct line_time at, const struct plan_worker
 /* Append an event for a message that ddprun would otherwise print on stderr. */
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);
 
+/* Add the number if `known` is true, else null. */
 bool json_add_number_or_null(cJSON *o, const char *name, bool known, double value);
 
 /* Add "signal" (its number) and "signal_name". */
@@ -41,15 +42,15 @@ bool json_add_sender(cJSON *object, const char *prefix, const struct signal_send
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
 
-/* Each event of this agent gets the agent's host and pid, and up to three times: the agent's clock, the store's
- * clock if known, and the wall clock. Events of the store have these members already and get only the wall clock.
- * If the file's name contains %n, lines wait in memory until the node has its rank. If the file cannot be written,
- * the user gets one warning, and the job continues without the log. */
+/* Each event of this agent gets the host and pid of the agent, and up to three times: the agent's monotonic clock
+ * (ms), the store's clock if known (store_ms), and the wall clock (time). Events of the store already have these
+ * members except the wall clock. If the file's name contains %n, lines wait in memory until the node has its rank.
+ * If the file cannot be written, the user gets one warning, and the job continues without the log. */
 
 struct event_log;
 
-/* Return a new log, which the caller owns, or NULL when memory is short. The functions below call `warn` with a sentence for the user, at
- * most once. */
+/* Return a new log, which the caller owns, or NULL when memory is short. If events are lost, the functions below
+ * call `warn` once, with a sentence for the user. */
 struct event_log *event_log_new(const struct plan *plan, void (*warn)(void *user, const char *words),
                                 void *user);
 
@@ -58,9 +59,10 @@ void event_log_append(struct event_log *log, struct slice object);
 /* Write an event that the store has sent. */
 void event_log_append_store(struct event_log *log, struct slice object);
 
-/* Record that the store's clock shows `store_ms` now. `instance` identifies this start of the job in the store. */
+/* Record that the store's clock shows `store_ms` now. `instance` is the store's random id of this start of the
+ * job. */
 void event_log_clock(struct event_log *log, uint64_t store_ms, const char *instance);
-/* Record the round that the plan describes now. */
+/* Record the number of the round that the plan describes now; 1 is the first. */
 void event_log_round(struct event_log *log, int round);
 
 /* Wait briefly for pending writes, close the file, and free the log. `log` may be NULL. */

@@ -19,14 +19,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer is freed if one huge line has grown it above this size */
+enum {
+    KEEP_CAPACITY = 64 * 1024
+}; /* larger buffers are freed after use, because only huge lines need them */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Clear the buffer. Free the memory if one huge line has grown it. */
+/* Clear the buffer. Free its memory if it is larger than KEEP_CAPACITY. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -261,7 +263,7 @@ static bool merge_append(struct merge *m, const void *data, size_t len, struct b
     return (!begins || buf_append(out, m->prefix, strlen(m->prefix))) && buf_append(out, data, len);
 }
 
-/* Append the rest, which is the beginning of the unfinished line. */
+/* Append the stored beginning of the unfinished line. */
 static bool merge_append_rest(struct merge *m, struct buf *out)
 {
     struct buf rest = m->rest;
@@ -304,7 +306,7 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* Ranks are formatted here, so prefix.c need not distinguish a single rank from a set of ranks. */
+/* The ranks are formatted here, so that prefix.c only inserts a text, for one rank or several. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
@@ -384,15 +386,15 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  * So rank 1 adds a new A.
  *
  * Waiting lines are numbered in their order, and are written in this order. The fold records the number of each
- * rank's last line. A rank joins only lines with a higher number. When a line is due, it is written together with
- * all earlier lines, even if ranks still join these.
+ * rank's last line. A rank joins only lines with a higher number. When a line is due, all earlier lines are
+ * written before it, even if ranks could still join these lines.
  *
  * Equal lines are found by their hash. The search goes from the newest line back to the rank's last line, so it is
- * short if a rank repeats its lines. An update of a progress bar and a piece of a longer line are never joined,
- * but keep their place in the order. */
+ * short if a rank repeats its lines. No rank joins an update of a progress bar or a piece of a longer line, but
+ * both keep their place in the order. */
 
-/* Every line gets the prefix, whatever the line contains. So a worker cannot print a line that looks like a line
- * of ddprun or of another worker. */
+/* Every line gets the prefix, also an empty line. So a worker cannot print a line that looks like a line of ddprun
+ * or of another worker. */
 
 static bool fold_append_line(struct buf *out, const struct line_row *row, struct slice prefix,
                              struct slice text, enum line_kind kind)
@@ -432,13 +434,15 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
 enum { BUCKETS = 4096 };
 
 struct waiting {
-    struct fold_line line;         /* `text` of the line is stored after this struct */
+    struct fold_line line;         /* its text and prefix are in `text` below */
     struct waiting *next;          /* next line in the order */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
-    uint64_t number, hash, joined_us;
+    uint64_t number;               /* place in the order, from 1 */
+    uint64_t hash;                 /* of the text */
+    uint64_t joined_us;            /* when the latest rank joined, since the start of ddprun */
     struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */
-    int count;
-    char text[];
+    int count;             /* number of ranks that have printed the line */
+    char text[];           /* the text, then the prefix */
 };
 
 struct fold {
@@ -466,7 +470,7 @@ struct fold *fold_new(int ranks, fold_fn line, void *user)
     return NULL;
 }
 
-/* --- lines while waiting -------------------------------------------------------------------------------- */
+/* --- waiting lines -------------------------------------------------------------------------------------- */
 
 static void free_waiting(struct waiting *w)
 {
@@ -588,7 +592,7 @@ bool fold_add(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* A worker that provokes collisions slows down only the console of this job. */
+    /* The hash needs no secret: a worker that causes collisions slows down only the console of its own job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))
@@ -602,7 +606,7 @@ bool fold_add(struct fold *f, const struct fold_line *line)
     return false;
 }
 
-/* --- going out ------------------------------------------------------------------------------------------ */
+/* --- due lines ------------------------------------------------------------------------------------------ */
 
 static uint64_t due_us(const struct waiting *w)
 {

@@ -23,12 +23,12 @@
 
 #include <stdint.h>
 
-/* The loss of one target: output that could not be written to it. */
+/* Output that could not be written to one target. */
 
 struct loss {
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
     uint64_t bytes;
-    int error; /* errno; 0 when the target was too slow */
+    int error; /* errno of the latest loss; 0 = the target was too slow */
 };
 
 enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* longest line that is delivered in one piece, in bytes */
@@ -107,7 +107,7 @@ enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };
 struct merge {
     char prefix[MERGE_PREFIX_MAX]; /* text before each line, or "" */
     struct buf rest;               /* beginning of an unfinished line */
-    bool midline;                  /* the file ends with a piece of a line that was too long */
+    bool midline;                  /* the file ends within a line, because the line was written in pieces */
 };
 
 /* Append to `out` the lines that these bytes complete. A line longer than MERGE_LINE_MAX is written in pieces, and
@@ -122,7 +122,7 @@ void merge_free(struct merge *m);
 
 /* --- line prefix ------------------------------------------------------------------------------------------ */
 
-/* The prefix of a line is the plan's template, filled with the values of this struct. */
+/* Where a line comes from. These values and the plan's template make the prefix. */
 
 struct line_origin {
     int local_rank, which;        /* STD_OUT or STD_ERR */
@@ -137,7 +137,7 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 
 /* --- equal lines of several ranks ------------------------------------------------------------------------ */
 
-/* A line that many workers print is shown once, with the set of their ranks.
+/* A line that several workers print is printed once, with the set of their ranks.
  *
  * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes: a rank
  * joins a waiting line only if all earlier lines of the rank come before that line. The caller passes the time. */
@@ -145,7 +145,7 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /* Lines of workers on the console: each has a prefix. On a terminal, control characters are escaped, and progress
  * bars stay on the last row. */
 
-/* Where lines are printed. A zeroed struct is a file or a pipe: text is written unchanged, and each update of a
+/* The target of lines. A zeroed struct is a file or a pipe: text is written unchanged, and each update of a
  * progress bar becomes a line. */
 struct line_row {
     bool escape;   /* escape control characters, because the target is a terminal; see text.h */
@@ -156,15 +156,16 @@ struct line_row {
 /* Return the bytes that erase the update on the last row, or "" if the row shows none. */
 const char *line_row_wipe(struct line_row *row);
 
-/* Append the line with prefix and newline. When memory is short, append nothing and return false. */
+/* Append the line with prefix and newline, and before it the bytes that erase a progress bar. When memory is
+ * short, append nothing and return false. */
 bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struct slice text,
                enum line_kind kind);
 
 enum {
     FOLD_QUIET_US = 200 * 1000,     /* a line is written if no rank has joined it for this time */
     FOLD_LONGEST_US = 10000 * 1000, /* a line waits at most this time */
-    FOLD_LINES_MAX = 4096,          /* with more waiting lines, the oldest are written early */
-    FOLD_BYTES_MAX = 1 << 20
+    FOLD_LINES_MAX = 4096,          /* if more lines wait, the oldest are written early */
+    FOLD_BYTES_MAX = 1 << 20        /* the same limit for the bytes of the waiting lines */
 };
 
 #define FOLD_NOTHING UINT64_MAX
@@ -174,7 +175,7 @@ struct fold_line {
     enum line_kind kind;
     struct line_time at;          /* when the line of the first rank was read */
     int rank;                     /* the first rank that printed the line */
-    struct slice prefix;          /* of a line of one rank; copied, and passed to fold_fn */
+    struct slice prefix;          /* prefix of the line, if only one rank printed it; copied */
     const void *origin;           /* pointer of the caller, passed to fold_fn */
     const struct rank_set *ranks; /* all ranks that printed the line; NULL = only `rank` */
 };
@@ -207,8 +208,9 @@ bool fold_print_ranks(const struct rank_set *ranks, struct buf *out);
 
 /* --- lines of several nodes -------------------------------------------------------------------------------- */
 
-/* With --hosts and --fold, the starter folds the lines of all nodes, so each node marks the lines of its workers. A mark has the
- * rank, the world size and the length of the prefix. Workers cannot write a mark, because their text follows a mark. */
+/* With --hosts and --fold, the ddprun with --hosts folds the lines of all nodes, so each node marks the lines of
+ * its workers. A mark contains the rank, the world size and the length of the prefix. A worker cannot forge a
+ * mark, because its text comes after the mark of its line. */
 
 struct marked_line {
     int rank, world_size;

@@ -4,7 +4,7 @@
  * one rename. A part ends after a newline if the last NEAR_BYTES before the limit contain one, so no line is cut
  * in two.
  *
- * A failed rotation loses no byte: the file keeps growing, and the next rotation follows after rotate.bytes more
+ * A failed rotation loses no byte: the file grows further, and the next rotation is tried after rotate.bytes more
  * bytes. */
 #include "output/log_files.h"
 
@@ -28,24 +28,23 @@ enum {
     LOOK_MS = 1000          /* interval between checks that the file still exists */
 };
 
-/* News of a file that were not reported to the user yet; usually LOG_NO_NEWS. Any thread may call log_file_news
- * until the file is closed. */
+/* A change of a file that was not reported to the user yet; usually LOG_NO_NEWS. */
 enum log_news {
     LOG_NO_NEWS,
     LOG_MADE_AGAIN, /* the user deleted the file, and ddprun has created it again */
-    LOG_DELETED, /* the user deleted the file, and ddprun cannot create it again, so further output is lost */
+    LOG_DELETED,    /* the user deleted the file, and ddprun cannot create it again: further output is lost */
     LOG_NOT_ROTATED /* the file has reached its limit but cannot be renamed */
 };
 
 struct log_file {
     int fd;
     struct log_rotate rotate;
-    uint64_t size;   /* bytes in the current file */
-    uint64_t full;   /* size at which the file is rotated; increased when a rotation fails */
-    int part;        /* number of the latest part; 0 = no part yet */
-    bool line_ended; /* the file is empty or ends with a newline */
-    uint64_t look_ms;
-    atomic_int news; /* an enum log_news that the user does not know yet */
+    uint64_t size;    /* bytes in the current file */
+    uint64_t full;    /* size at which the file is rotated; increased when a rotation fails */
+    int part;         /* number of the latest part; 0 = no part yet */
+    bool line_ended;  /* the file is empty or ends with a newline */
+    uint64_t look_ms; /* when check_deleted looks at the file again, by clock_ms */
+    atomic_int news;  /* an enum log_news; written by the writer's thread, read by the event loop */
     char path[];
 };
 
@@ -74,8 +73,8 @@ static struct log_file *log_file_create(const char *path, struct log_rotate rota
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Return how many of the next bytes the current file still takes: up to the last newline near the limit, or up to
- * the limit. */
+/* Return how many of the next bytes belong into the current file: up to the last newline near the limit, or up to
+ * the limit. Return 0 if a new file must begin first. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -112,7 +111,8 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* Rename the part back, because the new file could not be created. The user expects output under the old name. */
+/* Rename the part back after the new file could not be created, because the user expects output under the old
+ * name. */
 static void rename_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -120,7 +120,8 @@ static void rename_back(const struct log_file *f)
         sys_renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
 }
 
-/* Create a new file at `path`, where no file exists now. The old file stays open until the new file exists. */
+/* Create a new file at f->path, where no file exists now. The old file stays open until the new file exists, so
+ * that an error loses no output. */
 static bool open_anew(struct log_file *f)
 {
     struct ddp_err err;
@@ -171,8 +172,7 @@ static void check_deleted(struct log_file *f)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }
 
-/* Return the news and reset them. `news` is atomic, because the writer's thread stores the news and the event loop
- * reads them. */
+/* Return the change that was not reported yet, and reset it. Any thread may call this until the file is closed. */
 static enum log_news log_file_news(struct log_file *f)
 {
     return atomic_exchange(&f->news, LOG_NO_NEWS);
@@ -228,7 +228,7 @@ static struct writer_target log_file_target(struct log_file *f)
     return (struct writer_target){ .write = target_write, .close = target_close, .user = f };
 }
 
-/* --- logdir ----------------------------------------------------------------------------------------------- */
+/* --- directories of the log files ------------------------------------------------------------------------- */
 
 /* Existing files are not trusted, because other users may be able to write to the parent directory (/tmp). The
  * job's own directory must be new and private. Files are created exclusively and never through a link. */
@@ -262,8 +262,8 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     return DDP_OK;
 }
 
-/* Create the link "latest" under a temporary name and rename it, so a link always exists. If the user has a file
- * or directory named "latest", create no link. */
+/* Create the link under a temporary name and rename it to "latest", so that "latest" exists at any time. If the
+ * user has a file or directory named "latest", create no link. */
 static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
@@ -327,8 +327,7 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
     if (fd < 0 && errno == EEXIST)
         ddp_fail(err, DDP_ERR_IO,
                  "the log file %s exists already, and ddprun does not overwrite files; move the file away, "
-                 "or put %%j (job "
-                 "id) or %%t (time) into --log_file",
+                 "or put %%j (job id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
         ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path, strerror(errno),
@@ -336,10 +335,10 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
     return fd;
 }
 
-/* --- filtered --------------------------------------------------------------------------------------------- */
+/* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* The lines for this file are cut separately, because the console treats lines in another way (bars, folding,
- * JSON). Only users who request such a file pay for this. */
+/* Each stream is cut into lines a second time for this file, because the console changes lines (progress bars,
+ * --fold, --json). Only jobs with such a file have this cost. */
 
 /* Return true if the line contains one of the words. As in Python, every line contains the empty word. */
 static bool contains_one(const struct cli_filters *words, struct slice line)
@@ -350,7 +349,7 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append a matching line. When memory is short, drop the line; the stream's own log file contains it. */
+/* Append a matching line. When memory is short, drop the line, because the log file of the stream contains it too. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -420,8 +419,8 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* One thread for all sinks is not enough, because a terminal that the user has paused (Ctrl-S) must not block the
- * log files. One thread per file would be 512 threads for 256 workers.
+/* One thread for all sinks is not enough: if the user pauses the terminal (Ctrl-S), the log files must not block.
+ * One thread per file is too many: 512 threads for 256 workers.
  *
  * All queues together need about QUEUED_BYTES of memory, and each sink has a share of them. A blocked sink fills
  * only its own share and blocks only the streams that write to it. */
@@ -430,16 +429,16 @@ enum {
     QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */
     SHARE_MAX = 1 << 20,     /* limit of a share; a longer queue would only delay output */
     SHARE_MIN = 64 * 1024,   /* at least the bytes of one read */
-    LOW_PART = 4             /* reading continues when the queue is below 1/LOW_PART of the share */
+    LOW_PART = 4             /* a stream is read again when the queue is below share / LOW_PART */
 };
 
 struct sink {
     struct writer *writer; /* one of the three writers of struct sinks; NULL = not in use */
     int slot;
-    char *name;            /* owned */
-    struct log_file *file; /* for log_file_news, owned by the writer; NULL for stdout and stderr */
-    bool ended;
-    bool told_failed, told_recovered;
+    char *name;                       /* owned */
+    struct log_file *file;            /* for log_file_news, owned by the writer; NULL for stdout and stderr */
+    bool ended;                       /* sinks_end_files was called for the file */
+    bool told_failed, told_recovered; /* the user was told: at most once each */
 };
 
 struct sinks {
@@ -468,7 +467,7 @@ static uint64_t share(const struct sinks *s)
     return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
 }
 
-/* Set the share of each sink. More open files make the share smaller. */
+/* Set the share of each sink. The share becomes smaller when more files are open. */
 static void set_policy(struct sinks *s)
 {
     writer_set_policy(s->out, s->policy, share(s));
@@ -554,8 +553,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* End all log files. The writer's thread closes and frees each file after its last byte, so the news of these
- * files can no longer be read. */
+/* End all log files. The writer's thread closes and frees each file after its last byte, so log_file_news must not
+ * be called for it any more. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -578,7 +577,7 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
 }
 
 /* Return true if the caller should wait. The limit to stop is much higher than the limit to resume; otherwise a
- * stream would stop and resume with every read. A stream that may lose bytes never waits. */
+ * stream would stop and resume with every read. With WRITER_DROP no stream waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -615,7 +614,7 @@ void sinks_wait_no_more(struct sinks *s)
 /* --- events --------------------------------------------------------------------------------------------- */
 
 /* Free a sink whose file is closed. Keep its loss, because the next file resets the counters of the slot. */
-static void bury(struct sinks *s, struct sink *sink, const struct writer_state *state)
+static void release_sink(struct sinks *s, struct sink *sink, const struct writer_state *state)
 {
     if (state->dropped > 0) {
         struct loss *past = realloc(s->past, (s->n_past + 1) * sizeof(*past));
@@ -631,7 +630,7 @@ static void bury(struct sinks *s, struct sink *sink, const struct writer_state *
     *sink = (struct sink){ 0 };
 }
 
-/* Get the news of a file. News are reported before the state of the slot, because a deletion may explain a
+/* Get the change of a log file. It is reported before the state of the slot, because a deleted file may explain a
  * failure. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
@@ -668,7 +667,7 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
         if (file_news(sink, event) || state_news(sink, &state, event))
             return true;
         if (state.closed)
-            bury(s, sink, &state);
+            release_sink(s, sink, &state);
     }
     return false;
 }

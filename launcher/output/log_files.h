@@ -1,12 +1,12 @@
-/* log_files.h -- the files of the workers' output: directories, names, rotation and filters; and the sinks, to
- * which all output is written.
+/* log_files.h -- the files of the workers' output: directories, names, rotation and filters. Also the sinks: all
+ * targets of output.
  *
  * A log file is created once and never overwrites another file. After its creation only the writer's thread uses
  * the file.
  *
- * A file that has reached its limit gets a number, and a new file gets its name: `out.log.1` is the oldest part,
- * `out.log` the newest. In this order, the parts together are the output, byte for byte. A file that the user
- * deletes is created again. */
+ * A file that has reached its limit is renamed to a part with a number, and a new file gets its name: `out.log.1`
+ * is the oldest part, `out.log` the newest. Concatenated in this order, the parts are the output, byte for byte. A
+ * file that the user deletes is created again. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
 
@@ -17,15 +17,14 @@
 #include "output/writer.h"
 #include "plan/plan.h"
 
-/* --- logdir ----------------------------------------------------------------------------------------------- */
+/* --- directories of the log files ------------------------------------------------------------------------- */
 
-/* The directories of the log files. */
-
-/* Create the job's directory `root`, a path with a '/'. Fail if `root` exists: its name contains random text. With
- * `latest`, also create a link "latest" to `root` in the parent directory. */
+/* Create the job's directory `root`, a path with a '/'. Fail if `root` exists: another user may have created it.
+ * With `latest`, also create a link "latest" to `root` in the parent directory. */
 ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
-/* Create the directories of the workers for the plan's attempt. With --flight_recorder, check for FIFOs (can_fifo). */
+/* Create the directories of the workers for the plan's attempt. With --flight_recorder, set plan->can_fifo if
+ * FIFOs can be created in the directory of the flight records. */
 ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err);
 
 /* Create a new file for appending, and its parent directories. Fail if the file exists. `mode` is LOGDIR_OUTPUT
@@ -34,20 +33,20 @@ ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err);
 enum { LOGDIR_OUTPUT = 0666, LOGDIR_PRIVATE = 0600 };
 int logdir_create(const char *path, int mode, struct ddp_err *err);
 
-/* Create the parent directories of `path`. Directories may exist already. Return 0 or an errno. */
+/* Create the missing parent directories of `path`. Return 0 or an errno. */
 int logdir_parents(const char *path);
 
-/* --- filtered --------------------------------------------------------------------------------------------- */
+/* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* One more log file, for lines of all workers that contain at least one of several words
- * (--duplicate_stdout_filters, --duplicate_stderr_filters). */
+/* An additional log file for the lines of all workers that contain one of the words of --duplicate_stdout_filters
+ * or --duplicate_stderr_filters. */
 
 /* The lines of one stream for this file. A zeroed struct writes no file. */
 struct filtered {
     struct sinks *sinks;
     int sink; /* sink of the file; other streams write to it too */
     const struct cli_filters *words;
-    const struct console_stream *console; /* the stream, whose values fill the prefix */
+    const struct console_stream *console; /* the stream; its rank and clock are in the prefix */
     struct lines lines;
     struct buf out; /* matching lines of one read */
 };
@@ -62,11 +61,12 @@ void filtered_feed(struct filtered *f, struct slice bytes);
 /* Write the unfinished line, because the stream has ended. */
 void filtered_finish(struct filtered *f);
 
+/* Return true if the queue of the file is too long, see sinks_is_behind. */
 bool filtered_is_behind(const struct filtered *f, bool resume);
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* The targets of output: stdout, stderr and the log files, each a slot of a writer.
+/* The targets of output: stdout, stderr and the log files. Each sink is a slot of a writer (writer.h).
  *
  * stdout and stderr have one thread each, so a blocked stdout does not block stderr. If both are the same
  * terminal, pipe or file, they share a thread, so lines never mix. One more thread writes all log files. If a sink
@@ -79,18 +79,18 @@ enum { SINK_STDOUT, SINK_STDERR, SINK_FILES };
 
 /* A change of a sink's state. */
 enum sink_news {
-    SINK_FAILED,    /* the sink accepts no bytes now; `error` is the errno, 0 = the target was too slow */
-    SINK_RECOVERED, /* the sink accepts bytes again after `dropped` bytes were lost */
-    SINK_MADE_AGAIN,
-    SINK_DELETED,
-    SINK_NOT_ROTATED
+    SINK_FAILED,     /* the sink accepts no bytes; `error` has the reason */
+    SINK_RECOVERED,  /* the sink accepts bytes again after `dropped` bytes were lost */
+    SINK_MADE_AGAIN, /* the user deleted the log file, and ddprun has created it again */
+    SINK_DELETED,    /* the user deleted the log file, and ddprun cannot create it again */
+    SINK_NOT_ROTATED /* the log file has reached its limit but cannot be renamed */
 };
 
 struct sink_event {
     enum sink_news news;
     int sink;
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
-    int error;
+    int error;        /* errno of the latest write; 0 = none, so the target was too slow */
     uint64_t dropped; /* bytes lost since the start */
 };
 
@@ -100,7 +100,7 @@ struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, voi
 /* Create the log file `path`. Return its sink number, or -1 with the reason in `err`. */
 int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, struct ddp_err *err);
 
-/* Return the sink number of the log file `path`, or -1 if the file is not open. */
+/* Return the sink number of the open log file `path`, or -1. */
 int sinks_find_file(const struct sinks *s, const char *path);
 
 /* Close each log file after its last queued byte. The sink numbers of closed files are reused. */
@@ -109,8 +109,9 @@ void sinks_end_files(struct sinks *s);
 /* Queue bytes for a sink. The bytes are written in one piece. */
 void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
-/* Return true if the caller should stop reading, because the queue of `sink` is too long. With `resume`, return
- * true until the queue is short again. With WRITER_DROP the result is always false. */
+/* Return true if the caller should stop reading, because the queue of `sink` is too long. With `resume`, the
+ * caller has stopped already: return true until the queue is short again. With WRITER_DROP the result is always
+ * false. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume);
 
 /* Return true if no queued bytes are left. */
@@ -120,13 +121,15 @@ bool sinks_empty(struct sinks *s);
 uint64_t sinks_queued(struct sinks *s);
 uint64_t sinks_written(struct sinks *s);
 
-/* Drop queued bytes that cannot be written now, because the job ends. */
+/* Stop waiting for slow sinks, because the job ends: from now on, bytes that cannot be written at once are
+ * dropped. */
 void sinks_wait_no_more(struct sinks *s);
 
 /* Get the next event that was not reported yet. Return false after the last event. */
 bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
-/* Get the loss of the i-th sink that has lost bytes; queued bytes count as lost. Return false after the last sink. */
+/* Get the loss of the i-th sink that has lost bytes; queued bytes count as lost. Return false if fewer sinks have
+ * lost bytes. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss);
 
 /* Free the sinks without waiting for queued bytes. `s` may be NULL. */

@@ -7,7 +7,7 @@
  * Failures:
  * - A sink is slower than the workers: their streams wait.
  * - The reader of stdout or stderr closes it: ddprun closes the workers' pipes, so the workers get SIGPIPE.
- * - A disk is full: the user is warned once, and the job continues.
+ * - A disk is full: the user is warned once. The workers wait, or with --log_policy=drop output is lost.
  * - A process outside the job keeps a pipe open: the pipe is abandoned after the drain time. */
 #include "output/output.h"
 
@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 /* The loop is woken by an eventfd instead of a uv_async. A loop that wakes in the middle of uv_async_send spins
- * until that call ends. If ddprun has a real-time priority (chrt), the spinning loop takes the processor from the
- * sender for a second. */
+ * until the sender has finished that call. If ddprun has a real-time priority (chrt), the spinning loop keeps the
+ * processor from the sender for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -80,16 +80,16 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
  * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream,
- * and a worker that writes without pause does not delay the others. libuv needs the poll handle until its close
- * callback, but the next attempt opens the stream before that. So the handle is allocated separately. */
+ * and a worker that writes without pause does not delay the other workers. The handle is allocated separately,
+ * because libuv needs it until its close callback, and the next attempt may open the stream before. */
 
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
     TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
-    BITE_MIN = 8 * 1024,  /* lower limit of each stream's part of TURN_BYTES */
+    BITE_MIN = 8 * 1024,  /* smallest share of a stream in TURN_BYTES */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit for the last read, because a daemon may write without end */
+    REST_BYTES = 1 << 20  /* limit for the rest of a pipe, because a daemon may write without end */
 };
 
 /* ddprun's end of a pipe. */
@@ -104,7 +104,7 @@ struct stream_group {
     const struct plan *plan;
     struct sinks *sinks;
     struct console *console;
-    char *chunk;           /* buffer for one read, STREAM_READ_BYTES long; its content is used at once */
+    char *chunk;           /* buffer for one read, STREAM_READ_BYTES long; owned, and shared by all streams */
     struct buf merged;     /* lines of one read for a shared log file */
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
@@ -118,7 +118,7 @@ struct stream_group {
 struct stream {
     struct stream_group *group;
     struct stream_pipe *pipe; /* NULL = no pipe to read */
-    bool paused;              /* reading has stopped, because a sink is behind */
+    bool paused;              /* reading has stopped, because the queue of a sink is too long */
     int local_rank, which;    /* STD_OUT or STD_ERR */
     bool to_console;
     int file;    /* sink number of the stream's log file; STREAM_NO_SINK = none */
@@ -254,7 +254,7 @@ static void stream_catch_up(struct stream *s)
     read_rest(s, PIPE_BYTES);
 }
 
-/* Return true if any sink of the stream is behind. */
+/* Return true if the queue of any sink of the stream is too long, see sinks_is_behind. */
 static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
@@ -270,7 +270,8 @@ static size_t bite(const struct stream *s)
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Read once. Pause the stream afterwards if a sink is behind; the bytes that were read are queued in any case. */
+/* Read once. Afterwards pause the stream if the queue of a sink is too long; the bytes that were read are queued
+ * in any case. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* read() reports the error */
@@ -288,8 +289,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Resume a paused stream if its sinks are no longer behind. This function is called for every stream after every
- * write, so the cheap checks come first. */
+/* Resume a paused stream if the queues of its sinks are short again. This function is called for every stream
+ * after every write, so the cheap checks come first. */
 static void stream_resume(struct stream *s)
 {
     if (s->pipe == NULL || !s->paused || is_behind(s, true))
@@ -324,9 +325,9 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only a single worker of the
- * node can have it. In a job of several nodes, stdout passes through ddprun unless it is a terminal, because its lines
- * show progress to the search for hangs. */
+/* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only the single
+ * worker of a node can have it. In a job of several nodes, ddprun must read the lines, because they are the signs
+ * of progress for the detection of hangs. A terminal is inherited nevertheless, unless --progress is given. */
 static bool inherits_stdout(const struct stream *s)
 {
     const struct plan *plan = s->console.console->plan;
@@ -370,7 +371,7 @@ struct output {
     uv_timer_t update, drain, fold, disk;
     int open_handles;
     int told_files;                /* number of warnings about log files */
-    bool draining, given_up;       /* given_up: unwritten bytes will be dropped */
+    bool draining, given_up;       /* given_up: the drain does not wait for unwritten bytes */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
     bool told_hung;             /* the user was warned about a hanging disk */
@@ -415,8 +416,8 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Set the timer unless it expires earlier. Round up, because a timer that expires too early would have to run
- * twice. */
+/* Set the timer unless it already expires earlier. Round up to whole ms, because at an earlier time no line would
+ * be due. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;
@@ -427,8 +428,8 @@ static void on_fold_waits(void *user, uint64_t us)
 
 /* --- sinks ---------------------------------------------------------------------------------------------- */
 
-/* End the streams of a sink whose reader is gone, so that the workers get SIGPIPE. Streams that also have a log
- * file stay open. */
+/* End the streams of a sink whose reader is gone, so that the workers get SIGPIPE at their next write. Streams
+ * that also have a log file stay open. */
 static void console_is_closed(struct output *o, int sink)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -456,7 +457,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
     } else if (e->sink != SINK_STDERR || e->error == 0) {
         output_note(o, "warning: cannot write %s: %s; %s", e->name,
-                    e->error != 0 ? strerror(e->error) : "too slow for the output",
+                    e->error != 0 ? strerror(e->error)
+                                  : "it accepts bytes more slowly than the workers print",
                     e->error == EPIPE ? "workers that still write there get SIGPIPE"
                     : waits           ? "workers that write there wait for free space (--log_policy=block)"
                                       : "output is lost and counted until a write succeeds again");
@@ -504,7 +506,8 @@ static void on_stream_ended(void *user)
     check_idle(o);
 }
 
-/* Check all sinks and streams. A wake-up does not name its sink, and several wake-ups may be merged. */
+/* Check all sinks and streams, because a wake-up does not name its sink, and the kernel may merge several wake-ups
+ * into one. */
 static void on_progress(void *user)
 {
     struct output *o = user;
@@ -529,12 +532,12 @@ static void on_disk_time(uv_timer_t *timer)
     const bool hung = disk_hangs(DISK_TOLD_MS, path);
     if (hung && !o->told_hung)
         output_note(o,
-                    "warning: %s: the file system has not answered for %d s; output waits in "
-                    "memory%s; press Ctrl-C twice to end the job and lose this output",
+                    "warning: %s: the file system has not answered for %d s; output is kept in "
+                    "memory%s; press Ctrl-C twice to end the job without this output",
                     path, DISK_TOLD_MS / 1000,
                     o->options.plan->cli->log_policy == LOG_BLOCK
-                        ? ", then the workers wait (--log_policy=block)"
-                        : ", later output is lost (--log_policy=drop)");
+                        ? "; when the memory is used up, the workers wait (--log_policy=block)"
+                        : "; when the memory is used up, output is lost (--log_policy=drop)");
     else if (!hung && o->told_hung)
         output_note(o, "%s: the file system responds again",
                     o->options.plan->log_root != NULL ? o->options.plan->log_root : "log files");
@@ -543,7 +546,8 @@ static void on_disk_time(uv_timer_t *timer)
 
 /* --- the object ----------------------------------------------------------------------------------------- */
 
-/* Free the object when the last handle is closed, because no callback follows. No other function frees it. */
+/* Free the object when the last handle is closed, because no callback uses the object after that. No other
+ * function frees it. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -625,8 +629,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
                     has_bell ? "out of memory" : "no file descriptor left; raise the limit with 'ulimit -n'");
 }
 
-/* End and reset all streams. If a process outside the job still holds a pipe of the last attempt, abandon the
- * pipe. */
+/* End and reset all streams. A pipe of the last attempt that a process outside the job still holds open is closed
+ * too. */
 static void forget_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -701,9 +705,9 @@ static void end_all(struct output *o)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* Check whether the sinks still accept bytes. After a successful job, wait for the reader (a pager) without a
- * limit, and print that ddprun waits. After a failure, and between two attempts, drop the remaining bytes if the
- * sinks accept nothing for UNREAD_MS. */
+/* Check whether the sinks still accept bytes. If no sink has accepted a byte for UNREAD_MS: after a successful job
+ * print once that ddprun waits for the reader (a pager), and wait without a limit. After a failure, and between
+ * two attempts, drop the remaining bytes. */
 static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
@@ -779,7 +783,7 @@ const struct tail *output_tails(struct output *o, int which)
     const int nproc = o->options.plan->nproc;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
-        tails[i] = stream_of(o, i, which)->tail; /* a view of the tail; the stream owns its memory */
+        tails[i] = stream_of(o, i, which)->tail; /* a copy of the struct only; the stream owns the bytes */
     return tails;
 }
 

@@ -1,12 +1,12 @@
-/* output.h -- what the workers print, from their pipes to the console and to the log files.
+/* output.h -- passes the workers' output from their pipes to the console, the log files and the report.
  *
  *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
  *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
- * A single worker whose output goes only to the console, without a prefix, inherits ddprun's stdout if the job has one
- * node or stdout is a terminal. While a console or disk is slow or full, the pipes are not read, so the workers block. With --log_policy=drop, bytes are
- * lost and counted instead. Memory is bounded, and the event loop never blocks. */
+ * A single worker without prefix and without log file may inherit ddprun's stdout, see inherits_stdout in
+ * output.c. While the console or a disk is slow or full, the pipes are not read, so the workers block. With
+ * --log_policy=drop, bytes are lost and counted instead. Memory is bounded, and the event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H
 
@@ -19,7 +19,8 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Wakes the loop from another thread. Several calls of wakeup_ring may cause a single call of `rung`. */
+/* Wakes the event loop from another thread. The loop then calls `rung`, perhaps once for several calls of
+ * wakeup_ring. */
 struct wakeup {
     uv_poll_t poll;
     int fd; /* eventfd; -1 = not open */
@@ -50,12 +51,12 @@ struct output_options {
 /* Create the output. After DDP_OK the caller owns *out, and output_close frees it. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* Begin a round: update the plan, create directories and log files, and reset lines and tails. Call output_drain
- * before, because unread output of the previous attempt is dropped. */
+/* Begin a round: update the plan, create directories and log files, and reset lines and tails. Before that, drain
+ * the previous attempt with output_drain, because its unread output is dropped. */
 ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err);
 
-/* Get descriptors 1 and 2 for worker `local_rank`. Call output_spawned when the worker is started or could not be
- * started, because only the worker may keep the descriptors open. */
+/* Get descriptors 1 and 2 for worker `local_rank`. After the start of the worker, also after a failed start, call
+ * output_spawned. It closes ddprun's copies, because otherwise the pipes would never end. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
 void output_spawned(int fds[2]);
 
@@ -69,13 +70,13 @@ void output_note(struct output *o, const char *fmt, ...) __attribute__((format(p
 /* Print whole lines on stdout, which are events from user_messages.h. The bytes are copied. */
 void output_write(struct output *o, const struct buf *lines);
 
-/* Start to drain, after the last worker of an attempt has exited. Pipes are read to their end, for at most
- * `limit_ms` if a process outside the job keeps a pipe open. When all bytes are written, `idle` is called once. A
- * sink that accepts nothing for UNREAD_MS is abandoned. */
+/* Start to drain, after the last worker of an attempt has exited: read the pipes to their end and write all bytes,
+ * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. Sinks that accept
+ * nothing for UNREAD_MS (5 s) are not waited for. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* Declare that the next drain is the last. If the job was successful (`well`), this drain waits for a slow reader
- * without a limit. */
+/* Record that the next drain is the last. If `well` is true, the job was successful, and this drain waits for a
+ * slow reader without a limit. */
 void output_finish(struct output *o, bool well);
 
 /* Return true if the output on stderr does not end with a newline. ddprun then prints a newline before its own
@@ -86,12 +87,12 @@ bool output_is_midline(const struct output *o);
  * last sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
-/* Return the last bytes from each worker, by local rank, even of streams that are written only to a file. The result
- * is valid until the next attempt or output_close. */
+/* Return the tails of STD_OUT or STD_ERR of all workers, an array by local rank. Streams that are written only to
+ * a file have tails too. The result is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
-/* Read the stderr pipe of a worker that has just exited, and return its last bytes, which are valid until the next
- * attempt or output_close. */
+/* Read the bytes that are in the stderr pipe of a worker that has exited. Return the last bytes of the stream,
+ * valid until the next attempt or output_close. */
 const struct tail *output_last_words(struct output *o, int local_rank);
 
 /* Close all streams and sinks without waiting for pending bytes. The loop must run afterwards: the last close

@@ -27,7 +27,7 @@
  * block. */
 
 /* Write some bytes and return their number. Return 0 if the descriptor accepts no bytes now, and -1 after an
- * error. The errno is ETIMEDOUT if the time is over. */
+ * error. After `end_ms` the errno is ETIMEDOUT. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -63,19 +63,19 @@ enum {
     KEEP_BYTES = 64 * 1024,   /* an empty buffer is freed if it is larger than this */
     PIECE_BYTES = 128 * 1024, /* limit of one write without the lock */
     RETRY_MS = 250,           /* delay before the next write to a full disk */
-    JOIN_MS = 300             /* how long the end of the thread is awaited */
+    JOIN_MS = 300             /* writer_free waits at most this time for the thread */
 };
 
 /* A target and its bytes. The lock protects every member except `going`, which the thread owns. */
 struct slot {
     struct writer_target target;
-    int fd;             /* descriptor, to which target.user points; unused for other targets */
-    bool ended;         /* the target must be closed after the last byte */
-    bool closed;        /* the target is closed */
-    bool free;          /* the owner has released the slot, so it may be reused */
-    bool dead;          /* the reader of the target is gone, so bytes are dropped */
-    bool midline;       /* the last written byte was not a newline */
-    int error;          /* errno of the latest write */
+    int fd;       /* the descriptor of writer_add, to which target.user points; unused for other targets */
+    bool ended;   /* the target must be closed after the last byte */
+    bool closed;  /* the target is closed */
+    bool free;    /* the owner has released the slot, so it may be reused */
+    bool dead;    /* the reader of the target is gone, so bytes are dropped */
+    bool midline; /* the last written byte was not a newline */
+    int error;    /* errno of the latest write */
     uint64_t retry_ms;  /* when the write to a full disk is retried */
     uint64_t dropped;   /* bytes lost since the start */
     int why;            /* errno of the latest loss; 0 = the target was too slow */
@@ -85,7 +85,7 @@ struct slot {
     size_t at;
 };
 
-enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
+enum { BEFORE_GOING, BEFORE_WAITING, BEHIND }; /* indices of slot.hole */
 
 struct writer {
     pthread_mutex_t lock;
@@ -156,9 +156,9 @@ static bool has_work(const struct slot *s)
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has work now, or NULL. After NULL, *wake_ms is the time at which a slot will have
- * work. The search begins at `from`, so that every slot is served. `from` is unsigned, because it wraps around in
- * long jobs. */
+/* Return the next slot that has work now, or NULL. After NULL, *wake_ms is the time of the next retry; UINT64_MAX
+ * = none. The search begins at slot `from`, which the caller increases each time so that no slot waits forever.
+ * `from` is unsigned, because it wraps around in long jobs. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -173,7 +173,7 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* Clear `going`. Free a large buffer, because each of 512 files could keep one. */
+/* Clear `going`, and free its memory if it is large, because 512 files could each keep a large buffer. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -181,8 +181,8 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* Close the target of a slot without queued bytes. The caller holds the lock. The lock is released meanwhile,
- * because close(2) may wait for a file server. */
+/* Close the target of a slot without queued bytes. The caller holds the lock. This function releases the lock
+ * during the close, because close(2) may wait for a file server. */
 static void close_slot(struct writer *w, struct slot *s)
 {
     pthread_mutex_unlock(&w->lock);
@@ -402,8 +402,8 @@ static uint64_t slot_queued(const struct slot *s)
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* Record that bytes after `waiting` were lost. At the first loss wake the loop, which warns the user. The caller
- * holds the lock. */
+/* Record that `len` new bytes were lost, which would come after `waiting`. At the first loss wake the loop, which
+ * warns the user. The caller holds the lock. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -414,7 +414,7 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Write in the caller's thread. The lock stays held, because no other thread uses it. */
+/* Write in the caller's thread. The lock stays held: without a writer's thread, no other thread waits for it. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -461,8 +461,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if new bytes are lost now or wait for a full disk. A loss before `waiting` counts until the thread
- * has written `going`. */
+/* Return true if new bytes are lost, or wait until a full disk has space. A loss before `waiting` counts until the
+ * thread has written `going`. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);
@@ -483,7 +483,7 @@ struct writer_state writer_state(struct writer *w, int slot)
 }
 
 /* End the thread. If bytes are queued, cancel the thread, because it may block in write(2). Return false if the
- * thread does not end in time, because it hangs in the kernel in a file system that does not answer. */
+ * thread does not end within JOIN_MS: it then hangs in a file system that does not answer. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);

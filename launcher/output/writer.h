@@ -5,8 +5,8 @@
  *
  * The policy matters when a target accepts no bytes. With WRITER_BLOCK no byte is lost: a write to a full disk is
  * retried, and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes over the limit are
- * dropped and counted, and a line in the output reports them. A permanent error (EIO, EFBIG ...) drops bytes with
- * either policy. The first bytes start the thread. */
+ * dropped and counted, and a line in the output reports their number. A permanent error (EIO, EFBIG ...) drops
+ * bytes with either policy. The first bytes start the thread. */
 #ifndef LAUNCHER_OUTPUT_WRITER_H
 #define LAUNCHER_OUTPUT_WRITER_H
 
@@ -15,9 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Final messages go to a descriptor whose reader may not read. */
-
-/* Write all bytes. Return 0 or an errno. ETIMEDOUT: the descriptor has accepted no byte for `unread_ms`. */
+/* Write all bytes in the calling thread, for the final messages of ddprun. Return 0 or an errno: ETIMEDOUT if the
+ * descriptor has accepted no byte for `unread_ms`, for example because its reader is stopped. */
 int patient_write(int fd, struct slice bytes, int unread_ms);
 
 struct writer;
@@ -39,7 +38,7 @@ struct writer_target {
 /* The state of a slot. */
 struct writer_state {
     int error;        /* errno of the latest write; 0 = success */
-    bool dropping;    /* new bytes are lost now, or wait for a full disk */
+    bool dropping;    /* new bytes are lost, or wait until a full disk has space */
     uint64_t dropped; /* bytes lost since the start */
     int why;          /* errno of the latest loss; 0 = the target was too slow */
     uint64_t queued;  /* bytes that are not written yet */

@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* How many last lines are searched for hints. The report shows fewer, but Python may print the reason before a
- * long trace of threads. */
+/* How many last lines are searched for hints. The report shows fewer lines, but Python may print the reason before
+ * the stacks of many threads. */
 enum { HINT_LINES = 50 };
 
 int cause_first(const struct report *r)
@@ -28,8 +28,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Return the wall clock at `ms`. It is computed from the monotonic clock, so the order of times stays correct even
- * if the wall clock is set meanwhile. */
+/* Return the wall clock at `ms`. The time is computed from the monotonic clock, so the order of times is correct
+ * even if a user sets the wall clock during the job. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -184,8 +184,8 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
-/* Append the reason. For a program that could not be started, the headline has the reason already. If a rank left
- * init_process_group, that rank is the reason, and the ranks that gave up waiting are not. */
+/* Append the reason. For a program that could not be started, the headline contains the reason. If a rank left
+ * init_process_group, that rank is the reason. The ranks that waited for that rank are victims. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -274,7 +274,7 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
  * piece. A row may require a second piece of text or a fact. Of several rows with the same piece, the first that
  * applies is used. */
 
-/* Facts that decide about a hint besides the text. In a zeroed struct no fact is known. */
+/* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
 struct hint_facts {
     const char *python;  /* path of the Python that ran the worker; borrowed; NULL = not known */
     bool no_gpu;         /* this machine has no GPU */
@@ -287,12 +287,12 @@ struct hint_facts {
 
 /* clang-format off */
 #define LATE_RANK                                                                                                         \
-    "another rank did not enter this collective in time: it is in another call, busy, or gone; to see where, run py-spy dump --pid PID for each rank while the job hangs"
+    "another rank did not enter this collective in time: that rank is in another call, is busy, or has exited; while the job hangs, py-spy dump --pid PID shows where a rank is"
 static const char lost_rank[] =
     "the process at the other end exited or left the group while this process still needed the connection; check how the other ranks ended";
 
 static const char no_gpu_here[] =
-    "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and leave out torch.cuda";
+    "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and remove the calls of torch.cuda";
 static const char lost_loader[] =
     "a process of Python's multiprocessing died, usually a DataLoader worker: often memory ran out or /dev/shm is full; with num_workers=0 the rank itself runs the loader's code and prints the error";
 
@@ -331,7 +331,7 @@ static const struct hint {
       "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
     { .piece = "unrecognized arguments: --local_rank",
       "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
-    { .piece = "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on the arguments after PROGRAM and adds none" },
+    { .piece = "unrecognized arguments", "the script rejected its arguments: correct those after PROGRAM on the command line of ddprun, which adds none" },
     { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts a store for the workers",
       .applies = is_launchers_store },
     { .piece = "Address already in use",
@@ -355,36 +355,36 @@ static const struct hint {
       "the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than the number of GPUs in CUDA_VISIBLE_DEVICES" },
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
     { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
-    { .piece = "devices are busy or unavailable", "another process holds the GPU, or its compute mode admits no further process: ddprun prints GPU_BUSY or GPU_MODE before the start, and 'nvidia-smi -q -d COMPUTE,PIDS' shows both" },
-    { .piece = "No space left on device", "a disk or /dev/shm is full{room}: df -h, df -i and df -h /dev/shm show which" },
-    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: check it with quota -s" },
+    { .piece = "devices are busy or unavailable", "another process has reserved the GPU, or the GPU's compute mode allows no more processes; nvidia-smi -q -d COMPUTE,PIDS shows the mode and the processes" },
+    { .piece = "No space left on device", "a disk or /dev/shm is full{room}: find the full one with df -h (bytes) and df -i (inodes)" },
+    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: check it with quota -s, and delete files" },
     { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
-    { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
+    { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: raise it with ulimit -l unlimited, or in a systemd service with LimitMEMLOCK=infinity" },
     { .piece = "Cannot allocate memory",
-      "free memory or a limit is too low: check the cgroup's limit, ulimit -v, and with InfiniBand the limit for locked memory, ulimit -l{locked}" },
-    { .piece = "can't start new thread", "the limit for processes and threads is too low: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
-    { .piece = "Resource temporarily unavailable", "often the limit for processes and threads is too low: ulimit -u{processes}, or pids.max of the cgroup{pids}" },
-    { .piece = "is killed by signal: Bus error", "a DataLoader worker found /dev/shm full: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
+      "memory is used up, or a limit is too low: check free -h, the cgroup's limit, ulimit -v, and for InfiniBand ulimit -l{locked}" },
+    { .piece = "can't start new thread", "a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
+    { .piece = "Resource temporarily unavailable", "often a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
+    { .piece = "is killed by signal: Bus error", "/dev/shm was full when a DataLoader worker needed it: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
     { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: use fewer loader workers, or a smaller batch" },
     { .piece = "ModuleNotFoundError", "{python}, which ran the program, does not have a module: install the module there, or activate the virtual environment that contains it (ddprun --dry_run prints why this Python was used)",
       .applies = knows_python },
-    { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; the first line of a script names the Python that runs it" },
+    { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; check which Python that is: the first line of a script names it" },
     { .piece = "ImportError:", "an import failed in {python}, which ran the program; ddprun --dry_run prints why this Python was used",
       .applies = knows_python },
     { .piece = "is not a package",
       "a file of the program has the same name as an imported package, and Python imported the file instead: rename the file (a script called torch.py hides PyTorch)" },
     { .piece = "partially initialized module",
       "two modules import each other, or a file of the program has the same name as an imported package: rename the file (a script called torch.py hides PyTorch)" },
-    { .piece = "error while loading shared libraries", "a library is not found: see ldd PROGRAM and LD_LIBRARY_PATH" },
+    { .piece = "error while loading shared libraries", "a shared library is missing: ldd PROGRAM prints which one; install it, or add its directory to LD_LIBRARY_PATH" },
     { .piece = "version `GLIBC_", "the program needs a newer C library than this system has: build it on this system, or use a newer container image" },
-    { .piece = "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
-    { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
+    { .piece = "\\r': No such file or directory", "the script has Windows line ends: convert them with sed -i 's/\\r$//' SCRIPT" },
+    { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: convert them with sed -i 's/\\r$//' SCRIPT" },
     { .piece = "Connection refused", lost_loader, .with = "/multiprocessing/connection.py" },
     { .piece = "Connection refused",
-      "no process listens at the address that the worker tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the address of a process that has exited, or of an earlier group of the same name; GLOO_SOCKET_IFNAME must name an interface that the other hosts reach",
+      "no process listens at the address that the worker tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the old address of a process that has exited; check that GLOO_SOCKET_IFNAME names an interface that the other hosts can reach",
       .applies = has_gloo_interface },
-    { .piece = "Connection refused", "no process listens at the address that the worker tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the address of a process that has exited, of an earlier group of the same name, or 127.0.0.1 for another host: GLOO_SOCKET_IFNAME=eth0, for example, fixes that" },
+    { .piece = "Connection refused", "no process listens at the address that the worker tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried the old address of a process that has exited, or 127.0.0.1 for another host: set the interface that the hosts share, for example GLOO_SOCKET_IFNAME=eth0" },
     { .piece = "recv operation to complete", LATE_RANK },
     { .piece = "send operation to complete", LATE_RANK },
     { .piece = "caught collective operation timeout", LATE_RANK },
@@ -395,9 +395,9 @@ static const struct hint {
     { .piece = "ncclRemoteError", lost_rank },
     { .piece = "rank < size", "init_process_group received a world_size that is smaller than this job: leave the argument out, so that PyTorch uses WORLD_SIZE" },
     { .piece = "terminate called without an active exception",
-      "a C++ thread still ran when the process exited; the reason for the exit is the error above 'terminate called'; without such an error, the script had already ended: call torch.distributed.destroy_process_group() at its end" },
+      "a C++ thread still ran when the process exited; the reason for the exit is the error above 'terminate called'; if there is no such error, call torch.distributed.destroy_process_group() at the end of the script" },
     { .piece = "Stale file handle", "the file no longer exists on the file server: mount the file system again" },
-    { .piece = "Permission denied", "the worker's user does not have the permission: compare the output of id and ls -l" },
+    { .piece = "Permission denied", "the worker's user does not have the permission: compare the output of id with the owner and mode in ls -l" },
 };
 /* clang-format on */
 
@@ -421,8 +421,8 @@ static const uint8_t *last_place(struct slice text, const char *piece)
     return last;
 }
 
-/* Return the row whose piece is last in the text, because programs print their reason last. If two pieces begin at
- * the same place, return the row that is first in the table. */
+/* Return the row whose piece is last in the text, because programs print the reason of their exit last. If two
+ * pieces begin at the same place, return the earlier row of the table. */
 static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
 {
     const struct hint *found = NULL;
@@ -519,8 +519,8 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Return true if the text says that another rank is gone. The program's own connections may break too. So the text
- * must also come from a process group. */
+/* Return true if the text says that another rank is gone. The program may have connections of its own, which break
+ * with the same text. So the text must also name a process group (Gloo, NCCL). */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -551,15 +551,15 @@ bool cause_full_path(const struct report *r, char path[PATH_MAX])
     return found;
 }
 
-/* Append a hint for the error file, or for the last lines if the error file has none. The error file is the
- * worker's own summary. */
+/* Append a hint for the error file, or for the last lines if no hint matches the error file. The error file is
+ * first, because it contains only the error. */
 bool cause_hint(const struct report *r, struct buf *out)
 {
     const struct hint_facts facts = hint_facts(r);
     struct buf lines = { 0 };
     bool from_stdout, ok = true;
     const size_t before = out->len;
-    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* a hint would blame a rank */
+    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* the network failed, and a hint would blame a rank */
         return true;
     if (r->error != NULL)
         ok = hint_for(slice_str(r->error->message), &facts, out);
@@ -600,7 +600,8 @@ static uint64_t value_in_line(struct slice line)
     return hash != 0 ? hash : 1;
 }
 
-/* Return a hash of the last import error, or 0. A traceback after the error cancels it. */
+/* Return a hash of the last import error, or 0. If another traceback follows, the program has caught the import
+ * error, and the result is 0. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

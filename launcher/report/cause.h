@@ -22,24 +22,26 @@
 struct cJSON;
 struct loss;
 
-/* Free space of a full file system, on which a worker could not write the file `path`. */
+/* A file system that was full when a worker wrote the file `path`. */
 struct disk_room {
     char path[PATH_MAX];
-    uint64_t bytes, inodes;
+    uint64_t bytes, inodes; /* still free for users other than root */
 };
 
 /* An attempt that has failed, on any node. */
 struct failed_attempt {
     int attempt; /* from 0 */
     struct failure failure;
-    enum worker_verdict verdict;
-    uint64_t started_ms, worker_started_ms, failed_ms, ended_ms;
-    int64_t step; /* last step that the workers reported; -1 = none */
+    enum worker_verdict verdict;  /* of the worker that failed first */
+    uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
+    uint64_t worker_started_ms;   /* start of the failed worker; if it is on another node: started_ms */
+    uint64_t failed_ms, ended_ms; /* the failure; the end of the attempt */
+    int64_t step;                 /* last step that the workers reported; -1 = none */
 };
 
-/* How this node lost the store, if that ended the job here. */
+/* How this node lost its connection to the store, if the loss ended the job on this node. */
 struct store_end {
-    const char *how;    /* what happened; NULL = the store was not lost */
+    const char *how;    /* for example "the store closed the connection"; NULL = not lost */
     const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL = not known */
     const char *advice; /* remedy of the finding that explains the loss; "" or NULL = no finding */
     const char *code;   /* code of this finding; "" or NULL = no finding */
@@ -78,8 +80,8 @@ struct report {
     const struct finding *hang; /* the store's finding that the last attempt hung; NULL = none */
     const struct stuck *stuck;  /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;
-    const struct cJSON *stacks; /* stacks of the other workers at the first failure; NULL = none */
-    const char *flights;        /* argument of flight_path() for the ranks' flight records; NULL = none */
+    const struct cJSON *stacks; /* rows of record/stacks.h at the first failure; NULL = none */
+    const char *flights;        /* pattern of the flight records for flight_path(); NULL = none */
     const struct loss *lost;    /* array of n_lost targets that lost output */
     size_t n_lost;
     const char *error_trouble; /* why the error file could not be read; NULL = no problem */
@@ -91,8 +93,8 @@ int cause_first(const struct report *r);
 /* Return the worker of the first failure, or NULL if that is not a worker of this node. */
 const struct agent_worker *cause_worker(const struct report *r);
 
-/* Return the record of the first failure on any node, or NULL without a failure. A record of this node is built in
- * `room`, without last lines. */
+/* Return the record of the first failure on any node, or NULL without a failure. For a worker of this node, build
+ * the record in `room`, without its last lines. */
 const struct failure *cause_failure(const struct report *r, struct failure *room);
 
 /* Return true if no worker of this node was ever started. */
@@ -101,7 +103,7 @@ bool cause_never_began(const struct report *r);
 /* Append the first sentence of the report, without newline. */
 bool cause_headline(const struct report *r, struct buf *out);
 
-/* Append the reason for the end, unless the headline already contains it. */
+/* Append the reason for the end, unless the headline contains the reason. */
 bool cause_why(const struct report *r, struct buf *out);
 
 /* Append the remedy. */
@@ -125,14 +127,14 @@ bool cause_hint(const struct report *r, struct buf *out);
 /* Return the wall clock, in ms since 1970, for a time of the agent's clock. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 
-/* Return true if `f` is only a victim, and the headline instead names a rank that exited too early or a broken
- * connection. */
+/* Return true if `f` is only a victim of another failure. The headline then names the rank that exited too early,
+ * or the broken connection. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 
 /* Return true if the store has reported a rank that left or a connection that broke, with this finding code. */
 bool cause_has_left(const struct report *r, enum finding_code code);
 
-/* Append what the store has reported in `left`, with the finding code. */
+/* Append the store's sentence in `left`, with the finding code. */
 bool cause_append_left(const struct report *r, struct buf *out);
 
 /* Return the finding code of the headline for failure `f`, for example "WORKER_FAILED", or NULL. */
@@ -143,7 +145,8 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 /* Return true if these lines say that a peer of a PyTorch process group (Gloo, NCCL) is gone. */
 bool hint_is_of_lost_rank(struct slice last_lines);
 
-/* Return a hash of the error's line if Python ended with an import or syntax error, else 0. The hash is never 0. */
+/* Return a hash of the error's line if Python ended with an import or syntax error, else 0. If the hashes of all
+ * ranks are equal, a restart would repeat the error. */
 uint64_t hint_import_error(struct slice last_lines);
 
 #endif

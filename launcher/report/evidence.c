@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum {
-    CORE_FILE_BYTES = 64 * 1024, /* only the first bytes of a core file, which contain the notes */
+    CORE_FILE_BYTES = 64 * 1024, /* enough for the notes at the beginning of a core file */
     PATTERN_MAX = 256,           /* longer than the kernel's limit of 127 characters */
     FLAG_MAX = 16
 };
@@ -147,7 +147,7 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
         excuse_core(facts);
 }
 
-/* exit_text.c parses the files that are read here.
+/* This part reads the files of the kernel; exit_text.c parses them.
  *
  * All files are read as soon as a worker is reaped, before the other workers are stopped. Later the control group
  * is gone, /dev/shm has free space again, and the log has other lines. Reading delays the stop by about 0.1 ms, so
@@ -174,9 +174,9 @@ struct evidence {
     const char *groups; /* text of /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
-    unsigned long long system_kills;
-    int log; /* descriptor of /dev/kmsg; -1 = cannot be read */
-    struct buf lines;
+    unsigned long long system_kills; /* the machine's OOM kills when the attempt began */
+    int log;                         /* descriptor of /dev/kmsg; -1 = cannot be read */
+    struct buf lines;                /* records read from the log, at most LOG_BYTES_MAX */
     time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
     uint64_t open_files; /* ulimit -n of the workers */
     struct looked_at {
@@ -199,8 +199,8 @@ static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_
     return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
-/* Read the counters of a version 2 group. The limit that was reached may belong to an inner group. So
- * memory.events.local, which excludes inner groups, is preferred for "oom". Return false if the group does not
+/* Read the counters of a version 2 group. memory.events also counts hits of the limits of inner groups. So "oom"
+ * is read from memory.events.local, if the kernel has that file (Linux 5.2). Return false if the group does not
  * exist or has no memory controller. */
 static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
@@ -295,7 +295,7 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
-/* Watch the group `below` the mount point and all groups around it, from the inside outwards. */
+/* Watch a group and all groups that contain it, the innermost first. `below` is its path below the mount point. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];
@@ -311,8 +311,8 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     }
 }
 
-/* Watch a group, named as in /proc/PID/cgroup. If the group is not visible here, watch the visible groups around
- * it. This applies only to version 2, because version 1 counts a kill only in the victim's group. */
+/* Watch a group, named as in /proc/PID/cgroup. If a container hides the group, watch the visible groups that
+ * contain it. In version 1 watch none of these, because only the victim's own group counts a kill there. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -363,8 +363,8 @@ static bool system_kills(unsigned long long *kills)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return true if this process is in the machine's first PID namespace, which always has this inode. Only there are
- * pids of the kernel's log equal to ddprun's pids. */
+/* Return true if this process is in the machine's first PID namespace. Its inode number is fixed
+ * (PROC_PID_INIT_INO in linux/proc_ns.h). The kernel's log has the pids of that namespace. */
 static bool in_first_pid_namespace(void)
 {
     char text[64];
@@ -405,8 +405,8 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search all lines of the kernel log for a worker, because its line may be older than its SIGCHLD. In another PID
- * namespace the kernel log is not searched, because the pids would not match. */
+/* Search all lines of the kernel's log for a worker, because the line may be older than the worker's SIGCHLD. In
+ * another PID namespace, do nothing, because the pids would not match. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())
@@ -423,9 +423,9 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
     }
 }
 
-/* --- the rest ------------------------------------------------------------------------------------------- */
+/* --- other facts ---------------------------------------------------------------------------------------- */
 
-/* Read the free space of /dev/shm at once, because the end of the next worker frees space. */
+/* Read the free space of /dev/shm now, because each worker that ends frees space. */
 static void check_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
@@ -435,14 +435,14 @@ static void check_shm(struct worker_evidence *facts)
     facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* Return true if the reader of a pipe is gone. poll reports this without a write. */
+/* Return true if the reader of a pipe is gone. Unlike write, poll reports this without sending a byte. */
 static bool reader_is_gone(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Return a soft limit of this process, which the workers inherit, or 0 without a limit. */
+/* Return a soft limit of this process, which the workers inherit; 0 = no limit. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
@@ -538,7 +538,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* oom_find_cause needs this number only without groups */
+    if (e->n_watches == 0) /* oom_find_cause uses this counter only if no group is watched */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }
@@ -573,7 +573,7 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* Record a timer that has expired. Only the first is kept, because it ends the attempt. */
+/* Record a timer that has expired. Keep only the first, because that timer ends the attempt. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
     if (e == NULL || e->timer_scope[0] != '\0')
@@ -776,7 +776,8 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The user may have named any file. So it is opened without blocking, and read only if it is a regular file. */
+/* The user may have named any file, such as a FIFO. So the file is opened without blocking, and read only if it is
+ * a regular file. */
 
 /* The first page contains the headers, the segment table and the loader's name. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };

@@ -12,8 +12,8 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Facts of the kernel about the end of a worker: counters of memory limits, /dev/shm, the kernel's log, core
- * files. These facts must be collected at once, because the kernel soon drops them.
+/* What the kernel knows about the end of a worker: counters of memory limits, free space of /dev/shm, the kernel's
+ * log, core files. These facts must be collected at once, because they soon change.
  *
  *     evidence_new        before the first worker starts
  *     evidence_attempt    before the first worker of each attempt starts: reads the counters to compare with later
@@ -25,12 +25,13 @@ struct evidence;
 
 /* Return a new collector, or NULL when memory is short. All functions below accept NULL and then do nothing.
  * `mounts` contains at least the control groups' lines of /proc/self/mountinfo. `groups` is the text of
- * /proc/self/cgroup and must outlive the collector. `open_files` is the workers' limit of open files; 0 = none. */
+ * /proc/self/cgroup and must outlive the collector. `open_files` is the workers' limit of open files; 0 = no
+ * limit. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
-/* Drop the facts about the last attempt and prepare for the next. `cgroup_fd` is the control group of the attempt,
- * borrowed during the call; -1 = none. */
+/* Drop the facts about the last attempt and prepare for the next. `cgroup_fd` is an open directory, the control
+ * group of the attempt, borrowed during the call; -1 = none. */
 void evidence_attempt(struct evidence *e, int cgroup_fd);
 
 /* Examine a worker that has failed. `status` and `usage` are from wait4. Only the first few failures of an attempt
@@ -40,7 +41,8 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
 /* Record that user `uid` has taken the port that was held for the worker's store. ddprun then kills the worker. */
 void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid);
 
-/* Record that a timer of the worker has expired. ddprun then sends a signal to the worker. */
+/* Record that a timer of the worker has expired. ddprun then sends a signal to the worker. `scope` is the worker's
+ * name of the timer. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope);
 
 /* Return the facts about a worker, or NULL if the worker was not examined. The result is valid until the next

@@ -14,8 +14,8 @@
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
-/* Return the exit code. A lost node has no exit code, so return 125. As with `env` and `timeout`, 125 means that the
- * launcher failed and not the program. */
+/* Return the exit code of a failed worker. A lost node has no exit code, so return 125. As with env(1) and
+ * timeout(1), 125 means that the launcher failed and not the program. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -193,8 +193,8 @@ bool coredump_fault(struct slice head, uint64_t *address)
 
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
-/* Which lines exist depends on the kernel, and a container may hide some. So a missing line is no error. The
- * report then has one fact less. */
+/* Which lines exist depends on the kernel, and a container may hide some. A missing line is no error: the fact
+ * stays unknown. */
 
 /* Store the next line of `text` in `line`, without its newline, and remove it from `text`. Return false at the
  * end. */
@@ -248,8 +248,7 @@ uint64_t limit_in(struct slice text)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter has risen. Return 0 if the counter is lower, because a new group then has the same
- * name. */
+/* Return by how much a counter has risen. A lower counter is that of a new group with the same name: return 0. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
@@ -273,8 +272,8 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the number of kills: the highest increase of any group. In version 2, outer groups count the kill too; in
- * version 1, only the victim's group does. */
+/* Return the number of kills: the highest increase of any group, not the sum. In version 2 all outer groups count
+ * a kill too; in version 1 only the victim's group counts it. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
@@ -392,7 +391,7 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 enum { NO_SIGNAL = 0 };
 
-/* A smaller /dev/shm has its default size, which is too small for training. */
+/* A /dev/shm below this size is too small for training; docker's default is 64 MiB. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
 /* Flags for the observations about a worker's end. */
@@ -415,8 +414,8 @@ enum {
     PORT_TAKEN = 1 << 14,
 };
 
-/* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. But the worker's end frees
- * space before /dev/shm is read. So a small /dev/shm (docker's default is 64 MiB) has a separate flag. */
+/* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. The worker's end may have
+ * freed space before /dev/shm was read. So a small /dev/shm has a separate flag. */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {
@@ -445,9 +444,9 @@ static unsigned observations(const struct worker_evidence *e)
     return seen;
 }
 
-#define SHM_REMEDY                                                                                          \
-    "docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l /dev/shm shows " \
-    "what earlier jobs left"
+#define SHM_REMEDY                                                                                       \
+    "enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; " \
+    "delete what earlier jobs left there"
 /* Each remedy about memory begins with this text. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
@@ -460,7 +459,7 @@ static const struct row {
 } rows[] = {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
       "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
-      "the last lines may show what the worker waited for; while a worker waits, py-spy dump --pid PID shows where" },
+      "see what the worker waited for: in its last lines, or with py-spy dump --pid PID while it waits" },
     { SIGKILL, PORT_TAKEN, "another user took the port of its store (SIGKILL)",
       "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to that process",
       "find that process: ss -ltnp sport = :{port} (as root); the next start uses another port" },
@@ -474,41 +473,41 @@ static const struct row {
       "most likely out of memory: the kernel killed {kills} on this machine to free memory, and control groups cannot be read here",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_UNSEEN, "killed by another process, or out of memory (SIGKILL)",
-      "ddprun did not send this signal; perhaps the kernel did, because memory ran out: the control group's counter of such kills is not readable here",
-      "check dmesg on the host; otherwise look for a kill -9, a time limit of the scheduler, or a stopped container" },
+      "ddprun did not send this signal; perhaps the kernel did because memory ran out, but ddprun cannot read the counter of such kills here",
+      "check dmesg on the host for an out-of-memory kill; else look for a kill -9, a time limit of the scheduler, or a stopped container" },
     { SIGKILL, ALWAYS, "killed by another process (SIGKILL)",
-      "killed by another process: ddprun did not send this signal, and no memory limit was hit; Linux does not report the sender",
+      "killed by another process: ddprun did not send this signal, and no memory limit was reached; Linux does not report the sender",
       "look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped container" },
     { SIGTERM, ALWAYS, "stopped by another process (SIGTERM)",
       "another process, not ddprun, sent SIGTERM to this worker; Linux does not report the sender",
       "look for a kill by hand or in a script, or for a scheduler that warns the job before a time limit or a preemption" },
     { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
-      "/dev/shm is full: {shm_size}, of which {shm_free} is free; access to shared memory without space for it causes SIGBUS",
+      "/dev/shm is full: {shm_size}, of which {shm_free} is free; a worker that uses shared memory without free space gets SIGBUS",
       SHM_REMEDY },
     { SIGBUS, SHM_SMALL, NULL,
       "most likely /dev/shm was full: its size is only {shm_size} ({shm_free} free after the worker's end)",
       SHM_REMEDY },
     { SIGBUS, FAULT_KNOWN, NULL,
       "the worker accessed address {fault}, a page of a mapped file without data: the file was truncated, or its disk is full",
-      "check df, and the programs that write to the mapped files" },
+      "check the free space with df, and whether a program truncates a mapped file" },
     { SIGBUS, ALWAYS, NULL,
       "the worker accessed a page of a mapped file without data: the file was truncated, or its disk is full",
-      "check df, and the programs that write to the mapped files" },
+      "check the free space with df, and whether a program truncates a mapped file" },
     { SIGSEGV, FAULT_KNOWN | OBJECT_KNOWN, NULL, "the worker accessed memory that is not its own, at address {fault}, in {object}", NULL },
     { SIGSEGV, FAULT_KNOWN, NULL, "the worker accessed memory that is not its own, at address {fault}", NULL },
-    { SIGSEGV, OBJECT_KNOWN, NULL, "the worker used an address that cannot exist, in {object}", NULL },
+    { SIGSEGV, OBJECT_KNOWN, NULL, "the worker used an address that is not valid on this processor, in {object}", NULL },
     { SIGSEGV, ALWAYS, NULL, "the worker accessed memory that is not its own (the kernel does not report the address here)", NULL },
     { SIGILL, CPU_NAMED, NULL,
-      "the worker executed an instruction that this processor does not support, or a deliberate trap; the processor is {cpu}",
+      "the worker executed an instruction that this processor does not support, or a trap instruction of the compiler; the processor is {cpu}",
       "build the program for this processor (-march), or install a build for older processors" },
-    { SIGILL, ALWAYS, NULL, "the worker executed an instruction that this processor does not support, or a deliberate trap",
+    { SIGILL, ALWAYS, NULL, "the worker executed an instruction that this processor does not support, or a trap instruction of the compiler",
       "build the program for this processor (-march), or install a build for older processors" },
     { SIGABRT, ALWAYS, NULL,
-      "the worker ended itself (abort): a failed assertion, an uncaught C++ exception, damaged memory found by malloc, a watchdog",
-      "the last lines usually show which of these" },
+      "the worker ended itself (abort): a failed assertion, an uncaught C++ exception, a heap error found by malloc, or a watchdog",
+      "see the last lines of the worker, which usually contain the reason" },
     { SIGFPE, OBJECT_KNOWN, NULL, "an integer was divided by zero, or overflowed in a division, in {object}", NULL },
     { SIGFPE, ALWAYS, NULL, "an integer was divided by zero, or overflowed in a division", NULL },
-    { SIGSYS, ALWAYS, NULL, "the worker made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
+    { SIGSYS, ALWAYS, NULL, "the worker made a system call that a seccomp filter forbids", "allow the system call in the seccomp profile of the container" },
     { SIGPIPE, STDOUT_GONE, "the reader of stdout has gone (SIGPIPE)",
       "not a failure of the worker: the reader of ddprun's stdout has exited, as head does in `ddprun ... | head`",
       "use a reader that reads to the end, or write to files with --log_dir and --redirects" },
@@ -546,8 +545,7 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
-/* Fill the placeholders of a sentence. All values are prepared even if the sentence needs only some, because this
- * keeps the table simple. */
+/* Fill the placeholders of a sentence. All values are formatted, although a sentence contains only some of them. */
 static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
@@ -577,7 +575,7 @@ static bool fill_sentence(const struct worker_evidence *e, const char *sentence,
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Used for a worker that was not examined. No observation is made. */
+/* The evidence of a worker that was not examined: no fact is known. */
 static const struct worker_evidence nothing;
 
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
@@ -604,8 +602,7 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 
 /* --- the core file -------------------------------------------------------------------------------------- */
 
-/* Return a sentence about the core file, with the command that opens it, because few users know gdb or coredumpctl
- * well. */
+/* Return a sentence about the core file. It contains the whole command, because few users know gdb or coredumpctl. */
 static const char *coredump_sentence(const struct worker_evidence *e)
 {
     switch (e->coredump_kind) {
@@ -620,13 +617,13 @@ static const char *coredump_sentence(const struct worker_evidence *e)
     case CORE_LOST:
         return "written to the worker's directory, or where kernel.core_pattern ('{core}') puts it";
     case CORE_NO_LIMIT:
-        return "none, because the limit for core files is 0; get one with ulimit -c unlimited before ddprun";
+        return "none: the limit for core files is 0; to get one, run ulimit -c unlimited before ddprun";
     case CORE_NO_PATTERN:
-        return "none, because the kernel's pattern is empty; get one with sysctl "
-               "kernel.core_pattern=core.%e.%p";
+        return "none: kernel.core_pattern is empty; to get one, run sysctl "
+               "kernel.core_pattern=core.%e.%p as root";
     case CORE_NOT_DUMPED:
-        return "no core file was written (the kernel's pattern is '{core}'); the directory may be "
-               "read-only, or the disk full";
+        return "none: the kernel wrote no core file (kernel.core_pattern is '{core}'); check whether "
+               "the directory is read-only or the disk is full";
     case CORE_UNKNOWN:
         break;
     }

@@ -1,5 +1,5 @@
-/* exit_text.h -- texts about the end of a worker, from facts beyond its exit code or signal. Pure: evidence.h
- * collects the facts. */
+/* exit_text.h -- texts about the end of a worker: the exit code or signal, and the cause according to the facts of
+ * evidence.h. Pure. */
 #ifndef LAUNCHER_REPORT_EXIT_TEXT_H
 #define LAUNCHER_REPORT_EXIT_TEXT_H
 
@@ -26,6 +26,7 @@ enum coredump_kind {
     CORE_NOT_DUMPED, /* not written, although the limits allow it */
 };
 
+/* Sizes of the texts below, with NUL. Longer texts are cut. */
 enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 
 /* Name of the file with a group's memory limit. */
@@ -43,7 +44,7 @@ struct worker_evidence {
     uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped; bytes */
     uint64_t limit, peak;          /* limit and peak of `cgroup` in bytes; 0 = not known */
     uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = no /dev/shm */
-    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout, of ddprun's stderr is gone */
+    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout (stderr) is gone */
     bool fault_known;
     uint64_t fault;            /* address that the worker could not access */
     char object[OBJECT_SHOWN]; /* program or library that contained the fault, with offset; "" = not known */

@@ -1,7 +1,7 @@
 /* final_report.c -- see report.h.
  *
- * The report is the last step: no worker runs, and all output is written or given up. So this code writes to the
- * descriptors directly, and may block for a while. */
+ * The report is the last step: no worker runs, and no output is queued any more. So this code writes to the
+ * descriptors directly, and may block for UNREAD_MS. */
 
 #include "agent/agent.h"
 #include "base/clock.h"
@@ -38,7 +38,8 @@
 /* Times are seconds since the start of ddprun, so that times of different workers can be compared. A member that
  * does not apply, such as the pid of a worker that never started, is left out. */
 
-enum { REPORT_SCHEMA = 1 }; /* rises when the meaning of a member changes, but not when members are added */
+/* Version of the format. It rises if a member changes its meaning, but not if a member is added. */
+enum { REPORT_SCHEMA = 1 };
 
 /* Return how the job ended, as one word for scripts. */
 static const char *outcome(const struct report *r)
@@ -93,7 +94,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 
 /* --- the first failure ---------------------------------------------------------------------------------- */
 
-/* Add a sentence that a function of cause.h makes, or null if the sentence is empty. */
+/* Call `make`, a function of cause.h, and add its text, or null if the text is empty. */
 static bool add_made(cJSON *o, const struct report *r, const char *name,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -253,7 +254,7 @@ static bool add_stuck(cJSON *array, const struct stuck *s)
            json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
 }
 
-/* Add why no restart followed, in the words of the text report. */
+/* Add why no restart followed, with the same text as in the printed report. */
 static bool add_no_restart(cJSON *o, const struct report *r)
 {
     struct buf words = { 0 };
@@ -293,7 +294,7 @@ static bool add_attempts(cJSON *o, const struct report *r)
 
 /* --- the job -------------------------------------------------------------------------------------------- */
 
-/* Add the headline, in the words of the text report. */
+/* Add the headline, with the same text as in the printed report. */
 static bool add_headline(cJSON *o, const struct report *r)
 {
     struct buf text = { 0 };
@@ -318,7 +319,8 @@ static bool add_stacks(cJSON *o, const struct report *r)
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
 }
 
-/* Add which targets lost output. `last_lines` may still contain this output. */
+/* Add which targets lost output. The member `last_lines` may contain the lost lines, because it does not depend on
+ * the targets. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
     cJSON *all = cJSON_CreateArray();
@@ -356,8 +358,8 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Return the report as one JSON object, which report.schema.json describes, or NULL when memory is short. Each json_add passes ownership to the parent. `workers` exists before the
- * parent, so this function frees `workers` if an earlier step fails. */
+/* Return the report as one JSON object, which the caller owns, or NULL when memory is short. report.schema.json
+ * describes the object. json_add passes ownership to the parent. Until then this function owns `workers`. */
 static struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -385,12 +387,12 @@ static bool event_finished(struct buf *out, const struct report *report)
 /* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
-    UNREAD_MS = 2000, /* how long a reader may accept nothing */
-    LOSSES_MAX = 64,
-    LOSSES_SAID = 4
+    UNREAD_MS = 2000, /* give up if a descriptor accepts no byte for this time */
+    LOSSES_MAX = 64,  /* targets in report.json that lost output */
+    LOSSES_SAID = 4   /* targets that are printed; the others are counted */
 };
 
-/* Write the whole text and a newline, or remove the file, because half a report is invalid JSON. */
+/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. */
 static void write_file(int fd, const char *path, const char *text)
 {
     int error = patient_write(fd, slice_str(text), UNREAD_MS);
@@ -445,7 +447,7 @@ static void leave_in_log_dir(const struct report *r)
         file->text = cJSON_Print(json);
     cJSON_Delete(json);
     if (file == NULL || file->text == NULL) {
-        log_warn("cannot write report.json: out of memory");
+        log_warn("cannot write %s/report.json: out of memory", r->plan->log_root);
         report_file_free(file);
         return;
     }
@@ -457,7 +459,8 @@ static void leave_in_log_dir(const struct report *r)
 }
 
 /* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints the
- * report, because this node has the most facts. If a node was lost or no worker failed, node 0 prints the report. */
+ * report, because only that node has the evidence. If a node was lost or no worker failed, node 0 prints the
+ * report. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -468,8 +471,8 @@ static bool other_node_prints(const struct report *r)
                      : agent_first_failure(r->agent) < 0 && r->plan->node_rank != 0;
 }
 
-/* Print the report, or with --json the last event. After a success the report is printed only with --verbose. If
- * the write fails, no message could be printed either. */
+/* Print the report, or with --json the last event. After a success the report is printed only with --verbose. An
+ * error of the write is ignored, because a message about it could not be written either. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
@@ -483,8 +486,8 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
-/* Return the present UTC offset in seconds. Call this only if the report shows times, because the C library then
- * reads the time zone's file. */
+/* Return the present UTC offset in seconds. Call this only if the report contains times, because the C library
+ * reads a file for it. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -492,7 +495,7 @@ static int utc_offset_s(void)
     return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
 }
 
-/* Memory for what `struct report` borrows. */
+/* Memory to which the members of `struct report` point until the end of final_report. */
 struct details {
     char python[PATH_MAX];
     struct program_look look;
@@ -525,8 +528,8 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Find the free space of the full file system. The file may not exist, so the nearest existing directory above it
- * is used. */
+/* Find the free space of the full file system. If the file does not exist, use the nearest existing directory
+ * above it. */
 static void find_room(struct report *r, struct details *d)
 {
     char path[PATH_MAX];
@@ -565,13 +568,15 @@ static void warn_of_losses(const struct loss *lost, size_t n)
         if (lost[i].error == EPIPE)
             continue;
         if (said < LOSSES_SAID)
-            log_warn("%llu bytes of the workers' output are missing in %s: %s",
-                     (unsigned long long)lost[i].bytes, lost[i].name,
+            log_warn("%s: %llu byte%s of the workers' output %s missing: %s", lost[i].name,
+                     (unsigned long long)lost[i].bytes, lost[i].bytes == 1 ? "" : "s",
+                     lost[i].bytes == 1 ? "is" : "are",
                      lost[i].error != 0 ? strerror(lost[i].error) : "the reader was too slow");
         *(said < LOSSES_SAID ? &said : &more) += 1;
     }
     if (more > 0)
-        log_warn("output is also missing in %zu%s more places", more, n == LOSSES_MAX ? " or" : "");
+        log_warn("%zu%s more target%s of output lost bytes; see lost_output in --json or report.json", more,
+                 n == LOSSES_MAX ? " or" : "", more == 1 && n < LOSSES_MAX ? "" : "s");
 }
 
 static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX])
@@ -582,7 +587,7 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
-/* Warn after a success if other hosts may have been left out by mistake. */
+/* Warn after a success if nodes are missing because the store was reachable only on this host. */
 static void warn_of_local_only(const struct report *r)
 {
     struct buf text = { 0 };

@@ -1,8 +1,8 @@
 /* host_checks.c -- see host_checks.h.
  *
- * Before the workers start, each limit is compared with what this number of workers needs at least. If a limit is
- * reached later, the errors are misleading: no pipe, a bus error in /dev/shm, "cannot allocate memory" from a
- * network card. */
+ * Before the workers start, each limit is compared with the minimum that the workers need. A limit that is reached
+ * later causes misleading errors: "cannot create a pipe", a bus error, "cannot allocate memory" from a network
+ * card. */
 #include "report/host_checks.h"
 
 #include "base/log.h"
@@ -102,7 +102,8 @@ static void read_limits(struct host_facts *f)
         f->memlock = limit_of(limit.rlim_cur);
 }
 
-/* Return true if the directory has entries. /sys/class/infiniband exists even without a card. */
+/* Return true if the directory has entries other than "." and "..". /sys/class/infiniband exists even without a
+ * card. */
 static bool is_used(const char *path)
 {
     DIR *dir = opendir(path);
@@ -146,13 +147,13 @@ void host_warn(int workers, const char *host)
 
 /* --- GPUs -------------------------------------------------------------------------------------------------- */
 
-/* Another process on a GPU takes memory and time from the workers. The driver may hang, so a thread reads the
- * processes. */
+/* Another process on a GPU takes memory and time from the workers. The driver may hang, so a separate thread asks
+ * the driver for the processes. */
 
-enum { GPU_LOOK_MS = 200 };
+enum { GPU_LOOK_MS = 200 }; /* the start of the workers waits at most this time for the driver */
 
-/* Describe which processes use a GPU. `gpu` is its name in CUDA_VISIBLE_DEVICES. Return false if no process uses
- * the GPU. */
+/* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. Return false if no
+ * process uses the GPU. */
 static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out)
 {
     char subject[FINDING_SUBJECT_MAX], process[FINDING_SUBJECT_MAX], bytes[SIZE_TEXT_MAX];
@@ -189,7 +190,8 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
     return true;
 }
 
-/* Data of the thread that reads the processes. The thread may outlive the plan. */
+/* Data of the thread that asks the driver. The thread may outlive the plan, so this struct has copies of the
+ * names. */
 struct gpu_look {
     int n;
     int workers[GPUS_MAX]; /* how many workers have the GPU */
@@ -243,10 +245,9 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* After a freeze of this process, the store has closed the connection, and the user would suspect the store or the
- * network. Two facts show the real cause: timers of this process were late, and the store's last message gave a
- * reason. If the store has sent a reason although this process was not frozen, the network loses what this node
- * sends. */
+/* If this process is frozen for longer than --node_timeout, the store closes the connection. The user would
+ * suspect the store or the network. Late timers of this process show that it was frozen. If it was not frozen, but
+ * the store's last message says that this node was silent, the network has lost what this node sent. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

@@ -1,7 +1,7 @@
 /* report.c -- see report.h.
  *
- * A report consists of many small appends, and half a report is useless. So `ok` records a failed append, and only
- * the end checks `ok`. */
+ * A report consists of many small appends. The first append that fails clears `ok`, and later appends then do
+ * nothing. Only report_text checks `ok`, because half a report is useless. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -19,12 +19,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A row consists of two blanks, the label, a blank and the text, which begins in column TEXT_AT. Rows of 100
- * columns are easy to read beside another window. */
+/* A row consists of two blanks, the label, a blank and the text, which begins in column TEXT_AT. A row has at most
+ * ROW_WIDTH columns. */
 
 enum {
     ROW_WIDTH = 100,
-    ROW_QUOTE_MAX = 300,
+    ROW_QUOTE_MAX = 300, /* bytes of one line of a worker */
     LABEL_WIDTH = 8,
     TEXT_AT = 11,
     TEXT_WIDTH = ROW_WIDTH - TEXT_AT
@@ -32,8 +32,8 @@ enum {
 
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
-/* The rows of the report, each with a label and a text. After `limit` lines, further rows are dropped. All text
- * passes through text.h, because workers may print any bytes. */
+/* The rows of the report, each with a label and a text. Rows after `limit` lines are dropped. All text passes
+ * through text.h, because workers may print any bytes. */
 struct rows {
     struct buf *out;
     bool colour;
@@ -167,8 +167,8 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A victim counts as BY_ITSELF: its code and its time show what happened. A worker that
- * did not exit in time after SIGTERM counts as KILLED. */
+/* Return how a worker ended. A victim counts as BY_ITSELF, because the sentence of BY_ITSELF contains its exit
+ * code and time. A worker that did not exit in time after SIGTERM counts as KILLED. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -205,7 +205,7 @@ static int rank_in_group(const void *user, int local_rank)
 }
 
 /* Format how long after the first failure the group ended: " 3 ms later", " 3 ms to 1.2 s later", " at the same
- * moment", or " 0.4 s before". Write "" if no worker of this node failed first. */
+ * moment", or " 0.4 s earlier". Write "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -222,7 +222,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         to = after > to ? after : to;
     }
     if (before > 0 && to == 0)
-        snprintf(out, AFTER_MAX, " %s before", words_time(a, before));
+        snprintf(out, AFTER_MAX, " %s earlier", words_time(a, before));
     else if (first != NULL && to == 0)
         snprintf(out, AFTER_MAX, " at the same moment");
     else if (first != NULL && from == to)
@@ -231,11 +231,11 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* append_group_sentence() fills the placeholders. {s} and {was} make a sentence correct for one rank and for several. */
+/* append_group_sentence() fills the placeholders. {s} and {was} are singular for one rank and plural for several. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
-    [RUNS_ON] = "rank{s} {ranks} cannot be killed, stuck in the kernel",
+    [RUNS_ON] = "rank{s} {ranks} cannot be killed: a system call does not return",
     [FINE] = "rank{s} {ranks} exited with code 0",
     [STOPPED] = "rank{s} {ranks} {was} stopped by ddprun as a consequence ({signal})",
     [KILLED] = "rank{s} {ranks} {was} killed by ddprun as a consequence ({signal})",
@@ -282,7 +282,7 @@ static void append_ranks_of_end(const struct group *g, struct rows *rows, const 
 }
 
 /* Append one sentence for each way in which other workers ended. Sentences are in the order of their lowest rank.
- * If there are more than GROUPS_MAX, the last sentence refers to the log files. */
+ * If there are more than GROUPS_MAX ways, the last sentence refers to the log files. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -292,8 +292,9 @@ static void report_others(const struct report *r, struct rows *rows)
         if (w == cause_worker(r) || is_reported(groups, n, w))
             continue;
         if (n == GROUPS_MAX) {
-            rows_printf(rows, "",
-                        "the remaining ranks ended in other ways; for these, see the log files or --json");
+            rows_printf(
+                rows, "",
+                "the other ranks ended in other ways: see their log files, or report.json in --log_dir");
             return;
         }
         groups[n] = (struct group){ .r = r, .like = w };
@@ -315,7 +316,7 @@ static void report_others(const struct report *r, struct rows *rows)
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
-/* Append why no restart followed, if restarts were allowed. */
+/* Append why no restart followed, if --max_restarts allowed restarts. */
 bool report_no_restart(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -336,10 +337,10 @@ bool report_no_restart(const struct report *r, struct buf *out)
             out, "exit %d within %d s of the start is treated as a usage error, which a restart would repeat",
             f != NULL ? f->exit_code : 0, AGENT_USAGE_MS / 1000);
     case NO_RESTART_IMPORT:
-        return buf_printf(
-            out,
-            "the same import error ended every rank within %d s of the start, and a restart would repeat it",
-            AGENT_USAGE_MS / 1000);
+        return buf_printf(out,
+                          "every rank ended within %d s of the start with the same import error, which a "
+                          "restart would repeat",
+                          AGENT_USAGE_MS / 1000);
     case NO_RESTART_NO_PROGRESS:
         return buf_printf(out, "no attempt passed step %lld (--max_no_progress)", (long long)r->best_step);
     case NO_RESTART_HANGS:
@@ -349,9 +350,9 @@ bool report_no_restart(const struct report *r, struct buf *out)
     case NO_RESTART_UNKILLABLE:
         return buf_printf(out, "a process of the failed attempt cannot be killed");
     case NO_RESTART_NOT_READY:
-        return buf_printf(out, "the next attempt could not be prepared, see above");
+        return buf_printf(out, "the next attempt could not be prepared; see the error above");
     case NO_RESTART_TOO_FEW_NODES:
-        return buf_printf(out, "too few nodes are left, or too few rejoined in time (--nnodes, %s)",
+        return buf_printf(out, "too few nodes are left, or too few joined again in time (--nnodes, %s)",
                           r->plan->meeting.join_knob);
     case NO_RESTART_STORE_LOST:
         return buf_printf(out, "the store of the job is gone");
@@ -371,8 +372,8 @@ static void format_who(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, "rank %d: ", f->rank);
 }
 
-/* Append a row about a failed attempt. Its time counts from the worker's own start, so a crash at the beginning
- * differs from a crash during training. */
+/* Append a row about a failed attempt. The time counts from the worker's own start, so that the user can
+ * distinguish a crash at the start from a crash during training. */
 static void append_attempt(const struct report *r, struct rows *rows, const char *label,
                            const struct failed_attempt *a)
 {
@@ -405,7 +406,7 @@ static void append_attempts(const struct report *r, struct rows *rows)
         append_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Append why no restart followed. A user who allowed restarts expects one. */
+/* Append why no restart followed, because a user who has set --max_restarts expects a restart. */
 static void append_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -415,8 +416,8 @@ static void append_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* Append a row about a process that cannot be killed. The kernel function in which it hangs shows the cause, for
- * example nfs_... or nvidia_... */
+/* Append a row about a process that cannot be killed. The kernel function in which the process hangs shows the
+ * cause: nfs_... is a network file system, nvidia_... the GPU driver. */
 static void append_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -449,9 +450,8 @@ static void report_attempts(const struct report *r, struct rows *rows)
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         append_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
     if (r->n_stuck > 0)
-        rows_printf(
-            rows, "",
-            "the process ends when its system call returns; if that never happens, only a reboot helps");
+        rows_printf(rows, "",
+                    "the process ends when its system call returns; if it never returns, reboot the host");
 }
 
 /* The report contains, from top to bottom: the first failure, its cause and remedy, the rank and its times, its
@@ -480,7 +480,8 @@ enum {
     DAY_S = 24 * 3600
 };
 
-/* Return true if a report is needed. A worker that could not be killed makes a report necessary even after a success. */
+/* Return true if a report is needed: after a failure, a stop or the loss of the store, or if a worker has not
+ * ended successfully, for example because it cannot be killed. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
@@ -493,7 +494,7 @@ bool report_needed(const struct report *r)
 
 /* --- the first cause ------------------------------------------------------------------------------------ */
 
-/* Append a row with a text that a function of cause.h makes. */
+/* Append a row with the text of `make`, a function of cause.h. An empty text adds no row. */
 static void made_row(const struct report *r, struct rows *rows, const char *label,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -553,7 +554,7 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
     buf_free(&text);
 }
 
-/* Append when the worker started and ended, or when its start was tried. */
+/* Append when the worker started and ended, or when its start failed. */
 static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
 {
     char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
@@ -563,7 +564,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
     words_clock(from, started, r->utc_offset_s, true);
     words_clock(to, ended, r->utc_offset_s, next_day);
     if (w->verdict == WORKER_NOT_STARTED)
-        rows_printf(rows, "times", "tried %s", from);
+        rows_printf(rows, "times", "start failed %s", from);
     else
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
@@ -579,11 +580,11 @@ static bool is_in_last_lines(const struct report *r, const char *message)
     return found;
 }
 
-/* Append the error that the worker has written to its error file, or why that file cannot be read. */
+/* Append the error from the worker's error file, or why that file cannot be used. */
 static void recorded(const struct report *r, struct rows *rows)
 {
     if (r->error_trouble != NULL)
-        rows_printf(rows, "error", "the worker's error file cannot be used: %s", r->error_trouble);
+        rows_printf(rows, "error", "cannot use the worker's error file: %s", r->error_trouble);
     else if (r->error != NULL && !is_in_last_lines(r, r->error->message))
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
@@ -631,8 +632,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     last_words(r, rows);
 }
 
-/* Append why the store was lost, and the remedy. The store runs in a ddprun or in a daemon. The store is lost if
- * this process ends, or if the network to this process fails. */
+/* Append why the store was lost, and the remedy. A ddprun or the daemon ddp-rendezvous hosts the store. This node
+ * loses the store if that process ends, or if the network to it fails. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -646,8 +647,8 @@ static void store_gone(const struct report *r, struct rows *rows)
                                              "down or frozen, or the network between the hosts failed"
                                            : "the store's thread in this ddprun closed the connection");
     rows_printf(rows, "try", "%s",
-                "check the output of ddprun on that host; a separate store (ddp-rendezvous on another host, "
-                "--rdzv_endpoint) stays reachable when any of the nodes fails");
+                "check the output of ddprun on the store's host; for a store that outlives any node, run "
+                "ddp-rendezvous on another host and pass its address to --rdzv_endpoint");
 }
 
 bool report_local_only(const struct report *r, struct buf *out)
@@ -689,8 +690,8 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* Make a shell pattern for the files of all ranks: a star replaces each %r. A path that is too long is cut,
- * because no file has such a path. */
+/* Make a shell pattern for the files of all ranks: a star replaces each %r. A path longer than PATH_MAX is cut,
+ * because no file can have it. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;
@@ -699,7 +700,7 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append the calls in which the other ranks were. */
+/* Append in which calls the other ranks were at the first failure. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     bool more = true;

@@ -13,8 +13,8 @@ enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 /* Return true if the job needs a report. After a success, when all workers exited with code 0, ddprun prints none. */
 bool report_needed(const struct report *r);
 
-/* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if the store's
- * address is reachable for other hosts. Return false when memory is short. */
+/* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can
+ * reach the store's address. Return false when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
 /* Append the report to `out`. Return false when memory is short. */

@@ -51,7 +51,8 @@ static const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MA
 struct reader {
     const uint8_t *data;
     size_t len;
-    bool big_endian, wide;
+    bool big_endian;
+    bool wide; /* the file is a 64-bit program */
 };
 
 /* Read an integer of `size` bytes at offset `at`. Return 0 if it is outside the bytes; all callers reject 0. */
@@ -65,7 +66,7 @@ static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
     return value;
 }
 
-/* Initialize the reader. Return false if the bytes are not an ELF file. */
+/* Initialize the reader. Return false if the bytes are not an ELF file. `file` must outlive the reader. */
 static bool reader_open(struct reader *r, struct slice file)
 {
     *r = (struct reader){ .data = file.data, .len = file.len };
@@ -136,8 +137,8 @@ static enum elf_kind first_problem(const struct reader *file, const struct reade
                : ELF_CUT; /* a program without segments cannot be loaded */
 }
 
-/* Compare the first bytes of a file with those of a program that runs on this machine. The first 4 KiB contain all
- * that is needed. */
+/* Compare the first bytes of a file with those of a program that runs on this machine. The first 4 KiB contain the
+ * header, the segment table and the loader's path. */
 static void elf_check(struct slice file, struct slice ours, struct elf_look *look)
 {
     struct reader theirs, mine;
@@ -149,8 +150,8 @@ static void elf_check(struct slice file, struct slice ours, struct elf_look *loo
     }
     if (!reader_open(&theirs, file))
         return;
-    look->kind =
-        first_problem(&theirs, known ? &mine : &theirs); /* without `mine`, compare the file with itself */
+    /* If ddprun's header is not known, compare the file with itself, so that no difference is reported. */
+    look->kind = first_problem(&theirs, known ? &mine : &theirs);
     look->machine = machine_of(&theirs);
     look->bits = theirs.wide ? 64 : 32;
     if (header_is_whole(&theirs))
@@ -205,7 +206,7 @@ enum {
     SCRIPT = 1 << 1,     /* the first line names an interpreter */
     CR = 1 << 2,         /* the first line ends with \r */
     HELPER_DIR = 1 << 3, /* the interpreter is a directory */
-    NEAR = 1 << 4,       /* a file beside it has nearly the same name */
+    NEAR = 1 << 4,       /* a file in the same directory has nearly the same name */
     FILE_THERE = 1 << 5, /* the file exists, so its interpreter or loader is missing */
     NAMES_LOADER = 1 << 6,
     DIRECTORY = 1 << 7,
@@ -269,20 +270,20 @@ static const struct row {
       "convert the file to Unix line ends: sed -i 's/\\r$//' {program}" },
     { ENOENT, SCRIPT, "{program} exists, but the interpreter in its first line, '{interpreter}', does not exist",
       "install the interpreter, or correct the first line" },
-    { ENOENT, NAMES_LOADER, "{program} exists, but its loader '{loader}' does not: {program} was built for another system",
-      "build it on this system, or install the C library that it was built with" },
-    { ENOENT, FILE_THERE, "{program} exists, but its loader does not: {program} was built for another system",
+    { ENOENT, NAMES_LOADER, "{program} exists, but its loader '{loader}' does not exist: {program} was built for another system",
+      "build it on this system, or install the C library with which it was built" },
+    { ENOENT, FILE_THERE, "{program} exists, but its loader does not exist: {program} was built for another system",
       "build it on this system" },
     { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
-    { ENOENT, ALWAYS, "{program}: no such file", "check the path, and whether its file system is mounted here" },
+    { ENOENT, ALWAYS, "{program}: no such file", "check the path, and whether its file system is mounted on this host" },
     { EACCES, SEARCHED, "{program}: found in PATH ({search}), but not executable",
-      "run chmod +x on the intended file, or write its path" },
+      "run chmod +x on the file, or write the path of another {program}" },
     { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package: python3 -u {program}" },
     { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "chmod +x {locked}, or run as a user with that permission" },
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
     { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; or, for a Python script, run python3 -u {program}" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
-      "copy it elsewhere, or mount -o remount,exec that file system" },
+      "copy it to another file system, or allow execution: mount -o remount,exec" },
     { EACCES, HELPER_DIR, "{program}: the interpreter in its first line, '{interpreter}', is a directory",
       "correct the first line" },
     { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",
@@ -294,19 +295,19 @@ static const struct row {
     { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",
       "build it for {our_machine}" },
     { ENOEXEC, CUT, "{program} is damaged: the file ends within its header", "build or copy it again" },
-    { ENOEXEC, NO_PROGRAM, "{program} is an object file or a core dump, not a program", "link it" },
+    { ENOEXEC, NO_PROGRAM, "{program} is an object file or a core dump, not a program", "link it to a program, or pass the path of the program" },
     { ENOEXEC, SCRIPT, "{program}: this machine cannot execute the interpreter in its first line, '{interpreter}'",
       "install an interpreter for {our_machine}, or correct the first line" },
-    { ENOEXEC, ALWAYS, "{program}: this machine cannot execute the file: neither a program nor a script",
-      "a script needs a first line like #!/bin/sh; to run a Python script without one: python3 -u {program}" },
+    { ENOEXEC, ALWAYS, "{program}: this machine cannot execute the file, which is neither a program nor a script",
+      "add a first line such as #!/bin/sh to a script; run a Python script as python3 -u {program}" },
     { ETXTBSY, ALWAYS, "{program} is open for writing: a process is building or copying it",
       "wait until that process is done, or find the process: fuser -v {program}" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
       "use fewer or shorter arguments and variables, or raise the limit: ulimit -s" },
     { EAGAIN, HAS_LIMIT, "{program}: the system cannot create another process ({errno})",
-      "the user's limit is {processes} processes and threads (ulimit -u); a cgroup may limit them too (pids.max)" },
+      "raise the user's limit of {processes} processes and threads (ulimit -u), or pids.max of the cgroup" },
     { EAGAIN, ALWAYS, "{program}: the system cannot create another process ({errno})",
-      "check ulimit -u, and pids.max of the cgroup" },
+      "raise ulimit -u, or pids.max of the cgroup" },
     { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "free memory, or start fewer workers" },
     { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise ulimit -n" },
     { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },

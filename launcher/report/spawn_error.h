@@ -26,10 +26,10 @@ struct elf_look {
     char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" = none found */
 };
 
-/* Kinds of files. The file is the program, its interpreter or its loader. */
+/* Kinds of files. The path is that of the program, its interpreter or its loader. */
 enum path_kind {
     PATH_UNKNOWN, /* not examined, or cannot be examined */
-    PATH_MISSING, /* nothing */
+    PATH_MISSING, /* no file has this path */
     PATH_DIRECTORY,
     PATH_NO_FILE,    /* a device, a pipe or a socket */
     PATH_NO_X,       /* a file without x permission */
@@ -38,25 +38,25 @@ enum path_kind {
 
 enum { INTERPRETER_MAX = 256 };
 
-/* Facts about a program that could not be started. These facts explain the errno of execve, which has several
- * meanings. */
+/* Facts about a program that could not be started. The errno of execve has several meanings; these facts decide
+ * which applies. */
 struct program_look {
     char path[PATH_MAX]; /* the path that was examined; "" = none */
     enum path_kind kind;
     bool is_python_file;   /* `path` is a file that Python should run, as the user wrote it */
-    char near[PATH_MAX];   /* if the file is missing, a file beside it with nearly the same name; "" = none */
+    char near[PATH_MAX];   /* for a missing file: a file there with nearly the same name; "" = none */
     bool empty;            /* the file has 0 bytes */
     bool noexec;           /* the file system is mounted noexec */
     char locked[PATH_MAX]; /* first directory of the path that may not be entered; "" = none */
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" = no script */
     bool carriage_return;              /* the first line ends with \r\n */
     struct elf_look elf;               /* the header of a binary program */
-    enum path_kind helper;             /* state of `interpreter` or elf.interpreter */
+    enum path_kind helper;             /* kind of `interpreter` or elf.interpreter */
     unsigned long long processes_max;  /* ulimit -u; 0 = no limit or not known */
 };
 
-/* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `ours` are the
- * first bytes of a program that runs here. */
+/* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `ours`
+ * contains the first bytes of a program that runs on this machine. */
 void program_look_at_bytes(struct program_look *look, struct slice head, struct slice ours);
 
 struct start_failure {

@@ -1,7 +1,7 @@
 /* user_messages.c -- see user_messages.h.
  *
- * Each function reports one fact in all its forms: as an event, as a sentence, or not at all. So the caller does
- * not check the user's options. */
+ * Each function reports one fact: as an event, as a sentence, as both or not at all, depending on the user's
+ * options. So the caller does not check these options. */
 #include "report/user_messages.h"
 
 #include "agent/agent.h"
@@ -27,7 +27,7 @@
  * Each function builds one such object. If memory is short, the object is freed and not printed, because half an
  * object would make the next lines unreadable. */
 
-/* Append what a program needs to join the job or to find its files, before the first worker runs. */
+/* Append the event that the workers are about to start: what a program needs to join the job or to find its files. */
 static bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event_new(EVENT_STARTED, t_ms);
@@ -166,7 +166,8 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* Write an event only to --events. A reader of --json has started ddprun itself and gets the report at the end. */
+/* Write an event only to --events. --json does not need these events, because its reader has started this ddprun
+ * and gets the report at the end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -203,8 +204,8 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
         log_info("%s", text);
 }
 
-/* Print which features this machine lacks and what replaces them. Without --verbose, print only those that may
- * matter to the user. */
+/* Print which features of the kernel are missing on this machine, and what ddprun uses instead. Without --verbose,
+ * print only the sentences that change the result for the user. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;
@@ -223,7 +224,7 @@ void announce_job(const struct announce *a, const char *note)
         note_before(a, "%s", plan->notes[i]);
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
-    if (plan->cli->verbose && !plan->cli->json) /* ddpctl needs both */
+    if (plan->cli->verbose && !plan->cli->json) /* arguments of ddpctl */
         note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);
@@ -255,7 +256,7 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     }
 }
 
-/* Return true if node 0 prints this message on the same console. */
+/* Return true if node 0 prints this message too, on the same console (--hosts). */
 static bool is_repeated(const struct announce *a)
 {
     return a->plan->cli->one_console && a->plan->node_rank > 0;
@@ -276,12 +277,12 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
     else if (failed->failure.rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
-    /* if an elastic job loses a node, the restart does not count */
+    /* a restart after the loss of a node of an elastic job does not count */
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
-    if (agent_backoff(agent) == 0 &&
-        a->plan->nnodes > 1) /* a job of several nodes may have to wait for them, so no time is printed */
+    /* A job of several nodes may have to wait until enough have joined, so its next start has no known time. */
+    if (agent_backoff(agent) == 0 && a->plan->nnodes > 1)
         snprintf(when, sizeof(when), "when enough nodes have joined");
     else
         snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
@@ -370,8 +371,8 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
     if (agent_overstays(agent))
         output_note(a->output,
                     "all workers here exited with code 0, but the workers of %s did not exit within %.10g s "
-                    "(--exit_barrier_timeout); this node hosts the store of the job and waits until they "
-                    "have exited; Ctrl-C ends the job on all nodes",
+                    "(--exit_barrier_timeout); this node hosts the store of the job and waits until those "
+                    "workers have exited; press Ctrl-C to end the job on all nodes",
                     who, limit_s);
     else if (state == AGENT_WAIT_PEERS)
         output_note(a->output,
@@ -463,8 +464,8 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* In a large job, ranks that wait for other ranks are not listed, because the user searches for the rank that does
- * not wait. */
+/* If a node has more than STATUS_LINES_MAX workers, ranks that wait for other ranks are not listed, because the
+ * user searches for a rank that does not wait. */
 
 /* Return what the store knows about the rank, or NULL. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
@@ -520,7 +521,7 @@ static bool append_store(const struct status_facts *f, int rank, struct buf *out
            text_append_ms(out, (uint64_t)silent->valuedouble) && buf_printf(out, " ago");
 }
 
-/* Append the process state if only the user can end it. */
+/* Append the process state if it does not change without an action of the user. */
 static bool append_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')
@@ -534,7 +535,7 @@ static bool append_worker(const struct status_facts *f, int i, struct buf *out)
     const int rank = f->plan->workers[i].rank;
     char how[ENDING_MAX];
     if (is_running(f, i))
-        return buf_printf(out, "rank %d (pid %d) runs for ", rank, w->pid) &&
+        return buf_printf(out, "rank %d (pid %d) has run for ", rank, w->pid) &&
                text_append_ms(out, f->now_ms - w->started_ms) && append_state(f->states[i], w->pid, out) &&
                append_store(f, rank, out);
     ending_text(how, w);
@@ -580,7 +581,7 @@ static bool append_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* Append line `i`. If ranks were left out, the last line shows how many. */
+/* Append line `i`. If some ranks are not listed, the last line contains their number. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);
@@ -591,6 +592,7 @@ bool status_line(const struct status_facts *f, int i, struct buf *out)
         return append_worker(f, nth_shown(f, i - 1), out);
     if (i > lines + 1 || lines == f->plan->nproc)
         return false;
-    return buf_printf(out, "%d more ranks, of which %d wait for others; run ddpctl status to see all",
-                      f->plan->nproc - lines, f->plan->nproc - shown);
+    return buf_printf(out, "%d more rank%s, of which %d wait%s for other ranks; run ddpctl status to see all",
+                      f->plan->nproc - lines, f->plan->nproc - lines == 1 ? "" : "s", f->plan->nproc - shown,
+                      f->plan->nproc - shown == 1 ? "s" : "");
 }

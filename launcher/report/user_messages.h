@@ -11,15 +11,16 @@
 #include "report/report.h"
 #include "tables/signals.h"
 
+/* Where messages go. All pointers are borrowed. */
 struct announce {
     const struct plan *plan;
     struct output *output;
     struct event_log *events; /* log of --events; NULL = not requested */
-    uint64_t started_ms;
-    bool explained; /* `ddprun explain` was mentioned already; once per run is enough */
+    uint64_t started_ms;      /* start of ddprun, zero of all event times */
+    bool explained;           /* `ddprun explain` was printed; it is printed once per run */
 };
 
-/* Report that this process has started and searches for the store. */
+/* Report that this process has started and connects to the store. */
 void announce_launched(const struct announce *a);
 
 /* Report that this process ends. `why` is a sentence, or "". */
@@ -35,7 +36,7 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next);
 
-/* Report that the workers restart because the job grows. */
+/* Report that the workers restart because nodes join the job. */
 void announce_again(const struct announce *a, const struct failure *cause);
 
 /* Report which nodes have joined and which are missing. */
@@ -48,19 +49,19 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
 /* Report that the workers of this node are stopped because of an event on another node. */
 void announce_remote_stop(const struct announce *a, const struct failure *cause);
 
-/* Report that no worker runs on this node any more, and that it waits for the other `nodes` ("" = not known) or
- * has stopped waiting. The agent's state selects the message. */
+/* Report that no worker runs on this node any more, and whether this node still waits for the workers of `nodes`.
+ * `nodes` is a list of the other nodes; "" = not known. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
-/* Report that the user has asked to stop the job. `first` is false if the request is repeated. `runs` is true if
- * workers still run on this node. */
+/* Report that the user has asked to stop the job. `first` is false for a second request. `runs` is true if workers
+ * still run on this node. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
 /* Report that a signal was passed on to `workers` workers. A signal from the terminal is printed only with
  * --verbose. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
 
-/* Report that the user has requested the status. The caller prints the status next. */
+/* Report that the user has requested the status, which the caller prints next. */
 void announce_status(const struct announce *a, const struct signal_heard *heard);
 
 /* Report the stacks of this node's ranks. `rows` is described in record/stacks.h. */
@@ -79,11 +80,11 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* The state of each worker, one line each, for a user who requests the status (SIGQUIT, Ctrl-\).
+/* The status (SIGQUIT, Ctrl-\): a headline, then one line for each worker.
  *
  *     12.3 s after the start: job k3x9, 3 of 4 workers run
- *     rank 0 (pid 100) runs for 12.3 s, waits for barrier 'epoch-3'
- *     rank 1 (pid 101) runs for 12.3 s, is stopped: run kill -CONT 101 to continue
+ *     rank 0 (pid 100) has run for 12.3 s, waits for barrier 'epoch-3'
+ *     rank 1 (pid 101) has run for 12.3 s, is stopped: run kill -CONT 101 to continue
  *     rank 2: exit 0 after 3.0 s
  *
  * Pure: the caller passes the facts of the kernel and of the store. */

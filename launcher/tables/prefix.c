@@ -2,8 +2,8 @@
  *
  *     "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
  *
- * An unknown field is rejected. torchrun prints it as text, so a typing error would appear in every line. Times
- * are UTC, so that the lines of several hosts can be sorted. */
+ * An unknown field is rejected. torchrun would print it as text, and a typing error would then appear in every
+ * line. Times are UTC, so that the lines of several hosts can be sorted. */
 #include "tables/prefix.h"
 
 #include "base/events.h"
@@ -35,8 +35,7 @@ static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const cha
 static ddp_status add_piece(struct prefix *p, struct prefix_piece piece, struct ddp_err *err)
 {
     if (p->n == PREFIX_PIECES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "more than %d parts (fields, and the texts between fields)",
-                        PREFIX_PIECES_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d fields and texts between fields", PREFIX_PIECES_MAX);
     p->pieces[p->n++] = piece;
     return DDP_OK;
 }
@@ -79,7 +78,7 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     const char *name = dollar + (dollar[1] == '{' ? 2 : 1);
     size_t len = name_length(name);
     if (dollar[1] == '{' && name[len] != '}')
-        return prefix_refuse(err, "a field has no closing brace:", dollar, strlen(dollar));
+        return prefix_refuse(err, "missing closing brace in", dollar, strlen(dollar));
     *at = name + len + (dollar[1] == '{');
     if (dollar[1] == '{' || len > 0)
         return add_field(p, name, len, err);
@@ -88,8 +87,8 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     return prefix_add_text(p, dollar, 1, err);
 }
 
-/* Return true if the template has a control character. A newline would break every line, and an escape sequence
- * could change the terminal. */
+/* Return true if the template has a control character. A newline would break every line in two, and an escape
+ * sequence could change settings of the terminal. */
 static bool has_control(const char *text)
 {
     for (; *text != '\0'; text++)

@@ -1,9 +1,9 @@
 /* signals.c -- see signals.h.
  *
- * A second request to stop kills the workers, so a copy of the first request must not count. `scancel`, `systemctl
- * stop` and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives two signals: its own,
- * and the copy that the guardian passes on. Both have the same sender and arrive within COPY_MS. A real second
- * request goes to the same process as the first. */
+ * A second request to stop kills the workers, so a copy of the first request must not count as a second.
+ * `scancel`, `systemctl stop` and `pkill ddprun` send a SIGTERM to every process of ddprun. So the agent receives
+ * two signals: its own, and the copy that the guardian passes on. Both have the same sender and arrive within
+ * COPY_MS. A real second request goes to the same process as the first. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -30,7 +30,7 @@ static const struct signal_row *signal_row_of(int signal)
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* Return the bit of a signal, number modulo 64. Signals are numbered 1 to 64, so each has its own bit. */
+/* Return the bit of a signal: its number modulo 64. Signals have the numbers 1 to 64, so each has a separate bit. */
 static signal_set bit(int signal)
 {
     return UINT64_C(1) << (signal & 63);
@@ -100,8 +100,7 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Return the name of the sender if the kernel has sent the signal. The sender of most of these signals is the
- * terminal. */
+/* Return a name for the sender of a signal that the kernel has sent, usually because of a key on the terminal. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -110,7 +109,7 @@ static const char *kernel_words(int signal)
                                                                                             : "the kernel";
 }
 
-/* Append the signal and its sender, because users want to know which process has stopped their job. */
+/* Append the signal and its sender, so that users find the process that has stopped their job. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
     const struct signal_row *row = signal_row_of(heard->signal);
@@ -131,8 +130,8 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* Return true if the signal is a copy of the last one. Each further SIGHUP is a copy, because a terminal that is
- * closed may send several. Other signals have at most one copy, so a third is a new request. */
+/* Return true if the signal is a copy of the last one. Each further SIGHUP is a copy, because a terminal that
+ * closes may send several. Other signals have at most one copy, so a third signal is a new request. */
 static bool is_copy(const struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
 {
     const struct signal_heard *last = &memory->last;

@@ -2,10 +2,10 @@
  *
  * Each signal has a row. The rows determine which signals guardian and agent handle, which signals spawn.c resets
  * to their default action in a worker, and which names --signals_to_handle accepts. The manual page and
- * docs/signals.md contain their texts. Pure: a received signal is data.
+ * docs/signals.md contain the texts of the rows. Pure: the caller passes each received signal as a struct.
  *
- * Columns: name; action; whether --signals_to_handle may contain the signal, which requires that its default
- * action ends a process; then the texts for the three processes. */
+ * Columns: name; action; whether --signals_to_handle may contain the signal (only if its default action ends a
+ * process); then the effect on guardian, agent and worker. */
 #ifndef LAUNCHER_SIGNALS_H
 #define LAUNCHER_SIGNALS_H
 
@@ -20,37 +20,37 @@
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
       "stops the job: the workers get SIGTERM, and SIGKILL after the grace period; a second SIGTERM kills at once",        \
-      "the same", "up to the program; if SIGTERM ends the worker, it has failed")                        \
+      "the same", "the program decides; if SIGTERM ends the worker, the worker has failed")                        \
     X(INT,   STOP,   true,                                                                                   \
-      "as SIGTERM (Ctrl-C)", "the same", "as SIGTERM")                                                       \
+      "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                       \
     X(HUP,   STOP,   true,                                                                                   \
-      "as SIGTERM, but a second SIGHUP changes nothing, because closing terminals send several", "the same",           \
-      "as SIGTERM")                                                                                          \
+      "like SIGTERM, but further SIGHUPs change nothing, because a closing terminal sends several", "the same",           \
+      "like SIGTERM")                                                                                          \
     X(QUIT,  STATUS, true,                                                                                   \
-      "prints what each worker does, with stacks (Ctrl-\\); the workers do not get SIGQUIT", "the same", "as SIGTERM")         \
+      "prints what each worker does, with stacks (Ctrl-\\); the workers do not get SIGQUIT", "the same", "like SIGTERM")         \
     X(USR1,  PASS,   true,                                                                                   \
-      "is passed to the workers, not their children", "the same", "as SIGTERM")                               \
+      "passes the signal to the workers, not to their children", "the same", "like SIGTERM")                               \
     X(USR2,  PASS,   true,                                                                                   \
-      "as SIGUSR1", "the same", "as SIGTERM")                                                                \
+      "like SIGUSR1", "the same", "like SIGTERM")                                                                \
     X(WINCH, PASS,   false,                                                                                  \
-      "as SIGUSR1 (the terminal has a new size)", "the same", "up to the program")                      \
+      "like SIGUSR1 (the terminal has a new size)", "the same", "the program decides")                      \
     X(TSTP,  REST,   false,                                                                                  \
-      "all processes of the job stop, then ddprun (Ctrl-Z)", "all stop, ddprun waits",                       \
-      "this worker stops, and ddprun reports it")                                                               \
+      "stops all processes of the job, then ddprun (Ctrl-Z)", "stops all processes; ddprun waits",                       \
+      "stops this worker, which ddprun reports")                                                               \
     X(CONT,  RESUME, false,                                                                                  \
-      "all processes of the job continue (fg, bg)", "the same", "this worker continues")                          \
+      "continues all processes of the job (fg, bg)", "the same", "continues this worker")                          \
     X(PIPE,  NONE,   false,                                                                                  \
-      "nothing: a write detects a closed output", "the same",                            \
+      "no effect: ddprun reports failed writes", "the same",                            \
       "ends the worker unless the program handles SIGPIPE; ddprun restores the default action")                                       \
     X(XFSZ,  NONE,   false,                                                                                  \
-      "nothing: a write detects a log file at its limit (ulimit -f)", "the same", "as SIGTERM")   \
+      "no effect: ddprun reports failed writes (ulimit -f)", "the same", "like SIGTERM")   \
     X(CHLD,  CHILD,  false,                                                                                  \
-      "checks whether the agent has ended", "checks which workers have ended or stopped", "up to the program")
+      "checks whether the agent has ended", "checks which workers have ended or stopped", "the program decides")
 /* clang-format on */
 
 enum signal_act {
     SIGNAL_NONE,   /* ignored */
-    SIGNAL_STOP,   /* stop the job gracefully, or at once at the second signal */
+    SIGNAL_STOP,   /* stop the job; kill it at the second signal */
     SIGNAL_STATUS, /* print what each worker does */
     SIGNAL_PASS,   /* pass the signal on to each worker */
     SIGNAL_REST,   /* stop all processes of the job (Ctrl-Z) */
@@ -84,8 +84,8 @@ typedef uint64_t signal_set;
  * then lists the valid names. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
-/* Append the names of the signals that stop the job, and a NUL: "SIGTERM,SIGINT,SIGHUP", then the other signals of
- * `stop`. Return false when memory is short. */
+/* Append the names of all signals that stop the job, and a NUL: "SIGTERM,SIGINT,SIGHUP", and those of `stop`.
+ * Return false when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
 /* Return the effect of a signal. `stop` is the set of additional signals that stop the job. */
@@ -101,7 +101,7 @@ void signal_name(char out[SIGNAL_NAME_MAX], int sig);
 enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
-    bool kernel; /* the kernel sent the signal, for a key or a closed terminal; the other members are unset */
+    bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
     int pid;     /* 0 = the process is in another PID namespace */
     unsigned uid;
     char name[SENDER_NAME_MAX]; /* printable name of the program; "" = the process has ended already */
@@ -123,16 +123,16 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* The last signal, and when it arrived. A zeroed struct contains none. */
+/* The last signal that requested a stop, and when it arrived. In a zeroed struct no signal has arrived. */
 struct stop_memory {
     struct signal_heard last;
-    uint64_t at_ms;
-    bool copied; /* the copy of `last` has arrived, so the next signal is a new request */
+    uint64_t at_ms; /* by the clock of `now_ms` below */
+    bool copied;    /* the copy of `last` has arrived, so the next signal is a new request */
 };
 
-/* Return true for a new request, false for a copy of the last one. A batch system, systemd or pkill sends a signal
- * to guardian and agent, and the guardian passes its signal on to the agent. A second SIGHUP is never a new
- * request. */
+/* Return true if `heard` is a new request to stop, false if it is a copy of the last one. Copies arrive because a
+ * batch system, systemd or pkill sends a signal to guardian and agent, and the guardian passes its signal on to
+ * the agent. A second SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
 
 #endif

@@ -124,8 +124,8 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
     return out;
 }
 
-/* Format a time. A time from a worker's file may have any value, so overflows, negative times and years above 9999
- * are excluded. */
+/* Format a time. The time may come from a worker's file and have any value. So overflows, negative times and years
+ * above 9999 are prevented. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };
@@ -140,7 +140,7 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     return out;
 }
 
-/* Compute the distance. Only one row of the matrix is kept. */
+/* Compute the distance with the usual matrix, of which only one row is kept in memory. */
 size_t words_distance(const char *a, const char *b)
 {
     size_t row[WORDS_DISTANCE_MAX + 1];
@@ -187,8 +187,8 @@ bool shell_word(struct buf *out, const char *word)
  *     bidi and other format codes
  *     not UTF-8                      \xff
  *
- * The caller passes complete lines, so no sequence is cut. Eight bytes are checked at a time, because most text is
- * plain. */
+ * The caller passes complete lines, so no sequence is cut. Eight bytes are checked at a time, because most text
+ * contains only printable ASCII. */
 
 enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
 
@@ -324,9 +324,9 @@ bool escape_append_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Texts of workers and users pass through utf8_clean. An invalid byte is replaced and not dropped, so the reader
- * sees it. Each add function frees its item on failure. So callers combine these functions with &&, and one
- * cJSON_Delete of the root frees the rest. */
+/* Texts of workers and users pass through utf8_clean. An invalid byte is replaced and not dropped, so that a
+ * reader notices it. On failure each add function frees its item. So callers combine these functions with &&, and
+ * after a failure only need to delete the root object. */
 
 /* Return the length of the sequence at `p`, or 0 for an invalid byte. NUL counts as invalid, because cJSON's
  * strings end at a NUL. */

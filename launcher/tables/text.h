@@ -11,8 +11,8 @@
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* The values of placeholders in a sentence such as "{program} is a directory". So a table can contain whole
- * sentences. */
+/* A placeholder of a sentence such as "{program} is a directory", and its value. With placeholders a table can
+ * contain whole sentences. */
 
 struct word {
     const char *name; /* name of the placeholder, without braces */
@@ -47,9 +47,9 @@ size_t words_distance(const char *a, const char *b);
 
 /* A worker's line, made safe for a terminal.
  *
- * Text, tabs and colours stay unchanged. Other bytes that a terminal would execute (cursor, title, clipboard,
- * 8-bit controls, right-to-left overrides), and bytes that are not UTF-8, are printed as \xNN. So a worker cannot
- * damage the terminal or the output of other workers. */
+ * Text, tabs and colours stay unchanged. Other bytes that a terminal would interpret (cursor movements, title,
+ * clipboard, 8-bit controls, right-to-left overrides), and bytes that are not UTF-8, are printed as \xNN. So a
+ * worker cannot damage the terminal or the output of other workers. */
 
 #define COLOUR_OFF "\033[0m"
 #define ERASE_ROW  "\033[K" /* erases from the cursor to the end of the row */
@@ -58,13 +58,14 @@ size_t words_distance(const char *a, const char *b);
  * short; in that case `out` may contain a part of the line. */
 bool escape_append(struct buf *out, struct slice line);
 
-/* Append a line without colours: to files, and for ddprun's messages, which may contain names from other programs. */
+/* Append a line with all colours printed as \x1b[...: for ddprun's own messages, which may contain names from
+ * other programs. */
 bool escape_append_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Bytes as JSON strings, and objects as lines. cJSON does not check whether strings are UTF-8, so these functions
- * do. */
+/* Functions that add bytes to JSON objects and print objects as lines. cJSON does not check whether strings are
+ * UTF-8, so these functions replace invalid bytes. */
 
 struct cJSON;
 
@@ -78,8 +79,8 @@ bool json_add_number(struct cJSON *object, const char *name, double value);
 bool json_add_bool(struct cJSON *object, const char *name, bool value);
 bool json_add_null(struct cJSON *object, const char *name);
 
-/* Add `item` to `object`, which then owns it. On failure free `item`. `item` NULL means that memory was short
- * before. */
+/* Add `item` to `object`, which then owns `item`. On failure free `item` and return false. A NULL `item`, from a
+ * cJSON_Create function that found no memory, is a failure. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
 /* Append a new object to `array`, which owns it. Return NULL when memory is short. */
@@ -91,8 +92,8 @@ bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
 
-/* A pattern such as "logs/%j/%h-%r.%s" is checked once, when the command line is parsed. Later it determines the
- * name of each stream's file. */
+/* A pattern such as "logs/%j/%h-%r.%s" contains tokens such as %j. It is checked once, when the command line is
+ * parsed. Later it determines the name of each stream's file. */
 
 /* Columns: letter after %, value, description. */
 #define LOG_PATTERN_TOKENS(X)                       \

@@ -3,8 +3,8 @@
  *     --env K=V   >   rows of the table   >   ddprun's own environment
  *
  * The first of these sources that contains a variable determines its value. The part that all workers share is
- * computed once per node, because a node may start 256 workers. A worker's block then needs only some twenty
- * formatted texts and an array of pointers. */
+ * computed once per node, because a node may start 256 workers. For each worker only about 40 texts are formatted,
+ * and an array of pointers is filled. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* large enough for all rows in most cases */
+/* enough for all rows unless values are long; the buffer then grows */
 enum { ROWS_BYTES = 2048 };
 
 const char *worker_env_name(enum worker_env_var var)
@@ -27,8 +27,8 @@ const char *worker_env_name(enum worker_env_var var)
     return names[var];
 }
 
-/* Return true if `entry` is "NAME=..." for the `len` characters of `name`. The first character is compared first,
- * because there are thousands of calls. */
+/* Return true if `entry` is "NAME=..." for the `len` characters of `name`. The first characters are compared
+ * before the call of strncmp, because this function is called thousands of times. */
 static bool is_named(const char *entry, const char *name, size_t len)
 {
     return entry[0] == name[0] && strncmp(entry, name, len) == 0 && entry[len] == '=';
@@ -93,7 +93,8 @@ static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VA
 #undef X
 }
 
-/* Return true if a row sets this variable. An inherited value, such as the RANK of an outer job, is then dropped. */
+/* Return true if a row sets the variable of `entry`. Its inherited value, such as the RANK of an outer job, is
+ * then dropped. */
 static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
 {
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -103,7 +104,7 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
 }
 
 /* A hash table of variable names; NULL = a free place. At least half of the places are free, so a search is short
- * even for thousands of variables (Kubernetes sets seven for each service). */
+ * even with thousands of variables: Kubernetes sets seven for each service. */
 struct listed {
     const char **place; /* owned array of borrowed entries */
     size_t mask;

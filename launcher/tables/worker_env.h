@@ -1,7 +1,8 @@
 /* worker_env.h -- the environment of a worker: the contract between launcher and worker.
  *
  * A worker inherits the launcher's environment. The rows below replace inherited variables, and --env replaces
- * both. No name occurs twice. Names and values are torchrun's; ddprun's own names begin with DDPRUN_. */
+ * both. Each name occurs once in a worker's environment. Names and values are torchrun's; ddprun's own names begin
+ * with DDPRUN_. */
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
@@ -11,67 +12,68 @@
 #include <stddef.h>
 
 /* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning.
- * `f` is a struct env_facts. Dry run, manual page and the worker's block use these rows. */
-#define WORKER_ENV_LIST(X)                                                                                \
-    X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                        \
-    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                   \
-    X(WORLD_SIZE, "%d", f->world_size, true, "number of workers in the job")                              \
-    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")                \
-    X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                          \
-    X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                         \
-    X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                          \
-    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "number of workers of its role")                         \
-    X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                        \
-    X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                            \
-    X(MASTER_PORT, "%d", f->master_port, true, "port of the store")                                       \
-    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "number of restarts so far")              \
-    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "largest number of restarts")               \
-    X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                      \
-    X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                        \
-      "whether the store of MASTER_ADDR runs in the launcher, or in rank 0")                              \
-    X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                     \
-    X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                 \
-      "file where a worker may write its error as JSON, for the report")                                  \
-    X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                \
-    X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                                \
-      "FIFO where workers set timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                             \
-    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                      \
-    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                           \
-      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                       \
-    X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                         \
-      "the one GPU of this worker, with --virtual_local_rank")                                            \
-    X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                                \
-      "CUDA_VISIBLE_DEVICES for AMD GPUs, if inherited")                                                  \
-    X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                      \
-      "each worker sees a separate GPU (--virtual_local_rank)")                                           \
-    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")              \
-    X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1, unless inherited or only one worker runs")              \
-    X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store supports ddprun's own requests")               \
-    X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                           \
-    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers, for any reason")  \
-    X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,               \
-      "how long workers wait for each other at the start (--timeout)")                                    \
-    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                  \
-      "random text that identifies processes of this job")                                                \
-    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                     \
-      "memory that a libddp worker shares with ddprun: its step, its last calls")                         \
-    X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                            \
-      "directory where libddp writes a rank's last calls when the job fails")                             \
-    X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                        \
-      "--flight_recorder: how many calls PyTorch keeps")                                                  \
-    X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \
-      "--flight_recorder: PyTorch writes the calls at a timeout")                                         \
-    X(TORCH_FR_DUMP_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,         \
-      "--flight_recorder: start of the files' names, before the rank")                                    \
-    X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s/" FLIGHT_PIPE_STEM, f->torch_flight,                           \
-      f->torch_flight != NULL && f->torch_pipes,                                                          \
-      "--flight_recorder: start of the FIFOs' names, by which ddprun asks PyTorch for records")           \
-    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                \
-      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                  \
-    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                     \
-      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                              \
-    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL, \
-      "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                                               \
+ * `f` is a struct env_facts. --dry_run, the manual page and the environment of each worker are made from these
+ * rows. */
+#define WORKER_ENV_LIST(X)                                                                                  \
+    X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                          \
+    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                     \
+    X(WORLD_SIZE, "%d", f->world_size, true, "number of workers in the job")                                \
+    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "number of workers on this node")                  \
+    X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                            \
+    X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                           \
+    X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                            \
+    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "number of workers of its role")                           \
+    X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                          \
+    X(MASTER_ADDR, "%s", f->master_addr, true, "host of the store")                                         \
+    X(MASTER_PORT, "%d", f->master_port, true, "port of the store")                                         \
+    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "number of restarts so far")                \
+    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "limit of restarts (--max_restarts)")         \
+    X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                        \
+    X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                          \
+      "True if the launcher hosts the store, False if rank 0 does")                                         \
+    X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                       \
+    X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                   \
+      "file where a worker may write its error as JSON, for the report")                                    \
+    X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                  \
+    X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                                  \
+      "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                \
+    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1: NCCL's error handling") \
+    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                             \
+      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                         \
+    X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                           \
+      "the one GPU of this worker, with --virtual_local_rank")                                              \
+    X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                                  \
+      "CUDA_VISIBLE_DEVICES for AMD GPUs, if inherited")                                                    \
+    X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                        \
+      "each worker sees a separate GPU (--virtual_local_rank)")                                             \
+    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")                \
+    X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1, unless inherited or only one worker runs")                \
+    X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store supports ddprun's own requests")                 \
+    X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                             \
+    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers, for any reason")    \
+    X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,                 \
+      "how long workers wait for each other at the start (--timeout)")                                      \
+    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                    \
+      "random text that identifies processes of this job")                                                  \
+    X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                       \
+      "memory that a libddp worker shares with ddprun: step and last calls")                                \
+    X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                              \
+      "directory where libddp writes a rank's last calls when the job fails")                               \
+    X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                          \
+      "--flight_recorder: how many calls PyTorch keeps")                                                    \
+    X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                         \
+      "--flight_recorder: PyTorch writes the calls at a timeout")                                           \
+    X(TORCH_FR_DUMP_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,           \
+      "--flight_recorder: start of the files' names, before the rank")                                      \
+    X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s/" FLIGHT_PIPE_STEM, f->torch_flight,                             \
+      f->torch_flight != NULL && f->torch_pipes,                                                            \
+      "--flight_recorder: start of the FIFOs' names, by which ddprun asks PyTorch for records")             \
+    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                  \
+      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                    \
+    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \
+      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                                \
+    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,   \
+      "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                                                 \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal: progress bars work")
 
 enum worker_env_var {
@@ -97,17 +99,17 @@ struct env_facts {
     int master_port;
     bool rank0_store; /* rank 0 hosts the workers' store; false = the launcher does */
     const char *job, *role;
-    const char *timer_file; /* NULL = do not set */
-    const char *signals;    /* names of the signals that stop the job, separated by commas */
-    const char *visible;    /* the GPU that the worker sees; NULL = inherited */
-    bool hip;               /* set HIP_VISIBLE_DEVICES to `visible` too */
-    const char *cookie;     /* NULL = do not set */
-    const char *error_file; /* "" = none */
-    const char *nccl_async; /* TORCH_NCCL_ASYNC_ERROR_HANDLING; the next member is for its older name */
-    const char *nccl_async_old;
-    bool share_gpu;
-    bool set_omp;
-    bool terminal;
+    const char *timer_file;        /* NULL = do not set */
+    const char *signals;           /* names of the signals that stop the job, separated by commas */
+    const char *visible;           /* value of CUDA_VISIBLE_DEVICES; NULL = do not set */
+    bool hip;                      /* set HIP_VISIBLE_DEVICES to `visible` too */
+    const char *cookie;            /* NULL = do not set */
+    const char *error_file;        /* "" = none */
+    const char *nccl_async;        /* value of TORCH_NCCL_ASYNC_ERROR_HANDLING */
+    const char *nccl_async_old;    /* value of NCCL_ASYNC_ERROR_HANDLING */
+    bool share_gpu;                /* --share_gpu */
+    bool set_omp;                  /* set OMP_NUM_THREADS=1 */
+    bool terminal;                 /* stderr is shown on a terminal */
     char page[FLIGHT_PAGE_TEXT];   /* "" = do not set */
     const char *flight;            /* NULL = do not set */
     const char *torch_flight;      /* directory of PyTorch's flight records; NULL = do not set */
@@ -131,9 +133,9 @@ struct worker_env {
     char *text; /* private: memory for the entries of the table */
 };
 
-/* Set the facts that depend on the launcher's environment: the values for NCCL, and whether OMP_NUM_THREADS must
- * be set. It is set for more than one worker, if it is neither inherited nor in `overrides`. `facts` then points
- * into `inherited`. */
+/* Set the facts that depend on the launcher's environment: nccl_async, nccl_async_old, hip and set_omp.
+ * OMP_NUM_THREADS must be set if several workers run, and it is neither inherited nor in `overrides`. `facts` then
+ * points into `inherited`. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
@@ -147,7 +149,8 @@ void env_base_free(struct env_base *base);
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
 void worker_env_free(struct worker_env *env);
 
-/* Where a worker's variables outside the table come from: --env, then ddprun's own environment. Borrowed. */
+/* The sources of variables that are not in the table: --env, then ddprun's own environment. All texts are
+ * borrowed. */
 struct env_sources {
     const char *const *overrides; /* "KEY=VALUE" texts from --env; the last with the same name is used */
     size_t n;

@@ -8,7 +8,7 @@
 #define RENDEZVOUS_EXIT_CODES_H
 
 #define EXIT_CODE_LIST(X)                                                                                 \
-    X(0, OK, "every worker exited with 0", "nothing",                                                     \
+    X(0, OK, "every worker exited with 0", "none is needed",                                              \
       "The agents of all nodes reported this. Typical cause: the job is done.",                           \
       "ddprun ./train && echo done")                                                                      \
     X(2, USAGE, "the command line is wrong; nothing was started",                                         \
@@ -17,24 +17,24 @@
       "options that exclude each other.",                                                                 \
       "--nproc_per_node=0 is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")       \
     X(123, STORE_LOST,                                                                                    \
-      "this node cannot reach the store: the host or launcher of the store exited, the network is cut, "  \
-      "or this node was frozen and dropped; the workers here were stopped",                               \
-      "check the output of the node that hosts the store; a separate ddp-rendezvous survives the loss "   \
-      "of any node",                                                                                      \
+      "this node has lost the store: the ddprun or host of the store has ended, the network is cut, or "  \
+      "this node was frozen; ddprun stopped the workers here",                                            \
+      "check the output of the node that hosts the store; to survive the loss of any node, run "          \
+      "ddp-rendezvous on another host",                                                                   \
       "No message from the store arrived for --node_timeout, and no new connection succeeded. Typical "   \
-      "causes: node 0 was killed, a cut network, or a frozen machine.",                                   \
+      "causes: a killed node 0, a cut network, or a frozen machine.",                                     \
       "lost the store of the job at 10.0.0.1:29500: no message from the store for 15 s (--node_timeout)") \
     X(124, UNKILLABLE,                                                                                    \
-      "a process hangs in the kernel and cannot be killed: the report names the process; ddprun itself "  \
-      "hangs if the file system of --log_dir does not answer",                                            \
+      "a process hangs in the kernel and cannot be killed (see the report), or the file system of "       \
+      "--log_dir does not answer",                                                                        \
       "check the disk, the network file system or the driver of that host",                               \
       "The process still existed after SIGKILL, and /proc/PID/stat shows state D. Typical causes: an "    \
       "NFS server or a GPU driver that does not answer.",                                                 \
-      "rank 3, pid 812 (train) cannot be killed: state D")                                                \
+      "pid 812 (rank 3, train) cannot be killed: state D in nfs_wait")                                    \
     X(125, DDPRUN,                                                                                        \
       "no worker failed: another node was lost or missing, the job hung (--on_hang), or ddprun itself "   \
       "failed (no port, no memory, no log directory)",                                                    \
-      "the report names the node or the reason",                                                          \
+      "see the report, which names the node or the reason",                                               \
       "The job ended before any worker had failed. Typical causes: a node that never joined or crashed, " \
       "a port in use, or a full disk.",                                                                   \
       "only 1 of 2 nodes joined within 900 s (--timeout); missing: node rank 1")                          \
@@ -50,12 +50,12 @@
       "./trian: no such file")                                                                            \
     X(128, SIGNAL,                                                                                        \
       "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent", \
-      "the report names the signal and its sender; 137 (SIGKILL) is often the out-of-memory killer of "   \
-      "the kernel",                                                                                       \
-      "The wait status of the process, or the signal that ddprun received. Typical causes: Ctrl-C "       \
-      "(130), a lack of memory (137), a defect in native code (139), or a time limit of the scheduler "   \
-      "(143).",                                                                                           \
-      "rank 3: killed by signal 9, SIGKILL (n1, pid 812)")
+      "see the report, which names the signal and its sender; 137 (SIGKILL) often means that memory ran " \
+      "out",                                                                                              \
+      "The wait status of the process contains the signal, or ddprun itself received the signal. "        \
+      "Typical causes: Ctrl-C (130), a lack of memory (137), a bug in C or C++ code (139), or a time "    \
+      "limit of the scheduler (143).",                                                                    \
+      "rank 3 on n1 failed first: out of memory (SIGKILL), 12.3 s after its start")
 
 enum exit_code {
 #define X(code, name, ...) EXIT_CODE_##name = code,
@@ -63,7 +63,7 @@ enum exit_code {
 #undef X
 };
 
-/* The values of --exit-code: the failed worker whose exit code ddprun uses. */
+/* The values of --exit_code: which exit code ddprun returns if workers fail. */
 enum exit_policy { EXIT_POLICY_FIRST, EXIT_POLICY_MAX, EXIT_POLICY_RANK0, EXIT_POLICY_WORKERS };
 
 #endif

@@ -255,7 +255,7 @@ Test(ddprun_files, a_stdout_that_nobody_reads_does_not_hold_the_end_of_a_failed_
     gate_open();
     cr_expect_eq(end_of(pid), 3);
     char *err = job_file(dir, "err");
-    cr_expect_not_null(strstr(err, "missing in stdout: the reader was too slow"), "%s", err);
+    cr_expect_not_null(strstr(err, "output are missing: the reader was too slow"), "%s", err);
     cr_expect_not_null(strstr(err, "failed first: exit 3"), "the report is there: %s", err);
     free(err);
     close(reader);

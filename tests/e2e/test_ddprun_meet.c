@@ -684,7 +684,7 @@ Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");
     until_said(0, "did not exit within 0.3 s (--exit_barrier_timeout); this node hosts the store of the job "
-                  "and waits until they have exited");
+                  "and waits until those workers have exited");
     gate_open();
     finish();
     expect_codes(0, 0);

@@ -112,11 +112,11 @@ Test(ddprun_restart, an_import_error_of_all_ranks_is_not_tried_again)
 {
     struct run_result r = python_job("import.py", "import no_such_module_anywhere\n");
     EXPECT(r, 1);
-    SAYS(r, "none: the same import error ended every rank within 5 s of the start");
+    SAYS(r, "none: every rank ended within 5 s of the start with the same import error");
     SILENT(r, "starting attempt");
     r = python_job("syntax.py", "a b\n");
     EXPECT(r, 1);
-    SAYS(r, "none: the same import error ended every rank");
+    SAYS(r, "none: every rank ended within 5 s of the start with the same import error");
     SILENT(r, "starting attempt");
 }
 

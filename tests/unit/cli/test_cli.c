@@ -398,9 +398,9 @@ Test(cli_nodes, keys_of_torchrun_have_their_meaning_or_a_reason)
     cli_free(&cli);
     PARSE_NODE("--rdzv_conf=store_type=tcp");
     cli_free(&cli);
-    REFUSED_NODE("store_type=... with tcp", "--rdzv_conf=store_type=file");
-    REFUSED_NODE("with one of the keys join_timeout, timeout,", "--rdzv_conf=jion_timeout=3");
-    REFUSED_NODE("join_timeout=... with seconds above 0", "--rdzv_conf=join_timeout=0");
+    REFUSED_NODE("store_type=VALUE, where VALUE is tcp", "--rdzv_conf=store_type=file");
+    REFUSED_NODE("valid keys: join_timeout, timeout,", "--rdzv_conf=jion_timeout=3");
+    REFUSED_NODE("join_timeout=VALUE, where VALUE is a time above 0", "--rdzv_conf=join_timeout=0");
     REFUSED_NODE("KEY=VALUE,... such as", "--rdzv_conf=join_timeout");
     REFUSED_NODE("KEY=VALUE,... such as", "--rdzv_conf==3");
 }
@@ -415,8 +415,8 @@ Test(cli_nodes, values_say_what_would_be_right)
     REFUSED_NODE("'fast' (1.5s) or a time of at least 500ms", "--node_timeout=10ms");
     REFUSED_NODE("'off' or a time of at least 1000ms", "--hang_timeout=0");
     REFUSED_NODE("'report', 'stop' or 'restart'", "--on_hang=kill");
-    REFUSED_NODE("an extended regular expression (Unmatched [", "--progress=step [0-9");
-    REFUSED_NODE("not empty", "--progress=");
+    REFUSED_NODE("a valid extended regular expression; Unmatched [", "--progress=step [0-9");
+    REFUSED_NODE("a text that is not empty", "--progress=");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=0");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=1:");
 }
@@ -433,7 +433,7 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
     REFUSED_NODE("--nnodes=2 needs the address of the store", "--nnodes=2", "--node_rank=0");
     REFUSED_NODE("are different hosts for one store", "--nnodes=2", "--node_rank=0", "--master_addr=a",
                  "--rdzv_endpoint=b");
-    REFUSED_NODE("--master_port=1 and --rdzv_endpoint's port 2 differ", "--master_port=1",
+    REFUSED_NODE("--master_port=1 and --rdzv_endpoint's port 2 are different ports", "--master_port=1",
                  "--rdzv_endpoint=b:2");
     REFUSED_NODE("--nnodes=2 needs a fixed port", "--nnodes=2", "--node_rank=0", "--master_addr=a",
                  "--master_port=0");

@@ -138,13 +138,12 @@ Test(torchrun, a_role_has_a_name, .fini = tear_down)
 
 Test(torchrun, what_only_python_can_do_is_refused_with_the_way_out)
 {
-    REFUSED("--event_log_handler=mine is not valid; expected: 'null' or 'console'; other handlers are Python "
-            "code that only torchrun can load; instead use --events=FILE or --json",
+    REFUSED("--event_log_handler=mine is not valid; expected: 'null' or 'console'; ddprun cannot "
+            "load other handlers, which are Python code; use --events=FILE or --json",
             "--event-log-handler=mine", "p");
-    REFUSED(
-        "--logs_specs=mine is not valid; expected: 'default'; others are Python code (torchrun.logs_specs) "
-        "that only torchrun can load; instead use --log_file=PATTERN to name the log files",
-        "--logs-specs", "mine", "p");
+    REFUSED("--logs_specs=mine is not valid; expected: 'default'; ddprun cannot load other names, which are "
+            "Python code (torchrun.logs_specs); use --log_file=PATTERN to name the log files",
+            "--logs-specs", "mine", "p");
     REFUSED("--start_method=thread is not valid; expected: 'spawn', 'fork' or 'forkserver'",
             "--start-method=thread", "p");
     REFUSED("--monitor_interval=soon is not valid; expected: seconds, such as 0.1", "--monitor-interval=soon",
@@ -242,7 +241,7 @@ Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
     cr_assert_eq(signals_act(cli.stop_signals, SIGQUIT), SIGNAL_STOP);
     expect_made(WORDS("torchrun", "--master_addr=", "p"), set);
     cr_assert_str_eq(plan.meeting.host, "h", "what is not typed is not empty");
-    REFUSED("--log_dir= is not valid; expected: not empty", "--log_dir=", "p");
+    REFUSED("--log_dir= is not valid; expected: a text that is not empty", "--log_dir=", "p");
     REFUSED("--rdzv_id= is not valid; expected: 1 to 128 characters without '/' and control characters",
             "--rdzv_id=", "p");
     refused(

@@ -66,7 +66,7 @@ Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tea
     step(AGENT_EXITED, 3500, 2, -SIGTERM);
     cr_assert(report_text(&report, &text) && buf_append(&text, "", 1));
     cr_assert(strstr((char *)text.data,
-                     "  then     rank 0 ended 400 ms before with exit 75, ended because another "
+                     "  then     rank 0 ended 400 ms earlier with exit 75, ended because another "
                      "rank was lost\n") != NULL,
               "%s", (char *)text.data);
 }
@@ -151,9 +151,8 @@ Test(report, says_that_a_sigkill_was_not_ours, .fini = tear_down)
     step(AGENT_EXITED, 2000, 1, -SIGTERM);
     expect(
         "ddprun: rank 0 on n1 failed first: killed by another process (SIGKILL), 1.0 s after its start\n"
-        "  why      killed by another process: ddprun did not send this signal, and no memory limit was "
-        "hit;\n"
-        "           Linux does not report the sender\n"
+        "  why      killed by another process: ddprun did not send this signal, and no memory limit was\n"
+        "           reached; Linux does not report the sender\n"
         "  try      look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped\n"
         "           container\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
@@ -172,13 +171,11 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
     step(AGENT_EXITED, 2000, 0, -SIGBUS);
     expect(
         "ddprun: rank 0 on n1 failed: /dev/shm is full (SIGBUS), 1.0 s after its start\n"
-        "  why      /dev/shm is full: 64 MiB, of which nothing is free; access to shared memory without "
-        "space\n"
-        "           for it causes SIGBUS\n"
-        "  try      docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l\n"
-        "           /dev/shm shows what earlier jobs left\n"
-        "  core     none, because the limit for core files is 0; get one with ulimit -c unlimited before\n"
-        "           ddprun\n"
+        "  why      /dev/shm is full: 64 MiB, of which nothing is free; a worker that uses shared memory\n"
+        "           without free space gets SIGBUS\n"
+        "  try      enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g\n"
+        "           /dev/shm; delete what earlier jobs left there\n"
+        "  core     none: the limit for core files is 0; to get one, run ulimit -c unlimited before ddprun\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
         "  output   the worker wrote nothing\n"
@@ -239,7 +236,7 @@ Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)
     expect("ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
            "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-           "  error    the worker's error file cannot be used: /tmp/e/error.json: not JSON (byte 3 of 9)\n"
+           "  error    cannot use the worker's error file: /tmp/e/error.json: not JSON (byte 3 of 9)\n"
            "  stderr   | boom\n"
            "  exit     1, because of rank 0 on n1\n");
 }
@@ -255,7 +252,7 @@ Test(report, of_a_user_stop_blames_nobody, .fini = tear_down)
     expect("ddprun: stopped by SIGINT after 8.5 s\n"
            "  then     rank 0 was stopped by ddprun as a consequence (SIGINT)\n"
            "           rank 1 exited with code 0\n"
-           "           rank 2 cannot be killed, stuck in the kernel\n"
+           "           rank 2 cannot be killed: a system call does not return\n"
            "           rank 3 ended with exit 4\n"
            "  exit     130 = 128 + 2 (SIGINT)\n");
 }
@@ -279,7 +276,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
     expect("ddprun: rank 0 on n1 could not be started: ./train is not executable\n"
            "  try      chmod +x ./train; or, for a Python script, run python3 -u ./train\n"
            "  worker   rank 0 (local rank 0), host n1\n"
-           "  times    tried 2023-11-14 22:13:21.000\n"
+           "  times    start failed 2023-11-14 22:13:21.000\n"
            "  then     rank 1 was never started\n"
            "  logs     logs/k3x9, of this worker in logs/k3x9/attempt_0/0\n"
            "  exit     126, because of rank 0 on n1\n");
@@ -482,8 +479,8 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
         "  why      the ddprun that hosts the store has exited, or its host is down or frozen, or the "
         "network\n"
         "           between the hosts failed\n"
-        "  try      check the output of ddprun on that host; a separate store (ddp-rendezvous on another\n"
-        "           host, --rdzv_endpoint) stays reachable when any of the nodes fails\n"
+        "  try      check the output of ddprun on the store's host; for a store that outlives any node, run\n"
+        "           ddp-rendezvous on another host and pass its address to --rdzv_endpoint\n"
         "  then     rank 0 was stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     123\n");
 }
@@ -677,7 +674,7 @@ Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
     attempts_expect(
         "  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
         "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
-        "  restart  none: too few nodes are left, or too few rejoined in time (--nnodes, --timeout)\n");
+        "  restart  none: too few nodes are left, or too few joined again in time (--nnodes, --timeout)\n");
     attempts_plan.nnodes = 1;
 }
 
@@ -730,8 +727,7 @@ Test(report_attempts, what_is_left_behind_is_named)
         "           [RANK_EXITED_EARLY]\n"
         "  alive    pid 12 (rank 1, python3) cannot be killed: state D in nfs_wait\n"
         "           pid 13 (loader) cannot be killed: state D\n"
-        "           the process ends when its system call returns; if that never happens, only a reboot "
-        "helps\n");
+        "           the process ends when its system call returns; if it never returns, reboot the host\n");
 }
 
 Test(report_attempts, the_same_is_in_the_json)

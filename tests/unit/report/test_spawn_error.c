@@ -48,13 +48,14 @@ Test(start_words, of_a_name_that_no_directory_has)
         "to run a program in this directory, write ./train; to run a Python script without .py in its name, "
         "write python3 -u train");
     cr_expect_str_eq(say(start_remedy, EACCES, "train"),
-                     "run chmod +x on the intended file, or write its path");
+                     "run chmod +x on the file, or write the path of another train");
 }
 
 Test(start_words, of_a_path_that_is_not_there_or_no_file)
 {
     set((struct program_look){ .kind = PATH_MISSING });
-    expect(ENOENT, "./train: no such file", "check the path, and whether its file system is mounted here");
+    expect(ENOENT, "./train: no such file",
+           "check the path, and whether its file system is mounted on this host");
     set((struct program_look){ .kind = PATH_MISSING, .near = "./trein" });
     expect(ENOENT, "./train: no such file", "did you mean ./trein?");
     set((struct program_look){ .kind = PATH_DIRECTORY });
@@ -64,7 +65,7 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
            "chmod +x ./train; or, for a Python script, run python3 -u ./train");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .noexec = true });
     expect(EACCES, "./train is on a file system that is mounted noexec",
-           "copy it elsewhere, or mount -o remount,exec that file system");
+           "copy it to another file system, or allow execution: mount -o remount,exec");
     set((struct program_look){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
     expect(EACCES, "./train: no permission to enter the directory /data/locked",
            "chmod +x /data/locked, or run as a user with that permission");
@@ -96,25 +97,23 @@ Test(start_words, of_a_program_for_another_machine)
     expect(ENOEXEC, "./train was built for aarch64, this machine is x86-64", "build it for x86-64");
     seen.elf = (struct elf_look){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
     expect(ELIBACC,
-           "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not: ./train was built for "
+           "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not exist: ./train was built for "
            "another system",
-           "build it on this system, or install the C library that it was built with");
+           "build it on this system, or install the C library with which it was built");
     seen.elf = (struct elf_look){ .kind = ELF_CUT };
     expect(ENOEXEC, "./train is damaged: the file ends within its header", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .empty = true });
     expect(ENOEXEC, "./train is an empty file", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE });
-    expect(
-        ENOEXEC, "./train: this machine cannot execute the file: neither a program nor a script",
-        "a script needs a first line like #!/bin/sh; to run a Python script without one: python3 -u ./train");
+    expect(ENOEXEC, "./train: this machine cannot execute the file, which is neither a program nor a script",
+           "add a first line such as #!/bin/sh to a script; run a Python script as python3 -u ./train");
 }
 
 Test(start_words, of_a_system_without_room)
 {
     set((struct program_look){ .kind = PATH_EXECUTABLE, .processes_max = 100 });
-    expect(
-        EAGAIN, "./train: the system cannot create another process (Resource temporarily unavailable)",
-        "the user's limit is 100 processes and threads (ulimit -u); a cgroup may limit them too (pids.max)");
+    expect(EAGAIN, "./train: the system cannot create another process (Resource temporarily unavailable)",
+           "raise the user's limit of 100 processes and threads (ulimit -u), or pids.max of the cgroup");
     expect(ETXTBSY, "./train is open for writing: a process is building or copying it",
            "wait until that process is done, or find the process: fuser -v ./train");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");

@@ -59,9 +59,9 @@ Test(status, without_the_store_it_tells_what_the_kernel_knows, .fini = end)
     ((char *)facts.states)[1] = 'T';
     ((char *)facts.states)[2] = 'D';
     expect_lines("12.3 s after the start: job k3x9, 3 of 3 workers run; the store does not answer\n"
-                 "rank 0 (pid 100) runs for 12.3 s\n"
-                 "rank 1 (pid 101) runs for 12.3 s, is stopped: run kill -CONT 101 to continue\n"
-                 "rank 2 (pid 102) runs for 12.3 s, hangs in the kernel (state D; see /proc/102/wchan)\n");
+                 "rank 0 (pid 100) has run for 12.3 s\n"
+                 "rank 1 (pid 101) has run for 12.3 s, is stopped: run kill -CONT 101 to continue\n"
+                 "rank 2 (pid 102) has run for 12.3 s, hangs in the kernel (state D; see /proc/102/wchan)\n");
 }
 
 Test(status, with_the_store_it_tells_who_waits_for_what, .fini = end)
@@ -75,9 +75,9 @@ Test(status, with_the_store_it_tells_who_waits_for_what, .fini = end)
                     "{\"rank\":2,\"state\":\"disconnected\",\"silent_ms\":5000},"
                     "{\"rank\":3,\"state\":\"exited\"}, 7]}");
     expect_lines("12.3 s after the start: job k3x9, 3 of 4 workers run\n"
-                 "rank 0 (pid 100) runs for 12.3 s, waits for barrier 'end'\n"
-                 "rank 1 (pid 101) runs for 12.3 s, last reached the store 5.0 s ago\n"
-                 "rank 2 (pid 102) runs for 12.3 s, has closed its connection to the store\n"
+                 "rank 0 (pid 100) has run for 12.3 s, waits for barrier 'end'\n"
+                 "rank 1 (pid 101) has run for 12.3 s, last reached the store 5.0 s ago\n"
+                 "rank 2 (pid 102) has run for 12.3 s, has closed its connection to the store\n"
                  "rank 3: exit 0 after 3.0 s\n");
 }
 
@@ -89,8 +89,8 @@ Test(status, workers_of_libddp_tell_where_they_are, .fini = end)
                                "#5\",\"step\":3,\"beat_ms\":3700},"
                                "{\"rank\":1,\"state\":\"connected\",\"silent_ms\":5000,\"beat_ms\":4000}]}");
     expect_lines("12.3 s after the start: job k3x9, 2 of 2 workers run\n"
-                 "rank 0 (pid 100) runs for 12.3 s, has waited in all_reduce #5 for 3.7 s, after step 3\n"
-                 "rank 1 (pid 101) runs for 12.3 s, has not been in a collective for 4.0 s\n");
+                 "rank 0 (pid 100) has run for 12.3 s, has waited in all_reduce #5 for 3.7 s, after step 3\n"
+                 "rank 1 (pid 101) has run for 12.3 s, has not been in a collective for 4.0 s\n");
 }
 
 /* 199 of 200 workers wait. Only the other worker gets a line. */
@@ -108,8 +108,8 @@ Test(status, in_a_large_job_those_who_wait_are_counted, .fini = end)
     }
     facts.answer = answer;
     expect_lines("12.3 s after the start: job k3x9, 200 of 200 workers run\n"
-                 "rank 150 (pid 250) runs for 12.3 s\n"
-                 "199 more ranks, of which 199 wait for others; run ddpctl status to see all\n");
+                 "rank 150 (pid 250) has run for 12.3 s\n"
+                 "199 more ranks, of which 199 wait for other ranks; run ddpctl status to see all\n");
 }
 
 Test(status, however_many_there_are_it_fits_two_screens, .fini = end)

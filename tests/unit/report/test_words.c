@@ -70,8 +70,8 @@ Test(hints, show_the_limits_that_they_mention)
     static const char *const texts[] = { "Too many open files", "can't start new thread",
                                          "Resource temporarily unavailable", "Call to ibv_reg_mr failed" };
     static const char *const shown[] = { "open files (1024) is",
-                                         "ulimit -u (512), or pids.max of the cgroup (99)",
-                                         "ulimit -u (512), or pids.max of the cgroup (99)",
+                                         "ulimit -u (512) or pids.max of the cgroup (99)",
+                                         "ulimit -u (512) or pids.max of the cgroup (99)",
                                          "locked memory (64 KiB) is" };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         cr_expect_not_null(strstr(hint_with(texts[i], &facts), shown[i]), "%s", hint_with(texts[i], &facts));

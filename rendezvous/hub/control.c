@@ -253,7 +253,6 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
         .program = m->program,
         .store_port = (uint32_t)m->store_port,
         .pid = (int)m->pid,
-        .pid_start = (uint64_t)m->pid_start,
         .elastic = elastic == 1,
         .nnodes_min = (uint32_t)m->nnodes_min,
         .nnodes_max = (uint32_t)m->nnodes_max,

@@ -13,17 +13,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define TEN_YEARS_MS           \
-    (10ull * 365 * 24 * 3600 * \
-     1000) /* longer times are cut to this value; so a sum of times cannot overflow */
+/* A longer time in a join is cut to this value, so that a sum of such times cannot overflow. */
+#define TEN_YEARS_MS (10ull * 365 * 24 * 3600 * 1000)
 
 /* The input of a check, borrowed for the call. A check writes only `refusal`. */
 struct check {
     const struct rdzv *r;
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
-    enum rdzv_admission as;
-    who_name self, first; /* names for the message: the joining node, and the node that set the rules */
+    enum rdzv_admission as; /* the part that an accepted node gets */
+    who_name self, first;   /* names for the message: the joining node, and the node that set the rules */
 };
 
 static void name_both(struct check *c)
@@ -60,8 +59,8 @@ static bool is_sound(const struct check *c)
         return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": must be between 1 and %d", c->self,
                             j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
     if (!j->elastic && j->nnodes_min != j->nnodes_max)
-        return word_refusal(c, "%s joins a static job with the range --nnodes=%" PRIu32 ":%" PRIu32, c->self,
-                            j->nnodes_min, j->nnodes_max);
+        return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 ": a static job needs one number",
+                            c->self, j->nnodes_min, j->nnodes_max);
     return true;
 }
 
@@ -73,7 +72,7 @@ static bool same_job(const struct check *c)
                         c->join->job, c->r->job);
 }
 
-/* Reject an agent of an earlier run of the job. A new agent has no instance, so any run accepts the agent. */
+/* Reject an agent of an earlier run of the job. A new agent has no instance yet, so every run accepts it. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
@@ -165,8 +164,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. The check uses the node's own --nnodes, because same_nnodes has
- * compared this value with the job's --nnodes. */
+/* Reject a node rank that is not below --nnodes. Use the node's own --nnodes, because same_nnodes has already compared
+ * it with --nnodes of the job. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -330,8 +329,8 @@ static enum rdzv_refused find_objection(const struct check *c)
     return RDZV_WELCOME;
 }
 
-/* Let a known node join again. A second `join` of a waiting node changes nothing. A node in a round is rejected,
- * because its workers would be counted twice. */
+/* Let a known node join again. If the node already waits, its second `join` changes nothing. Reject a node whose
+ * workers run, because the workers would be counted twice. */
 static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -355,7 +354,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* Log a join. For a spare, log the reason, because the number of joined nodes does not grow. */
+/* Log a join. For a spare, log why the node does not count as one of the nodes that the job waits for. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -373,13 +372,14 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
                   r->n_waiting, rules->min, rules->max);
 }
 
-/* Log a number of workers that differs from rules.nproc: it may be a typing error. */
+/* Log a number of workers that differs from rules.nproc, because the difference may be a typing error. */
 static void note_uneven(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
     if (r->rules.nproc_fixed && node->nproc != r->rules.nproc)
-        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has %" PRIu32 " workers, %s has %" PRIu32,
-                  rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has %" PRIu32 " worker%s, but %s has %" PRIu32,
+                  rdzv_name(node, room, sizeof(room)), node->nproc, node->nproc == 1 ? "" : "s",
+                  r->rules.nproc_from.host, r->rules.nproc);
 }
 
 /* Check the node, store the rules if it is the first node, and add the node. If the node cannot be added, remove the
@@ -405,6 +405,7 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
+/* Touch the node last, because a new node exists only after its admission. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

@@ -55,8 +55,8 @@ struct member *members_at(const struct members *m, uint32_t rank)
     return rank < m->world_size ? &m->member[rank] : NULL;
 }
 
-/* Replace the earlier report. The agent reports the pid of the process that it has started, which may be a wrapper.
- * The worker later reports its own pid. */
+/* Replace the earlier report of the pid. The agent reports the process that it has started, which may be a wrapper
+ * script. The worker reports its own pid later. */
 bool member_place(struct member *member, const char *host, int pid)
 {
     if (pid != 0)
@@ -71,6 +71,7 @@ bool member_place(struct member *member, const char *host, int pid)
     return true;
 }
 
+/* Record the state. If it changes, allow another report of a stop, because each stop of a process is reported once. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
 {
     if (member->proc_state != proc_state) {
@@ -80,7 +81,6 @@ void member_look(struct member *member, char proc_state, int cpu_percent, const 
     member->proc_state = proc_state;
     member->cpu_percent = (int16_t)(cpu_percent > INT16_MAX ? INT16_MAX : cpu_percent < 0 ? -1 : cpu_percent);
     snprintf(member->wchan, sizeof(member->wchan), "%s", wchan != NULL ? wchan : "");
-    member->looked_ms = now_ms;
 }
 
 /* Copy and cut a text from a peer. Replace bytes that could control a terminal. */

@@ -20,36 +20,36 @@ enum {
 };
 
 struct member {
-    struct list sessions; /* open connections of the rank (session.by_rank) */
-    char *host;           /* owned; NULL = unknown */
-    char *error;          /* owned: last line of the rank's traceback; NULL = none or outdated */
-    int pid;              /* the pid in the latest report of the rank or of its agent */
-    int process_pid;      /* pid of the process that the agent started; 0 = not reported */
-    bool met, exited;
-    int exit_code, signal;
-    bool told;           /* the agent had sent a stop signal before the rank exited */
-    uint64_t gave_up_ms; /* when the rank last abandoned the setup of a PyTorch group; 0 = never */
-    uint64_t tried_ms;   /* when a connection that is closed now last took part in a setup (torch_client) */
-    char proc_state;     /* process state from /proc/PID/stat, read by the agent; 0 = never read */
-    int16_t cpu_percent; /* -1 = unknown */
-    char wchan[MEMBER_WCHAN_MAX];
-    uint64_t looked_ms;         /* when the agent last read proc_state */
-    uint64_t state_since_ms;    /* since when the process has been in proc_state */
-    bool stop_told;             /* the diagnosis has reported that the process is stopped (SIGSTOP) */
-    bool has_steps;             /* the rank reports its progress; the next four fields are valid */
-    int64_t step;               /* last finished step; -1 = none */
-    uint64_t call_seq;          /* number of the rank's last collective */
-    char call[MEMBER_CALL_MAX]; /* name of the collective that the rank is in now; "" = none */
-    uint64_t stepped_ms;        /* when the rank last made progress */
-    uint64_t heard_ms;          /* time of the last byte on the connections that are closed now */
+    struct list sessions;  /* open connections of the rank (session.by_rank) */
+    char *host;            /* owned; NULL = unknown */
+    char *error;           /* owned: last line of the rank's traceback; NULL = none or outdated */
+    int pid;               /* the pid in the latest report of the rank or of its agent */
+    int process_pid;       /* pid of the process that the agent started; 0 = not reported */
+    bool met;              /* the rank has had a connection in this attempt */
+    bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
+    int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
+    bool told;             /* the agent had sent a stop signal before the rank exited */
+    uint64_t gave_up_ms;   /* when the rank last abandoned the setup of a PyTorch group; 0 = never */
+    uint64_t tried_ms;     /* when a connection that is closed now last took part in a setup (torch_client) */
+    char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
+    int16_t cpu_percent;   /* percent of one CPU since the agent's last look, may exceed 100; -1 = unknown */
+    char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
+    uint64_t state_since_ms;      /* since when the process has been in proc_state */
+    bool stop_told;               /* the diagnosis has reported that the process is stopped (SIGSTOP) */
+    bool has_steps;               /* the rank reports its progress; the next four fields are valid */
+    int64_t step;                 /* last finished step; -1 = none */
+    uint64_t call_seq;            /* number of the rank's last collective */
+    char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
+    uint64_t stepped_ms;          /* when the rank last made progress */
+    uint64_t heard_ms;            /* time of the last byte on the connections that are closed now */
 };
 
 struct members {
     struct quota *quota; /* borrowed */
     bool known;          /* members_begin has been called; the fields below are valid */
-    bool by_agent; /* who declared the attempt: true = the agent, false = the first worker to IDENTIFY */
-    int64_t attempt;
-    uint32_t world_size;
+    bool by_agent;   /* true = an agent declared the attempt; false = the first worker that sent IDENTIFY */
+    int64_t attempt; /* from 0 */
+    uint32_t world_size;   /* number of ranks */
     uint32_t connected;    /* number of open connections of all ranks */
     struct member *member; /* owned; array of world_size entries, indexed by rank */
 };
@@ -63,6 +63,7 @@ struct job_name {
 /* Begin an attempt with unknown facts of all ranks. The caller must close or detach all sessions of ranks before.
  * Return false, and keep the old attempt, if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
+/* Free the facts and return their charge to the quota. `quota` and `connected` stay. */
 void members_free(struct members *m);
 
 /* Return the facts of a rank, owned by `m`, or NULL if the rank is outside the world. */

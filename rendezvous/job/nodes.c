@@ -51,8 +51,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has not used up its excuses. A node that has been silent longer has at least
- * as many excuses, so the list stays sorted. */
+/* Excuse the silence of each node that has fewer than PARDONS excuses. The longer a node is silent, the more excuses
+ * it has, so the order of `watched` does not change. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -67,6 +67,7 @@ void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
+/* Compare the time with the planned check. After a long delay, excuse all nodes before any node is declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {
     if (is_watching(r) && r->now_ms < r->watch_ms)
@@ -166,8 +167,8 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free rank and keeps this rank in
- * later rounds. */
+/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free rank, and keeps it in later
+ * rounds. The round is complete, so the free ranks are as many as the nodes in `order`. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -372,7 +373,6 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->nproc = join->nproc;
     node->store_port = join->store_port;
     node->pid = join->pid;
-    node->pid_start = join->pid_start;
     node->grace_ms = join->grace_ms;
 }
 
@@ -454,7 +454,7 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* Return true if the member is open: the verdict of the round waits for its `stopped`. A DONE member is open, too. */
+/* Return true if a member in this state is open: the verdict of the round waits until the member sends `stopped`. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
@@ -479,7 +479,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->run.rows[node->node_rank].node = 0;
 }
 
-/* Free the node rank of a static node, whether the node requested the rank or received a free rank. */
+/* Free the node rank of a static node, so that another node may join with it. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
@@ -487,8 +487,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
-/* Remove the node from all counts, once, and from `watched`, so that its silence has no effect. The node stays in
- * `nodes` until its connection closes. */
+/* Remove the node from all counts and from `watched`, so that its silence has no effect. A second call does nothing.
+ * The node stays in `nodes` until its connection closes. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)
@@ -609,6 +609,7 @@ struct who rdzv_who(const struct rdzv_join *j)
     return who;
 }
 
+/* Return true if only the address distinguishes the two nodes. */
 static bool needs_address(const struct who *who, const struct who *beside)
 {
     return strcmp(who->host, beside->host) == 0 && who->addr[0] != '\0' &&
@@ -647,7 +648,15 @@ const char *rdzv_name(const struct node *node, char *room, size_t size)
     return room;
 }
 
-/* Write a line to the log and to the event log. */
+const char *rdzv_time(uint64_t ms, char out[static RDZV_TIME_MAX])
+{
+    struct buf text = { 0 };
+    const bool ok = text_append_ms(&text, ms) && buf_append(&text, "", 1);
+    text_copy(out, RDZV_TIME_MAX, ok ? (const char *)text.data : "an unknown time");
+    buf_free(&text);
+    return out;
+}
+
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
 {
     char line[3 * RDZV_WORDS_MAX];
@@ -686,6 +695,7 @@ void rdzv_schedule_notify(struct rdzv *r)
         r->say_ms = is_first || next_ms < soon_ms ? soon_ms : next_ms;
 }
 
+/* Return the time until `until_ms`, or 0 if that time has passed. */
 static uint64_t left(const struct rdzv *r, uint64_t until_ms)
 {
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
@@ -719,6 +729,8 @@ static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
     }
 }
 
+/* Describe the state for the waiting nodes. While a round runs, the waiting nodes are spares, and `joined` is the
+ * number of members. */
 static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 {
     bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;

@@ -3,8 +3,8 @@
  *     rendezvous.c   the state machine: states x events, and the work of each cell
  *     admission.c    the checks of a join
  *     round.c        begins and ends rounds, and decides on restarts
- *     nodes.c        the nodes: lists, ranks, heartbeats; only this file frees a node
- *     view.c         names, logs, messages to waiting nodes, copies for readers
+ *     nodes.c        the nodes: lists, ranks, heartbeats, names, logs, messages to waiting nodes; only this file
+ *                    frees a node
  *
  * Each file calls only files below it in this list. */
 #ifndef RENDEZVOUS_JOB_NODES_H
@@ -22,33 +22,37 @@
  * restarts_failed finds reasons against a restart in the failure. restarts_progress finds a reason in the progress of
  * the workers. The caller must first read the progress from the key space. */
 struct restarts {
-    uint32_t max_restarts, max_no_progress;
-    uint64_t backoff_ms, backoff_cap_ms;
+    uint32_t max_restarts, max_no_progress; /* options; max_no_progress 0 = no limit */
+    uint64_t backoff_ms, backoff_cap_ms;    /* first and longest pause before a restart */
     uint32_t failed;   /* number of failed attempts; a round that ended without a failure does not count */
     int64_t step;      /* progress of the latest attempt; -1 = not reported */
     int64_t best_step; /* best progress of all attempts; -1 = not reported */
     uint32_t standing; /* number of attempts since best_step last grew */
 };
 
+/* A node from its accepted join until its connection closes. */
 struct node {
-    struct table_node by_id;
-    struct list joined;  /* link in rdzv.nodes, in order of arrival */
-    struct list watched; /* link in rdzv.watched, the longest silent node first */
-    struct list waiting; /* link in rdzv.waiting, in order of arrival */
-    uint64_t id;
+    struct table_node by_id; /* in rdzv.by_id; the key is `id` */
+    struct list joined;      /* link in rdzv.nodes, in order of arrival */
+    struct list watched;     /* link in rdzv.watched, the longest silent node first */
+    struct list waiting;     /* link in rdzv.waiting, in order of arrival */
+    uint64_t id;             /* the node's connection; never 0 */
     enum rdzv_node_state state;
-    uint32_t round;    /* the last round that the node was a member of; 0 = none */
-    int32_t node_rank; /* rank in that round, -1 = none */
-    int32_t wanted;    /* node rank that a static node requested; -1 = any */
-    uint32_t first_rank, nproc;
+    uint32_t round;                /* the last round that the node was a member of; 0 = none */
+    int32_t node_rank;             /* rank in that round, -1 = none */
+    int32_t wanted;                /* node rank that a static node requested; -1 = any */
+    uint32_t first_rank;           /* rank of the node's first worker in that round */
+    uint32_t nproc;                /* workers of the node */
     uint32_t role_rank, role_size; /* as in struct rdzv_tell */
     uint32_t store_port;           /* as in struct rdzv_join */
-    int pid;
-    uint64_t pid_start, joined_ms, heard_ms, grace_ms;
-    uint64_t spared_ms; /* time of the last message or of the last excuse, whichever is later */
-    uint32_t pardons;   /* number of excuses since the last message */
-    bool leaving;
-    int leave_signal;
+    int pid;                       /* process of the agent */
+    uint64_t joined_ms;            /* time of the first join */
+    uint64_t heard_ms;             /* time of the last message */
+    uint64_t grace_ms;             /* as in struct rdzv_join */
+    uint64_t spared_ms;            /* start of the silence that counts for the timeout (nodes.c) */
+    uint32_t pardons;              /* how often the silence was excused since the last message (nodes.c) */
+    bool leaving;                  /* the node sent `leave` in a round, and has not sent `stopped` yet */
+    int leave_signal;              /* signal in this `leave`; 0 = the agent gave up */
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
 };
 
@@ -59,16 +63,19 @@ struct who {
     int pid;
 };
 
-/* The rules of the job, set by the first node. Valid if `known` is true. */
+/* The rules of the job, set by the first node. Valid if `known` is true. Unlike the other fields, `uneven`, `program`
+ * and the number of workers may also come from a later node, if earlier nodes did not set them. */
 struct rules {
     bool known, elastic;
-    bool nproc_fixed; /* `nproc` is a number from the command line, without --uneven */
-    bool uneven;
-    uint32_t min, max, nproc;
-    uint64_t last_call_ms, join_timeout_ms, node_timeout_ms;
+    bool nproc_fixed;                       /* `nproc` is a number from the command line, without --uneven */
+    bool uneven;                            /* a node has --uneven */
+    uint32_t min, max;                      /* number of nodes; equal in a static job */
+    uint32_t nproc;                         /* workers of a node; valid if nproc_fixed */
+    uint64_t last_call_ms, join_timeout_ms; /* at most ten years, like the next time */
+    uint64_t node_timeout_ms;               /* 0 = a silent node is never lost */
     enum rdzv_grow grow;
     char version[64], program[64], role[64];
-    char join_knob[64];
+    char join_knob[64];    /* the option that has set join_timeout_ms, such as "--timeout" */
     struct who from;       /* the node that set the rules */
     struct who nproc_from; /* the node that has set `nproc` */
 };
@@ -89,17 +96,22 @@ struct rdzv_run {
 
 /* How the last round ended. Reset when a round begins. */
 struct rdzv_end {
-    bool has_cause;
+    bool has_cause; /* `cause` is valid; false = nothing has ended the round so far */
     struct rdzv_cause cause;
-    bool unkillable, stopped_by_user;
-    bool has_rank0;
-    int max_code, rank0_code;
-    enum no_restart no_restart;
+    bool unkillable;      /* a node could not kill a process; no attempt may follow */
+    bool stopped_by_user; /* a user or scheduler stopped a node of a static job; no attempt may follow */
+    bool has_rank0;       /* rank 0 ended by itself with rank0_code */
+    int max_code;         /* highest exit code of the workers that ended by themselves */
+    int rank0_code;       /* valid with has_rank0 */
+    enum no_restart no_restart; /* why no further attempt follows; set when the job ends */
 };
 
-/* When each state ends by itself. */
+/* When each state ends by itself, in ms. `gather_ms` is valid between rounds, each other time only in its state. */
 struct rdzv_until {
-    uint64_t stop_ms, back_off_ms, gather_ms, call_ms;
+    uint64_t stop_ms;     /* STOPPING: members that have not stopped are dropped */
+    uint64_t back_off_ms; /* BACKING_OFF: the next round may begin */
+    uint64_t gather_ms;   /* GATHERING: the job fails for lack of nodes */
+    uint64_t call_ms;     /* LAST_CALL: the round begins with the nodes that have joined */
 };
 
 struct rdzv {
@@ -109,9 +121,10 @@ struct rdzv {
     enum rdzv_state state;
     struct rules rules;
     struct restarts restarts;
-    uint64_t now_ms;
+    uint64_t now_ms; /* time of the current call */
 
-    struct table by_id;
+    struct table by_id; /* all nodes */
+    /* nodes: all nodes, owned; watched: those whose silence has a limit; waiting: those that wait for a round. */
     struct list nodes, watched, waiting;
     uint32_t n_live;    /* number of nodes that are not FINISHED */
     uint32_t n_waiting; /* number of nodes in `waiting` */
@@ -131,27 +144,29 @@ struct rdzv {
     struct rdzv_until until;
 
     /* Times of messages to the waiting nodes, and of checks. */
-    uint64_t say_ms, said_ms; /* times of the next and of the last message to the waiting nodes */
-    uint64_t watch_ms;        /* time of the next check for silent nodes */
-    uint32_t waiting_nodes;   /* the last value passed to env.waiting_nodes */
+    uint64_t say_ms;        /* time of the next message to the waiting nodes; UINT64_MAX = none */
+    uint64_t said_ms;       /* time of the last such message; 0 = none yet */
+    uint64_t watch_ms;      /* time of the next check for silent nodes; UINT64_MAX = none */
+    uint32_t waiting_nodes; /* the last value passed to env.waiting_nodes */
 
     struct rdzv_gone *gone; /* ring of RDZV_GONE_MAX entries, owned */
-    uint32_t n_gone;
+    uint32_t n_gone; /* number of all nodes that left; the next one gets the entry n_gone % RDZV_GONE_MAX */
 };
 
+/* The columns of the state machine in rendezvous.c. */
 enum rdzv_event_type {
-    RDZV_FAILED,
-    RDZV_EXPLAINED,
-    RDZV_DONE,
-    RDZV_STOPPED,
-    RDZV_LEAVE,
-    RDZV_LOST,
-    RDZV_BACK,
-    RDZV_GROW,
-    RDZV_HANGS,
-    RDZV_SETTLE,
-    RDZV_TIME_UP,
-    RDZV_JOIN,
+    RDZV_FAILED,    /* a worker of the node failed by itself */
+    RDZV_EXPLAINED, /* the node sent more details of a failure */
+    RDZV_DONE,      /* all workers of the node ended with 0 */
+    RDZV_STOPPED,   /* no process of the round is left on the node */
+    RDZV_LEAVE,     /* the node leaves for good */
+    RDZV_LOST,      /* the node's connection closed, or the node was silent for too long */
+    RDZV_BACK,      /* the node has connected again after its connection broke */
+    RDZV_GROW,      /* all ranks agree to a restart with more nodes */
+    RDZV_HANGS,     /* the monitor found a hang, and --on_hang ends the round */
+    RDZV_SETTLE,    /* a step set must_settle: check whether a round can begin or grow */
+    RDZV_TIME_UP,   /* the deadline of the state has passed */
+    RDZV_JOIN,      /* a node joins */
     RDZV_N_EVENTS
 };
 
@@ -181,6 +196,7 @@ enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as);
 
 /* --- nodes.c --- */
+/* Return the node with this id, or NULL. */
 struct node *rdzv_find(const struct rdzv *r, uint64_t id);
 /* Create a node in the state RESTING. Return NULL if memory or quota is short. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join);
@@ -199,9 +215,11 @@ void rdzv_node_waits(struct rdzv *r, struct node *node);
 void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_state next);
 /* Change the state of a member to `next`: DONE, STOPPING or STOPPED. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next);
+/* Return true if the node is a member of the current round, also after it has stopped. */
 bool rdzv_is_member(const struct rdzv *r, const struct node *node);
 /* Reset the rules to the state before the first join. */
 void rdzv_forget_rules(struct rdzv *r);
+/* Allocate r->place, after the rules are set. Return false if memory or quota is short. */
 bool rdzv_make_places(struct rdzv *r);
 
 /* Fill r->run.member with waiting nodes, indexed by their new node ranks: all nodes of a static job, or `n` nodes of
@@ -209,7 +227,9 @@ bool rdzv_make_places(struct rdzv *r);
 void rdzv_order_static(struct rdzv *r);
 void rdzv_order_elastic(struct rdzv *r, uint32_t n);
 
+/* Restart the silence of a node, because a message has arrived. */
 void rdzv_touch(struct rdzv *r, struct node *node);
+/* Return the time of the next check for silent nodes; UINT64_MAX = never. */
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Detect a suspension of this server. Call this function before rdzv_silent_node. */
 void rdzv_check_own_pulse(struct rdzv *r);
@@ -218,20 +238,24 @@ bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
 /* Return the longest silent node if it has been silent for too long, else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
 
-/* --- view.c --- */
 /* Return when the current state ends by itself; UINT64_MAX = never. */
 uint64_t rdzv_state_deadline(const struct rdzv *r);
 
 typedef char who_name[256];
+/* Return the identity of a joining node. */
 struct who rdzv_who(const struct rdzv_join *join);
 /* Format the name of `who` for a message that also names `beside`. Return `out`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
 
+enum { RDZV_TIME_MAX = 32 };
+/* Format a duration, such as "1.2 s", into `out` and return it. */
+const char *rdzv_time(uint64_t ms, char out[static RDZV_TIME_MAX]);
 /* Write a line to the log and to the event log. `node` NULL = the line is about the whole job. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Schedule a message to the waiting nodes, because the missing nodes have changed. */
 void rdzv_schedule_notify(struct rdzv *r);
+/* Send this message if it is due. */
 void rdzv_notify_if_due(struct rdzv *r);
 /* Format "node 1 (n1)" into `room`, or "node n1" if the node has no rank. Return `room`. */
 const char *rdzv_name(const struct node *node, char *room, size_t size);

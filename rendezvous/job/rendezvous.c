@@ -65,7 +65,7 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 
 /* End a job that has no nodes left. If the job has had no round yet, forget the rules, so that any node may join
  * first. */
-static enum rdzv_state nobody_left(struct rdzv *r)
+static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->say_ms = UINT64_MAX;
     r->must_settle = false;
@@ -83,7 +83,7 @@ static void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event
 {
     enum rdzv_state next = machine[r->state][event->type](r, node, event);
     if (r->n_live == 0 && next != RDZV_OVER)
-        next = nobody_left(r);
+        next = end_without_nodes(r);
     if (next != r->state)
         r->since_ms = r->now_ms;
     r->state = next;
@@ -99,9 +99,9 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
  * missed no message. */
 static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    char name[2 * RDZV_TEXT_MAX];
-    rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has connected again after %" PRIu64 " ms",
-              rdzv_name(node, name, sizeof(name)), r->now_ms - node->heard_ms);
+    char name[2 * RDZV_TEXT_MAX], after[RDZV_TIME_MAX];
+    rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has connected again after %s",
+              rdzv_name(node, name, sizeof(name)), rdzv_time(r->now_ms - node->heard_ms, after));
     rdzv_node_moves(r, node, e->next);
     if (node->state != RDZV_NODE_FINISHED)
         rdzv_touch(r, node);
@@ -133,6 +133,7 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
  * these members must first reap their workers. If the last call would take 0 ms, begin the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
+    char within[RDZV_TIME_MAX];
     uint64_t call_ms = r->rules.last_call_ms;
     if (r->n_resting > 0 && call_ms < RETURN_MS)
         call_ms = RETURN_MS;
@@ -141,8 +142,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     r->until.call_ms = r->now_ms + call_ms;
     if (r->n_resting == 0)
         rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
-                  "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): last call for %" PRIu64 " ms",
-                  rdzv_takes(r), r->rules.min, r->rules.max, call_ms);
+                  "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): more nodes may join within %s",
+                  rdzv_takes(r), r->rules.min, r->rules.max, rdzv_time(call_ms, within));
     return RDZV_LAST_CALL;
 }
 
@@ -160,15 +161,17 @@ static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv
     if (r->n_resting == 0)
         r->short_handed = true;
     if (r->state == RDZV_LAST_CALL)
-        rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL, "too few nodes again");
+        rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL, "too few nodes again: the job waits for more");
     return RDZV_GATHERING;
 }
 
+/* End the job, because the join timeout has passed without enough nodes. */
 static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
+    char within[RDZV_TIME_MAX];
     (void)node, (void)e;
-    rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "too few nodes: %" PRIu32 " of %" PRIu32 " within %" PRIu64 " ms",
-              r->n_waiting, r->rules.min, r->rules.join_timeout_ms);
+    rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "too few nodes: %" PRIu32 " of %" PRIu32 " joined within %s (%s)",
+              r->n_waiting, r->rules.min, rdzv_time(r->rules.join_timeout_ms, within), r->rules.join_knob);
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
@@ -188,8 +191,8 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format who stopped a node, for example "SIGTERM from pid 77 (bash) of bob". If the agent gave up, there is no
- * signal, and e->words has its reason. */
+/* Format the reason of a `leave`: the signal and its sender ("SIGTERM from pid 77 (bash) of bob"), or without a signal
+ * the agent's own reason. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -198,10 +201,11 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     else if (e->signal > 0)
         snprintf(room, size, "signal %d%s%.150s", e->signal, from, e->words);
     else
-        snprintf(room, size, "%.180s", e->words[0] != '\0' ? e->words : "its agent itself");
+        snprintf(room, size, "%.180s", e->words[0] != '\0' ? e->words : "no reason was given");
     return room;
 }
 
+/* Log a leave, and keep it for the diagnosis. `from` is " its round" if workers of the node run, else "". */
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
@@ -301,8 +305,8 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     return rdzv_stop_round(r);
 }
 
-/* Stop the round because a member leaves. If the node is a spare, or all its workers have ended with 0, the round
- * continues. */
+/* Stop the round because a member leaves. The round continues if the node is a spare, or if all its workers have ended
+ * with 0. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -319,6 +323,7 @@ static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const str
     return rdzv_stop_round(r);
 }
 
+/* Set the loss of a node as the cause of the round's end. */
 static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -327,8 +332,8 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
     r->end.cause.silent = how->silent;
 }
 
-/* Stop the round because a member is lost. If the node is a spare, or all its workers have ended with 0, the round
- * continues. */
+/* Stop the round because a member is lost. The round continues if the node is a spare, or if all its workers have
+ * ended with 0. Set the cause before lose() frees the node. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
@@ -396,6 +401,8 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     return rdzv_decide_if_stopped(r);
 }
 
+/* Let a node leave while the round is being stopped. A member that has not stopped stays until its `stopped`, because
+ * its workers still run. The cause of the round's end does not change, but a static job gets no restart. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))
@@ -410,6 +417,8 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
+/* Remove a node that is lost while the round is being stopped. If the cause so far is the failure of a victim, the
+ * lost node becomes the cause, because the victim probably lost a rank of this node. */
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);
@@ -419,6 +428,7 @@ static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct
     return member ? rdzv_decide_if_stopped(r) : r->state;
 }
 
+/* Drop the members that have not stopped in time, so that one hanging node cannot block the restart of all others. */
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     const struct rdzv_event how = { .type = RDZV_LOST, .words = "its workers did not stop in time" };
@@ -437,8 +447,8 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
-/* Return the member that has sent a message. If the message is not valid, return NULL and set *answer. A rejected
- * message also counts as a heartbeat. The round is checked first, because STALE_ROUND describes the mistake best. */
+/* Return the member that has sent a message, or NULL with the reason in *answer. A rejected message also counts as a
+ * heartbeat. Check the round before the membership, because STALE_ROUND describes the mistake better. */
 static struct node *find_sender(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -532,7 +542,7 @@ static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *eve
         rdzv_remove_node(r, node);
 }
 
-/* Let a node leave, whichever round it is in. */
+/* Let a node leave. Unlike the other messages, this message names no round, because a node may leave at any time. */
 void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -543,6 +553,7 @@ void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_
     rdzv_settle(r, now_ms);
 }
 
+/* Check the silence first. If the node was already silent for too long, its silence is the cause, not the close. */
 void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -586,7 +597,8 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
     rdzv_settle(r, now_ms);
 }
 
-/* Record a sign of life. This function is called for every request of every node, so it does nothing else. */
+/* Record a sign of life. The hub calls this function for every received packet of every node, so it only updates the
+ * time. */
 void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -619,25 +631,20 @@ uint64_t rdzv_deadline(const struct rdzv *r)
  * send further messages. */
 static void drop_silent_nodes(struct rdzv *r)
 {
-    struct buf text = { 0 };
+    char how[64], silent[RDZV_TIME_MAX];
     struct node *node;
     while ((node = rdzv_silent_node(r)) != NULL) {
-        text.len = 0;
-        const char *how = buf_printf(&text, "silent for ") &&
-                                  text_append_ms(&text, r->now_ms - node->heard_ms) &&
-                                  buf_append(&text, "", 1)
-                              ? (const char *)text.data
-                              : "silent";
+        snprintf(how, sizeof(how), "silent for %s", rdzv_time(r->now_ms - node->heard_ms, silent));
         r->env.drop(r->env.user, node->id, how);
         rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
     }
-    buf_free(&text);
 }
 
 /* Remove silent nodes first, because a new round must not include them. Report to the waiting nodes last, because the
  * steps before may end their wait. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
+    /* Limit the number of steps: a state whose deadline has passed already must not cause an endless loop. */
     r->now_ms = now_ms;
     rdzv_check_own_pulse(r);
     drop_silent_nodes(r);
@@ -662,38 +669,29 @@ static uint32_t restarts_made(const struct rdzv *r)
     return a->failed < a->max_restarts ? a->failed : a->max_restarts;
 }
 
-/* Fill *facts. Texts are borrowed until the next call of the rendezvous. */
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
     const struct rules *rules = &r->rules;
-    *facts =
-        (struct rdzv_facts){ .job = r->job,
-                             .instance = r->instance,
-                             .state = r->state,
-                             .round = r->run.round,
-                             .restarts = restarts_made(r),
-                             .max_restarts = r->restarts.max_restarts,
-                             .elastic = rules->elastic,
-                             .min = rules->min,
-                             .max = rules->max,
-                             .nodes = r->n_live,
-                             .members = r->run.n_members,
-                             .waiting = r->n_waiting,
-                             .returning = r->n_resting,
-                             .done = r->run.n_done,
-                             .stopped = r->run.n_members -
-                                        (r->run.n_open < r->run.n_members ? r->run.n_open : r->run.n_members),
-                             .world_size = r->run.world_size,
-                             .since_ms = r->since_ms,
-                             .deadline_ms = rdzv_state_deadline(r),
-                             .join_timeout_ms = rules->join_timeout_ms,
-                             .join_knob = rules->join_knob,
-                             .node_timeout_ms = rules->node_timeout_ms,
-                             .last_call_ms = rules->last_call_ms,
-                             .no_restart = r->end.no_restart,
-                             .cause = r->end.has_cause ? &r->end.cause : NULL,
-                             .gone = r->gone,
-                             .n_gone = r->n_gone };
+    *facts = (struct rdzv_facts){ .state = r->state,
+                                  .round = r->run.round,
+                                  .restarts = restarts_made(r),
+                                  .elastic = rules->elastic,
+                                  .min = rules->min,
+                                  .max = rules->max,
+                                  .nodes = r->n_live,
+                                  .members = r->run.n_members,
+                                  .waiting = r->n_waiting,
+                                  .returning = r->n_resting,
+                                  .done = r->run.n_done,
+                                  .world_size = r->run.world_size,
+                                  .since_ms = r->since_ms,
+                                  .deadline_ms = rdzv_state_deadline(r),
+                                  .join_timeout_ms = rules->join_timeout_ms,
+                                  .join_knob = rules->join_knob,
+                                  .node_timeout_ms = rules->node_timeout_ms,
+                                  .cause = r->end.has_cause ? &r->end.cause : NULL,
+                                  .gone = r->gone,
+                                  .n_gone = r->n_gone };
 }
 
 static bool is_spare(const struct rdzv *r, const struct node *node)
@@ -724,7 +722,6 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
                                        .version = node->version,
                                        .boot_id = node->boot_id,
                                        .pid = node->pid,
-                                       .pid_start = node->pid_start,
                                        .joined_ms = node->joined_ms,
                                        .heard_ms = node->heard_ms,
                                        .leaving = node->leaving,

@@ -6,8 +6,8 @@
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
  *
  * A round is one completed rendezvous. The nodes of a round are its members. Each member receives `round` once,
- * `stop` at most once, and `verdict` once. A member receives no `stop` if all workers ended with 0. After the verdict
- * "restart", the node joins again. After the verdict "finish", the node receives no more messages.
+ * `stop` at most once, and `verdict` once. If all workers of the job end with 0, no member receives `stop`. After the
+ * verdict "restart", the node joins again. After the verdict "finish", the node receives no more messages.
  *
  * If a user stops a node, the node sends `leave`, stops its workers and sends `stopped`. This node then receives the
  * verdict "finish" without waiting for the other nodes.
@@ -37,7 +37,7 @@
     X(BACKING_OFF, "backing off") /* the pause before the next attempt */                                  \
     X(OVER, "over")               /* all nodes have their last verdict */
 
-/* Why a round ends. */
+/* Why a round, or the job before its first round, ends. */
 #define RDZV_WHYS(X)                                                                                     \
     X(DONE, "done")           /* every worker of every node ended with 0 */                              \
     X(FAILED, "failed")       /* a worker failed by itself */                                            \
@@ -87,15 +87,19 @@ const char *rdzv_why_word(enum rdzv_why why);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
 const char *rdzv_refused_advice(enum rdzv_refused refused);
 
-/* --- messages of agents
- * ---------------------------------------------------------------------------------- */
+/* --- messages of agents --------------------------------------------------------------------------------- */
 
+/* When the store restarts a running round with more nodes: when all ranks agree, at once, or never (--grow). */
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
+/* A message `join`. The caller owns the texts. `task`, `role`, `own` and `join_knob` may be NULL. */
 struct rdzv_join {
-    /* `instance` is "" from a new agent, else the value of rdzv_instance(). */
-    const char *job, *instance, *version;
-    const char *host, *boot_id, *addr;
+    const char *job;      /* job id */
+    const char *instance; /* "" from a new agent, else the value of rdzv_instance() */
+    const char *version;  /* version of ddprun */
+    const char *host;     /* name of the node's host */
+    const char *boot_id;  /* boot id of the kernel, equal in all containers of a machine; "" = unknown */
+    const char *addr;     /* address of the node for the other nodes */
     /* The address of the node on its connection to the store; NULL or "" = unknown. */
     const char *own;
     /* The scheduler, for example "Slurm", if it started the agent as one of several tasks; "" = none. */
@@ -103,16 +107,18 @@ struct rdzv_join {
     const char *role;    /* role of the node's workers; NULL or "" = the default role */
     const char *program; /* name of the program that the workers run; "" = not compared */
     uint32_t store_port; /* port of the workers' store if rank 0 runs here; 0 = workers use this store */
-    int pid;
-    uint64_t pid_start;
+    int pid;             /* process of the agent */
     bool elastic;
     uint32_t nnodes_min, nnodes_max; /* equal in a static job */
     int32_t node_rank;               /* only in a static job; -1 = any free rank */
-    uint32_t nproc;
-    bool nproc_given, uneven;
+    uint32_t nproc;                  /* workers of this node */
+    bool nproc_given;                /* `nproc` is a number from the command line; false = gpu, cpu or auto */
+    bool uneven;                     /* --uneven: nodes may have different programs and numbers of workers */
     /* Rules for the whole job, set by the first node. The values of later nodes are ignored. */
     uint32_t max_restarts, max_no_progress;
-    uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
+    uint64_t backoff_ms, backoff_cap_ms; /* first and longest pause before a restart */
+    uint64_t last_call_ms;               /* time for further nodes after the least number has joined */
+    uint64_t join_timeout_ms;            /* time for the least number of nodes to join */
     const char *join_knob; /* the option that has set join_timeout_ms, for messages; "" or NULL = --timeout */
     uint64_t node_timeout_ms; /* a node that is silent for this time is lost; 0 = never */
     enum rdzv_grow grow;
@@ -129,7 +135,8 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The cause of a round's end. If the failed worker is a victim, a later failure may replace the cause. */
+/* The cause of a round's end. A failure of a victim (a worker that failed because it lost another rank) is replaced by
+ * the failure of that rank, which may be reported later. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */
@@ -139,10 +146,10 @@ struct rdzv_cause {
 
 /* A member of a round, as listed in `round`. */
 struct rdzv_row {
-    uint64_t node;
+    uint64_t node; /* id of the node; 0 = the node has left the round */
     uint32_t node_rank, first_rank, nproc;
-    uint32_t store_port; /* as in struct rdzv_join */
-    const char *host, *addr, *own;
+    uint32_t store_port;           /* as in struct rdzv_join */
+    const char *host, *addr, *own; /* borrowed from the node, valid until it is freed */
 };
 
 /* A round that begins. */
@@ -151,21 +158,22 @@ struct rdzv_round {
     uint32_t attempt;  /* round - 1; also the number of the key space of this round */
     uint32_t restarts; /* number of restarts that count for --max_restarts */
     uint32_t nnodes, world_size;
-    const struct rdzv_row *rows; /* array of n_rows, in the order of node ranks */
-    uint32_t n_rows; /* number of rows: nnodes in rdzv_env.begin, fewer in `round` of a large job */
+    const struct rdzv_row *rows; /* array of nnodes, in the order of node ranks */
 };
 
 /* The state of a job for its waiting nodes. Lists have at most RDZV_SHORT_LIST_MAX entries; the counts are
  * complete. */
 struct rdzv_waiting {
     enum rdzv_state state;
-    uint32_t joined, min, max;
-    uint32_t spare;        /* waiting nodes while a round runs */
-    uint32_t returning;    /* members of the last round that have not joined again */
-    uint64_t left_ms;      /* time until the job ends for lack of nodes; UINT64_MAX = never */
-    uint64_t last_call_ms; /* time until the last call ends; UINT64_MAX = no last call */
-    uint64_t backoff_ms;   /* time until the next round may begin; 0 = now */
-    uint32_t n_hosts, n_missing, n_missing_listed;
+    uint32_t joined;                    /* nodes that have joined; members of the round while a round runs */
+    uint32_t min, max;                  /* least and greatest number of nodes */
+    uint32_t spare;                     /* waiting nodes while a round runs */
+    uint32_t returning;                 /* members of the last round that have not joined again */
+    uint64_t left_ms;                   /* time until the job ends for lack of nodes; UINT64_MAX = never */
+    uint64_t last_call_ms;              /* time until the last call ends; UINT64_MAX = no last call */
+    uint64_t backoff_ms;                /* time until the next round may begin; 0 = now */
+    uint32_t n_hosts, n_missing_listed; /* entries of `hosts` and `missing` */
+    uint32_t n_missing;                 /* missing nodes of a static job, also those that are not listed */
     const char *hosts[RDZV_SHORT_LIST_MAX];
     uint32_t missing[RDZV_SHORT_LIST_MAX]; /* the missing node ranks of a static job */
 };
@@ -177,13 +185,14 @@ struct rdzv_exit {
 
 enum rdzv_tell_kind { RDZV_TELL_ROUND, RDZV_TELL_WAITING, RDZV_TELL_STOP, RDZV_TELL_VERDICT };
 
+/* A message to a node. The comments name the kinds of messages that use the fields below them. */
 struct rdzv_tell {
     enum rdzv_tell_kind kind;
     /* ROUND: the round, and the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
-    /* The first rank of the receiver within its role, and the number of workers of the role; 0 = only one
-         * role. */
+    /* The first rank of the receiver within its role, and the number of workers of the role; 0 = all nodes have the
+     * same role. */
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;
@@ -214,10 +223,12 @@ struct rdzv_record {
     const char *words;           /* the same text as in the log */
 };
 
+/* The callbacks. `user` is their first argument. */
 struct rdzv_env {
     void *user;
     const char
         *version; /* version of the store, borrowed; NULL = nodes need not have the version of the store */
+    /* Send a message to a node. A message to a node whose connection has closed is dropped. */
     void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
     /* Begin an attempt: empty the key space, forget the ranks of the last round and store the new ranks. Called
      * before any node receives `round`. Return false if memory is short; the job then ends with NOT_READY. */
@@ -240,8 +251,10 @@ struct rdzv_env {
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
 /* Free the rendezvous without sending messages. */
 void rdzv_free(struct rdzv *r);
+/* Return the text `instance` of rdzv_new, borrowed. */
 const char *rdzv_instance(const struct rdzv *r);
 
+/* The answer to a join. `sentence` is only set if `code` is not RDZV_WELCOME. */
 struct rdzv_refusal {
     enum rdzv_refused code;
     char sentence[2 * RDZV_WORDS_MAX]; /* names both values and both hosts */
@@ -251,6 +264,7 @@ struct rdzv_refusal {
  * its text in `refusal`. The caller then sends the answer and calls rdzv_settle, which may begin a round. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
+/* Begin a round, or stop a round to add nodes, if the last messages made this possible. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms);
 /* Return true if the node is a spare: it waits while a round runs, or while more nodes wait than the job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
@@ -268,9 +282,9 @@ enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64
 enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t rank);
 
 struct rdzv_stopped {
-    bool unkillable;
-    int max_code;   /* highest exit code of the workers that ended by themselves; 0 = none */
-    bool has_rank0; /* worker 0 ran on this node and ended by itself, with rank0_code */
+    bool unkillable; /* a process of the round ignores SIGKILL, for example in a hanging file system */
+    int max_code;    /* highest exit code of the workers that ended by themselves; 0 = none */
+    bool has_rank0;  /* worker 0 ran on this node and ended by itself, with rank0_code */
     int rank0_code;
 };
 /* Report that no process of the round is left on the node. */
@@ -282,8 +296,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that the node's connection broke and was not made again. Unlike rdzv_lost, do not count the silence as
- * evidence. */
+/* Report that the node's connection broke, and that the node did not connect again in time. Unlike after rdzv_lost,
+ * the cause is never "silent", because the broken connection explains the silence. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Give a node the id `next` of its new connection, which replaces a broken connection. The node keeps its state, its
  * ranks and its place. Return false if the rendezvous has no node with the id `node`. */
@@ -301,12 +315,11 @@ void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 
 /* Return the time of the next rdzv_tick; UINT64_MAX = never. Every call of the rendezvous may change the time. */
 uint64_t rdzv_deadline(const struct rdzv *r);
-/* Do what is due. The caller must first pass in all received messages, because nodes with unread messages would seem
- * silent. */
+/* Apply every deadline that has passed. The caller must first pass in all received messages, because nodes with unread
+ * messages would seem silent. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms);
 
-/* --- queries
- * --------------------------------------------------------------------------------------------- */
+/* --- queries -------------------------------------------------------------------------------------------- */
 
 enum rdzv_node_state {
     RDZV_NODE_WAITING,  /* waits for a round */
@@ -327,41 +340,46 @@ struct rdzv_node_facts {
     /* Borrowed until the next call that changes the rendezvous. */
     const char *host, *addr, *own, *version, *boot_id;
     int pid;
-    uint64_t pid_start, joined_ms, heard_ms;
-    bool leaving, is_spare;
+    uint64_t joined_ms, heard_ms; /* times of the first join and of the last message */
+    bool leaving;                 /* the node has sent `leave`, and its workers still run */
+    bool is_spare;                /* see rdzv_is_spare */
 };
 
 /* A record of a node that has left the job. */
 struct rdzv_gone {
-    char host[RDZV_TEXT_MAX], how[RDZV_TEXT_MAX];
-    int32_t node_rank;
-    int pid;
-    uint32_t round;
+    char host[RDZV_TEXT_MAX];
+    char how[RDZV_TEXT_MAX]; /* how the node was lost, or the sender of the signal that stopped it */
+    int32_t node_rank;       /* rank in its last round, else the requested rank; -1 = none */
+    int pid;                 /* process of the agent */
+    uint32_t round;          /* last round of the node; 0 = none */
     uint64_t joined_ms, gone_ms;
     bool lost;   /* the node was lost; false = the node sent `leave` */
     bool silent; /* the node was lost because of its silence */
 };
 
 struct rdzv_facts {
-    const char *job, *instance;
     enum rdzv_state state;
-    uint32_t round, restarts, max_restarts; /* `round` 0 = no round yet */
+    uint32_t round;    /* 0 = no round yet */
+    uint32_t restarts; /* restarts so far that count for --max_restarts */
     bool elastic;
-    uint32_t min, max;                               /* 0 = no node has joined */
-    uint32_t nodes, members, waiting, done, stopped; /* numbers of nodes */
-    uint32_t returning; /* members of the last round that have not joined again */
-    uint32_t world_size;
+    uint32_t min, max;    /* least and greatest number of nodes; 0 = no node has joined */
+    uint32_t nodes;       /* nodes without the verdict "finish" */
+    uint32_t members;     /* members of the round that have not left */
+    uint32_t waiting;     /* nodes that wait for a round */
+    uint32_t done;        /* members whose workers all ended with 0 */
+    uint32_t returning;   /* members of the last round that have not joined again */
+    uint32_t world_size;  /* ranks of the current or last round */
     uint64_t since_ms;    /* when this state began */
     uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
-    uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
-    const char *join_knob; /* the option that has set join_timeout_ms, "--timeout" */
-    enum no_restart no_restart;
+    uint64_t join_timeout_ms, node_timeout_ms;
+    const char *join_knob;          /* the option that has set join_timeout_ms, such as "--timeout" */
     const struct rdzv_cause *cause; /* cause of the last round's end; NULL = none */
     /* Ring of the nodes that left last. The latest node has the index (n_gone - 1) % RDZV_GONE_MAX. */
     const struct rdzv_gone *gone;
     uint32_t n_gone; /* number of all nodes that left */
 };
 
+/* Fill *facts. Its pointers are valid until the next call that changes the rendezvous. */
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
 /* Fill *facts. Return false if the rendezvous has no node with the id `node`. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);

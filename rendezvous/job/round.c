@@ -27,8 +27,8 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* A permanent failure is not retried: a missing program, a usage error, or an import error. The agent detects and
- * reports a permanent failure. A worker that ran out of memory is retried, because a worker that leaks memory may
+/* A permanent failure is not retried: a missing program, a usage error, or an import error. The agent detects these
+ * and reports them as `no_retry`. A worker that ran out of memory is retried, because a worker that leaks memory may
  * continue for hours from its last checkpoint. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
@@ -41,8 +41,8 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. Return
- * the failure's own reason rather than the used-up budget, because the failure's reason helps the user more.
+/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. If no
+ * restart is left and the failure is permanent, too, return the permanent failure, because the user must correct it.
  * `failed` stops at max_restarts + 1, so that the number cannot overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
@@ -158,7 +158,8 @@ static void assign_ranks(struct rdzv *r, uint32_t n)
     r->run.n_done = 0;
 }
 
-/* Reset the facts about the end of the last round. Restarts and progress are not reset. */
+/* Reset the facts about the end of the last round. Restarts and progress are kept, because they count for the whole
+ * job. */
 static void forget_last_end(struct rdzv *r)
 {
     r->end.has_cause = r->end.unkillable = r->end.stopped_by_user = r->end.has_rank0 = false;
@@ -205,17 +206,14 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* Send the round to all members. Only a round of at most RDZV_LIST_MAX nodes lists all nodes, because the messages
- * would otherwise grow with the square of the number of nodes. */
-static void send_round(struct rdzv *r, struct rdzv_round *world)
+/* Send the round to all members. The receiver's callback lists only the first nodes of a large round. */
+static void send_round(struct rdzv *r, const struct rdzv_round *world)
 {
     count_roles(r);
-    world->n_rows = r->run.nnodes <= RDZV_LIST_MAX ? r->run.nnodes : RDZV_SHORT_LIST_MAX;
     for (uint32_t i = 0; i < r->run.nnodes; i++) {
         struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
                                   .world = world,
                                   .round = r->run.round,
-                                  .attempt = world->attempt,
                                   .node_rank = i,
                                   .first_rank = r->run.member[i]->first_rank,
                                   .role_rank = r->run.member[i]->role_rank,
@@ -241,8 +239,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
                                 .restarts = r->restarts.failed,
                                 .nnodes = n,
                                 .world_size = r->run.world_size,
-                                .rows = r->run.rows,
-                                .n_rows = n };
+                                .rows = r->run.rows };
     if (!r->env.begin(r->env.user, &world)) {
         rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
         return rdzv_end_job(r, RDZV_WHY_REFUSED, NO_RESTART_NOT_READY);
@@ -329,6 +326,7 @@ static int code_of(const struct rdzv_cause *cause)
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
 
+/* Log the cause of the stop. A failure of a rank names its host, because the line may be read on another host. */
 static void log_stop(struct rdzv *r)
 {
     const struct failure *failure = &r->end.cause.failure;
@@ -367,7 +365,8 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
 
 /* --- verdict -------------------------------------------------------------------------------------------- */
 
-/* Return the verdict. If rank 0 has no exit code, use the code of the first failure, because 0 would mean success. */
+/* Return the verdict. If rank 0 has no exit code, use the code of the first failure instead, because 0 would mean
+ * success. */
 static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
 {
     int first = r->end.has_cause ? code_of(&r->end.cause) : 0;
@@ -384,8 +383,8 @@ static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
                                          .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* Send the last verdict to a node. The struct remains until the node's connection closes, but the node's heartbeats are
- * no longer checked. */
+/* Send the last verdict to a node. The struct remains until the node's connection closes, but the node's heartbeats
+ * are no longer checked. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
 {
     rdzv_node_is_finished(r, node);
@@ -431,15 +430,13 @@ static bool is_charged(const struct rdzv *r)
 }
 
 /* Send the last verdict to a node that leaves. If the round failed before, the verdict contains the failure.
- * Otherwise the exit code is 128 plus `signal`; for `signal` 0, it is 0 for a DONE node, else RDZV_CODE_NO_NODE.
- * r->end.no_restart does not change, because the job may continue without the node. */
+ * Otherwise the exit code is 128 plus `signal`. Without a signal, the exit code is 0 for a DONE node, else
+ * RDZV_CODE_NO_NODE. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
-    enum no_restart job_s = r->end.no_restart;
-    r->end.no_restart = NO_RESTART_STOPPED;
     struct rdzv_tell tell = verdict(r, RDZV_WHY_NODE_LEFT);
-    r->end.no_restart = job_s;
+    tell.no_restart = NO_RESTART_STOPPED;
     if (!failed) {
         int by_itself = node->state == RDZV_NODE_DONE ? 0 : RDZV_CODE_NO_NODE;
         int code = signal > 0 ? CODE_SIGNAL + signal : by_itself;
@@ -472,9 +469,9 @@ static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 /* Begin the back-off before another attempt. The join timeout starts after the back-off. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
-    rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
-              "attempt %" PRIu32 " is over: the next attempt begins in %" PRIu64 " ms", r->run.round - 1,
-              backoff_ms);
+    char pause[RDZV_TIME_MAX];
+    rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "attempt %" PRIu32 " is over: the next attempt begins in %s",
+              r->run.round - 1, rdzv_time(backoff_ms, pause));
     send_restart(r, backoff_ms);
     r->until.back_off_ms = r->now_ms + backoff_ms;
     r->until.gather_ms = r->until.back_off_ms + r->rules.join_timeout_ms;
@@ -484,8 +481,8 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 }
 
 /* Decide between a restart and the end of the job. Check the strongest reason last, because a later reason replaces
- * an earlier one. Call restarts_progress only if another attempt is still possible, because the function counts the
- * attempt. If the user allows no restarts (`wanted` is false), the verdict has no reason against a restart. */
+ * an earlier one. Call restarts_progress only if another attempt is still possible, because that function counts the
+ * attempt. If --max_restarts is 0, the user expects no restart, so the verdict gives no reason against one. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -4,21 +4,27 @@
 
 #include "job/nodes.h"
 
+/* Start the count of failed attempts, with the limits and pauses of the first node. */
 void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
 /* Return the number of waiting nodes that a round would include if it began now. */
 uint32_t rdzv_takes(const struct rdzv *r);
+/* Return true if a round can begin without a last call. */
 bool rdzv_is_complete(const struct rdzv *r);
 /* Return the number of waiting nodes that could join the running job by a restart. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r);
+/* Store the number of waiting nodes in a key, from which the workers learn that the job could grow. */
 void rdzv_store_waiting_count(struct rdzv *r);
+/* Begin a round with the waiting nodes. Return the next state: RUNNING, or OVER if memory is short. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r);
 
 /* Return true if the worker failed only because it had lost a peer. */
 bool rdzv_is_victim(const struct failure *failure);
+/* Set the failure of a worker of `node` as the cause of the round's end. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 /* Set a hang as the cause of the round's end. `failure` needs only `code`, `words` and `no_retry`. */
 void rdzv_set_hang(struct rdzv *r, const struct failure *failure);
+/* Set another cause. `node` NULL = the cause is no node. `signal` 0 = no signal. */
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
                     const char *words);
 /* Send `stop` to all members that are not stopping yet. The caller must set r->end.cause before. Return the next

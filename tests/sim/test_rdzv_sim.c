@@ -64,7 +64,7 @@ Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = t
     rsim_expect(&sim, "[     0] node n10 joined (1 of 2 to 4)\n"
                       "[   250]   n10 < gathering: 1 of 4\n"
                       "[  1000] node n2 joined (2 of 2 to 4)\n"
-                      "[  1000] enough nodes (2 of 2 to 4): last call for 30000 ms\n"
+                      "[  1000] enough nodes (2 of 2 to 4): more nodes may join within 30.0 s\n"
                       "[  1250]   n10 < last call: 2 of 4\n"
                       "[  1250]   n2 < last call: 2 of 4\n"
                       "[ 31000]   keys of attempt 0\n"
@@ -100,14 +100,14 @@ Test(rdzv_sim, a_node_that_leaves_during_the_last_call_takes_the_job_back, .init
     rsim_at(&sim, 600000);
     rsim_expect(&sim, "[     0] node n0 joined (1 of 2 to 4)\n"
                       "[     0] node n1 joined (2 of 2 to 4)\n"
-                      "[     0] enough nodes (2 of 2 to 4): last call for 30000 ms\n"
+                      "[     0] enough nodes (2 of 2 to 4): more nodes may join within 30.0 s\n"
                       "[   250]   n0 < last call: 2 of 4\n"
                       "[   250]   n1 < last call: 2 of 4\n"
                       "[  2000] node n1 leaves: SIGTERM from pid 77 (bash) of bob\n"
                       "[  2000]   n1 < finish: node_left, exit 143/143/143, stopped\n"
-                      "[  2000] too few nodes again\n"
+                      "[  2000] too few nodes again: the job waits for more\n"
                       "[  2250]   n0 < gathering: 1 of 4\n"
-                      "[600000] too few nodes: 1 of 2 within 600000 ms\n"
+                      "[600000] too few nodes: 1 of 2 joined within 10 min (--timeout)\n"
                       "[600000] the job is over: timeout, no restart: too_few_nodes\n"
                       "[600000]   n0 < finish: timeout, exit 125/125/125, too_few_nodes\n");
 }
@@ -168,7 +168,7 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  7000]   n1 < stop round 1: failed\n"
                       "[  7200] node 1 (n1) has stopped\n"
                       "[  7200] node 0 (n0) has stopped\n"
-                      "[  7200] attempt 0 is over: the next attempt begins in 1000 ms\n"
+                      "[  7200] attempt 0 is over: the next attempt begins in 1.0 s\n"
                       "[  7200]   n0 < restart after failed, in 1000 ms\n"
                       "[  7200]   n1 < restart after failed, in 1000 ms\n"
                       "[  7200] node 1 (n1) is back\n"
@@ -384,7 +384,7 @@ Test(rdzv_sim, a_static_node_that_never_comes, .init = two_static, .fini = end)
     rsim_at(&sim, 1000000);
     rsim_expect(&sim, "[     0] node 0 (n0) joined (1 of 2)\n"
                       "[   250]   n0 < gathering: 1 of 2, missing 1\n"
-                      "[900000] too few nodes: 1 of 2 within 900000 ms\n"
+                      "[900000] too few nodes: 1 of 2 joined within 15 min (--timeout)\n"
                       "[900000] the job is over: timeout, no restart: too_few_nodes\n"
                       "[900000]   n0 < finish: timeout, exit 125/125/125, too_few_nodes\n");
 }
@@ -404,7 +404,7 @@ Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = en
                       "[  1000] attempt 0 stops: node 1 (n1) is lost: its connection was closed\n"
                       "[  1000]   n0 < stop round 1: node_lost\n"
                       "[  1000] node 0 (n0) has stopped\n"
-                      "[  1000] attempt 0 is over: the next attempt begins in 1000 ms\n"
+                      "[  1000] attempt 0 is over: the next attempt begins in 1.0 s\n"
                       "[  1000]   n0 < restart after node_lost, in 1000 ms\n"
                       "[  1000] node 0 (n0) is back\n"
                       "[  1250]   n0 < backing off: 1 of 2, missing 1\n"
@@ -474,7 +474,7 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
     for (int i = 1; i < 1000; i++)
         rsim_done(&sim, i, 4);
     rsim_expect(&sim,
-                "[   899] enough nodes (900 of 900 to 1000): last call for 30000 ms\n"
+                "[   899] enough nodes (900 of 900 to 1000): more nodes may join within 30.0 s\n"
                 "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
                 "[  5000] attempt 0 stops: node 100 (n100) is lost: its connection was closed\n"
                 "[  5000] attempt 0 is over: the next attempt begins in 0 ms\n"
@@ -483,7 +483,7 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
                 "[  5000] attempt 1 is over: the next attempt begins in 0 ms\n"
                 "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
                 "[  5000] attempt 2 stops: rank 1000 on n500 was killed by signal 9\n"
-                "[  5000] attempt 2 is over: the next attempt begins in 1000 ms\n"
+                "[  5000] attempt 2 is over: the next attempt begins in 1.0 s\n"
                 "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
                 "[ 10000] the job is done\n");
 }

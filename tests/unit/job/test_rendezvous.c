@@ -544,7 +544,7 @@ Test(rendezvous, every_cell_of_the_table)
         "gathering, leave: , 1 verdict: node n0 leaves: SIGTERM from it is gone\n"
         "gathering, lost: : node n0 is lost: it is gone\n"
         "gathering, back: : node n0 has connected again after 0 ms\n"
-        "gathering, time is up: over, 1 verdict: too few nodes: 1 of 2 within 600000 ms\n"
+        "gathering, time is up: over, 1 verdict: too few nodes: 1 of 2 joined within 10 min (--timeout)\n"
         "gathering, join: : node n7 joined (2 of 2 to 3)\n"
         "last call, leave: , 1 verdict: node n0 leaves: SIGTERM from it is gone\n"
         "last call, lost: : node n0 is lost: it is gone\n"
@@ -556,7 +556,7 @@ Test(rendezvous, every_cell_of_the_table)
         "running, stopped: stopping, 1 stop: attempt 0 stops: node 0 (n0) stopped without giving a reason\n"
         "running, leave: stopping, 1 stop: node 0 (n0) leaves its round: SIGTERM from it is gone\n"
         "running, lost: stopping, 1 stop: node 0 (n0) is lost: it is gone\n"
-        "running, back: : node 0 (n0) has connected again after 30000 ms\n"
+        "running, back: : node 0 (n0) has connected again after 30.0 s\n"
         "running, hangs: stopping, 2 stop: attempt 0 stops: was killed\n"
         "running, join: : node n7 joined as a spare: a round is running\n"
         "stopping, stopped: : node 0 (n0) has stopped\n"
@@ -711,7 +711,7 @@ Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
     join.nproc = 4;
     rsim_forget(&sim);
     cr_assert_eq(rsim_join_as(&sim, 3, &join), RDZV_WELCOME);
-    rsim_expect_part(&sim, "node n3 has 4 workers, n2 has 2\n");
+    rsim_expect_part(&sim, "node n3 has 4 workers, but n2 has 2\n");
 }
 
 Test(rdzv_join, static_nodes_may_bring_different_numbers)
@@ -769,7 +769,7 @@ Test(rdzv_join, the_first_node_cannot_bring_nonsense)
                    "n7 (pid 107) has --nnodes=2:100000: must be between 1 and 16384");
     join.nnodes_max = 3;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
-                   "n7 (pid 107) joins a static job with the range --nnodes=2:3");
+                   "n7 (pid 107) has --nnodes=2:3: a static job needs one number");
 }
 
 Test(rdzv_join, one_node_too_many_is_refused_in_a_static_job)

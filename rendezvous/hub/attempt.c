@@ -9,15 +9,16 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "diagnosis/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* Up to six structures refer to a session: the table by id, the list of unfinished requests (`midway`), the list of
- * its job, the waiters of the store, a named barrier, and the list of its rank. session_free removes the session from
- * all six. */
+/* Up to seven structures refer to a session: the table by id, the list of unfinished or held requests (`midway`), the
+ * line of its stranger_state, the list of its job, the waiters of the store, a named barrier, and the list of its
+ * rank. A node is also in hub->agents and perhaps in hub->cut. session_free removes the session from all of them. */
 
 /* Change the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -27,8 +28,8 @@ static void set_job(struct hub *hub, struct session *s, struct job *job)
     quota_charge(session_quota(hub, s), s->in.cap);
 }
 
-/* Remove a session from its job. lost_peer_leaves() is called while the session still waits, because it records the
- * wait. */
+/* Remove a session from its job. The order matters: lost_peer_leaves() needs the wait and the rank of the session, so
+ * both end after this call. */
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
@@ -45,6 +46,8 @@ static void leave_job(struct session *s, const char *how)
     job_touch(job);
 }
 
+/* Move the session. A new plain client may be a torchrun that was started in place of ddprun on another node. So if
+ * the job waits for nodes, schedule a report about the client. */
 void session_enter(struct session *s, struct job *job)
 {
     if (s->job == job)
@@ -52,13 +55,14 @@ void session_enter(struct session *s, struct job *job)
     leave_job(s, "the node joined another job");
     set_job(job->hub, s, job);
     list_insert(&job->sessions, &s->in_job);
-    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker runs yet, so the client may be a torchrun */
+    if (s->role == ROLE_PLAIN && job->watch.waits)
         schedule_hurry(job);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Free a session and remove it from all structures. No other function frees a session. */
+/* Free a session and remove it from all structures. No other function frees a session. The charge of its unfinished
+ * request is returned after leave_job(), which moves the charge from the job to the common quota. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -73,8 +77,8 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Free the session before the sink closes its connection, because the shell may free the connection in the
- * callback. */
+/* Free the session before the sink closes its connection, because the shell may free the connection in the callback.
+ * The shell has already closed a connection that is cut. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
     const conn_id conn = s->id;
@@ -97,7 +101,7 @@ void session_replace(struct hub *hub, struct session *s, const char *why)
 
 /* --- broken connections of nodes -------------------------------------------------------------------------- */
 
-/* Drop the unfinished request, which the node sends again, because the store has not counted it. */
+/* Drop the bytes of an unfinished request. The store has not counted this request, so the node sends it again. */
 static void drop_unfinished(struct session *s)
 {
     list_remove(&s->midway);
@@ -105,26 +109,29 @@ static void drop_unfinished(struct session *s)
     buf_free(&s->in);
 }
 
+/* Keep the place of a node that has a token and a timeout. A node that has its last verdict does not come back: after
+ * it has left, its kernel resets the connection if pushes are unread. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
     struct rdzv_node_facts of;
+    words time;
     struct session_node *node = s->as_node;
     if (!s->is_node || node->token[0] == '\0')
         return false;
     if (!rdzv_node_facts(s->job->rdzv, s->id, &of) || of.state == RDZV_NODE_FINISHED)
-        return false; /* the node has left, and its kernel resets a connection with unread pushes */
+        return false;
     struct hub *hub = s->job->hub;
     rdzv_facts(s->job->rdzv, &facts);
-    /* A millisecond less, so that the report names the connection and not only the silence. */
+    /* 1 ms before the rendezvous would report the node as silent, so that the report names the broken connection. */
     node->cut_until_ms = s->heard_ms + facts.node_timeout_ms - 1;
     if (facts.node_timeout_ms == 0 || node->cut_until_ms <= hub->now_ms)
         return false;
     text_copy(node->cut_why, sizeof(node->cut_why), why);
     list_insert(&hub->cut, &node->cut);
     drop_unfinished(s);
-    hub_log(hub, "the connection of the node at %s is broken (%s): its place is kept for %llu ms", s->peer,
-            why, (unsigned long long)(node->cut_until_ms - hub->now_ms));
+    hub_log(hub, "the connection of the node at %s is broken (%s): the node may connect again within %s",
+            s->peer, why, duration(time, node->cut_until_ms - hub->now_ms));
     return true;
 }
 
@@ -153,13 +160,13 @@ void session_cut_tick(struct hub *hub)
     char how[192];
     for (struct session *s; (s = find_overdue(hub)) != NULL;) {
         snprintf(how, sizeof(how),
-                 "its connection to the store broke (%s), and was not made again for %.3g s",
+                 "its connection to the store broke (%s), and the node did not connect again within %.3g s",
                  s->as_node->cut_why, (double)(hub->now_ms - s->heard_ms) / 1000);
         session_free(hub, s, how);
     }
 }
 
-/* Make the connections that the node has confirmed belong to its new connection. */
+/* Change the voucher of all connections whose process the node has named, because the node has a new connection id. */
 static void move_vouches(struct hub *hub, conn_id from, conn_id to)
 {
     EACH_NODE(at, &hub->sessions)
@@ -170,6 +177,9 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
     }
 }
 
+/* Move session_node, with the unconfirmed frames, instead of copying it. The old session is then no node, so freeing
+ * it does not report a lost node. The place as the receiver of events also moves, so that no event is lost or sent
+ * twice. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;
@@ -202,6 +212,8 @@ static void hurry_all_jobs(struct hub *hub)
     }
 }
 
+/* Record a rejection. A rejected client that may be a node, such as a torchrun, can explain why a job does not start.
+ * So the jobs get a report soon, but at most one report a minute for each source. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
 {
     struct reject_facts facts = { .peer = s->peer,
@@ -216,26 +228,28 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Add the protocol of a foreign client to the reason, such as "HTTP", so that the user can find the client. */
+/* Add the protocol of a foreign client, such as "HTTP", to the reason, because it helps the user to find the
+ * client. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
-    char words[512];
+    char longer[512];
     enum reject_kind kind = reject_kind_of(slice_of(s->first, s->n_first));
     bool is_stranger = !s->has_spoken && kind >= REJECT_HTTP && kind <= REJECT_SSH;
     bool is_news = session_note_reject(hub, s, why);
-    snprintf(words, sizeof(words), "%s (it speaks %s)", why, reject_kind_words(kind));
-    drop(hub, s, is_stranger ? words : why, is_news);
+    snprintf(longer, sizeof(longer), "%s (the client uses %s)", why, reject_kind_words(kind));
+    drop(hub, s, is_stranger ? longer : why, is_news);
 }
 
-/* Return true for workers, except the session whose bytes are being processed, which requests.c still uses. Its next
- * request is rejected, because its attempt is over. Nodes are dropped by the rendezvous. */
+/* Return true for a worker whose connection can be closed now. The session whose bytes are being processed stays,
+ * because requests.c still uses it; its era is outdated, so its next request is rejected. Nodes are dropped by the
+ * rendezvous. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
 }
 
 /* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. */
-static void let_everybody_go(struct job *job)
+static void detach_sessions(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
@@ -249,8 +263,9 @@ static void let_everybody_go(struct job *job)
     }
 }
 
-/* End all waits without an answer, before any session is detached. The members are freed after all sessions are
- * detached from them. */
+/* End the attempt in this order: all waits end, without an answer, before any session is detached, and the members are
+ * freed after all sessions are detached from them. The new era makes each older connection outdated, also those that
+ * stay open. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;
@@ -258,14 +273,14 @@ void attempt_end(struct job *job)
     barriers_clear(&job->barriers);
     job->meets = (struct torch_meets){ 0 };
     job->given_up_ms = 0;
-    let_everybody_go(job);
+    detach_sessions(job);
     members_free(&job->members);
     notices_free(&job->troubles);
     schedule_attempt(job, false);
 }
 
-/* Begin an attempt. The first attempt keeps all connections and keys, because clients may connect before the job is
- * declared. */
+/* Allocate the ranks before anything changes, so that the old attempt goes on if memory is short. The first attempt
+ * keeps all connections and keys, because clients may connect before the job is declared. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };
@@ -277,7 +292,7 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
     schedule_attempt(job, true);
     if (strcmp(job->name, name->job) != 0)
         job_rename(job, name->job);
-    hub_log(job->hub, "attempt %lld of job '%s' begins, %u ranks", (long long)name->attempt, name->job,
-            name->world_size);
+    hub_log(job->hub, "attempt %lld of job '%s' begins with %u rank%s", (long long)name->attempt, name->job,
+            name->world_size, name->world_size == 1 ? "" : "s");
     return true;
 }

@@ -22,6 +22,8 @@
 
 /* --- about the caller ----------------------------------------------------------------------------------- */
 
+/* Add the code and the advice (NULL = none) to the answer of a rejected call. Return false, the result of a handler
+ * whose call is rejected. */
 static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const char *advice)
 {
     message_add_refusal(&(struct message_refusal){ .code = code, .advice = advice }, answer);
@@ -33,21 +35,22 @@ static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const 
 static bool is_node(struct hub *hub, const struct session *s)
 {
     if (!s->is_node)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is not a node of a job: join first");
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is not a node of a job: send `join` first");
     return s->is_node;
 }
 
-/* Return true unless AUTH has named another job than `job`. */
+/* Return true if AUTH has named no other job than `job`. A secret may be valid for several jobs of a tenant, but a
+ * connection stays with the job for which it was authenticated. */
 static bool is_job_of_auth(struct hub *hub, const struct session *s, const char *job)
 {
     if (gate_is_job(s, job))
         return true;
-    ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH named another job than '%s'", job);
+    ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this connection was authenticated for another job than '%s'", job);
     return false;
 }
 
-/* Return true if the rendezvous accepted the call. Otherwise fills `answer` with the rejection. The agent ignores
- * such a rejection, because the verdict of the old round is on its way to the agent. */
+/* Return true if the rendezvous accepted the call. Otherwise fill `answer` with the rejection. The agent ignores this
+ * rejection, because the verdict of the old round is on its way to the agent. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -58,11 +61,12 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, the current round is %u", round,
                  facts.round);
     else
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not a member of round %u", facts.round);
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Return true if this node runs `rank` in the current round. Otherwise fills `answer` with a rejection. */
+/* Return true if this node runs `rank` in the current round. Otherwise fill `answer` with a rejection. An agent must
+ * not report about the ranks of other nodes, whose processes it does not see. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -111,19 +115,20 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     const struct members *m = &job->members;
     if (job->rdzv != NULL) {
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,
-                 "job '%s' is formed by its rendezvous; use `join` instead of `job`", job->name);
+                 "nodes have joined job '%s', so `job` cannot declare it: send `join`", job->name);
         return false;
     }
     if (!m->known)
         return true;
     bool same_job = strcmp(job->name, name->job) == 0;
     if (!same_job && other_agents(job, s))
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "job '%s' is running here", job->name);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this store already serves job '%s'", job->name);
     else if (same_job && name->attempt < m->attempt)
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running already", (long long)m->attempt);
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running already, so attempt %lld is over",
+                 (long long)m->attempt, (long long)name->attempt);
     else if (same_job && name->attempt == m->attempt && name->world_size != m->world_size)
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "attempt %lld was declared with another world size: %u",
-                 (long long)m->attempt, m->world_size);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "attempt %lld has world size %u, not %u", (long long)m->attempt,
+                 m->world_size, name->world_size);
     else
         return true;
     return false;
@@ -139,7 +144,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
                                    .world_size = (uint32_t)m->job.world_size };
     if (s->is_node) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "this connection is a node of job '%s', and its rendezvous places the ranks", s->job->name);
+                 "this connection is a node of job '%s', so it cannot declare a job with `job`",
+                 s->job->name);
         return false;
     }
     struct job *job = is_job_of_auth(hub, s, name.job) ? job_claim(hub, s, name.job) : NULL;
@@ -174,8 +180,8 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* Record the end of a worker. A report whose pid differs from the pid of the last start is about an earlier process
- * and is rejected. */
+/* Record the end of a worker. Reject a report whose pid differs from the pid of the last start, because it is about an
+ * earlier process of the rank. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;
@@ -183,7 +189,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     if (member == NULL)
         return false;
     if (exited->pid != 0 && member->process_pid != 0 && exited->pid != member->process_pid) {
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "rank %d is pid %d, not %d", (int)exited->rank,
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "rank %d has pid %d, not %d", (int)exited->rank,
                  member->process_pid, (int)exited->pid);
         return false;
     }
@@ -207,7 +213,8 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
         return false;
     if (barriers_cancel(&job->barriers, slice_str(name), s->peer, hub->now_ms))
         return true;
-    ddp_fail(&hub->err, DDP_ERR_ARG, "no barrier '%.200s' is open", name);
+    ddp_fail(&hub->err, DDP_ERR_ARG,
+             "no barrier '%.200s' is open ('ddpctl barriers' lists the open barriers)", name);
     return false;
 }
 
@@ -224,7 +231,7 @@ static bool find_word(const char *name, const char *word, const char *const word
     for (; *which < n; ++*which)
         if (strcmp(word, words[*which]) == 0)
             return true;
-    ddp_fail(err, DDP_ERR_ARG, "\"%s\" \"%s\" is not known", name, word);
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\": \"%s\" is not a known value", name, word);
     return false;
 }
 
@@ -274,8 +281,8 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Return the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job; if the name
- * differs, the rendezvous rejects the join. A job without a name gets the name from its first node. */
+/* Return the job of a `join`, or NULL if the join is rejected. A node that joins again keeps its job: if it now sends
+ * another name, the rendezvous rejects the join. A job without a name gets the name from its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!is_job_of_auth(hub, s, join->job))
@@ -300,7 +307,8 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
-/* Apply the hang rules of the job's first node to all nodes. */
+/* Apply the hang rules of the job's first node to all nodes. Before the first round, a job with exactly one node has
+ * just got this node. */
 static void apply_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -316,7 +324,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of the node's clock and of the store's clock. */
+ * clock, because the log contains times of the node's clock and of the store's clock. The token is only in the answer
+ * to the first join: it is created before this answer, which is the first kept frame. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -348,8 +357,9 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handle `join`. The node requests events before it joins, because the join itself is an event. After a rejection a
- * check is scheduled, so that the waiting nodes soon get a report. */
+/* Handle `join`. Allocate session_node first, so that an accepted node cannot fail for lack of memory. Register the
+ * request for events before the join, because the join itself is an event. After a rejection, schedule a check, so
+ * that the waiting nodes soon get a report. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -382,7 +392,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok);
 
-/* Compare all bytes, so that the time does not show how many bytes are right. */
+/* Compare all bytes, so that an attacker cannot measure how many bytes of a guessed token are right. */
 static bool is_token(const char *a, const char *b)
 {
     unsigned char differs = 0;
@@ -393,7 +403,8 @@ static bool is_token(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Return the node with this token that has not confirmed more frames than `m` names, or NULL. */
+/* Return the node with this token, or NULL. The node must not have confirmed more frames than it now names, because
+ * the confirmed frames are deleted; and it must not name more frames than were sent. */
 static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
 {
     struct job *job = job_find(hub, m->job);
@@ -425,7 +436,7 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 {
     struct session *old = find_old(hub, s, &m->resume);
     if (old == NULL) {
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "the store has given up this node's place");
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "the store no longer keeps the place of this node");
         return refuse_call(hub, answer, "NO_MEMBER", NULL);
     }
     const bool is_cut = session_is_cut(old);
@@ -449,12 +460,13 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* A function of the rendezvous for the call `failed` or `cause`. An agent sends `failed` at once, so that the other
- * nodes stop. After the agent has read the last lines of the worker, the agent sends `cause` with the same
+/* rdzv_failed() for the call `failed`, or rdzv_explain() for the call `cause`. An agent sends `failed` at once, so
+ * that the other nodes stop. After it has read the last lines of the worker, it sends `cause` with the same
  * members. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
+/* Handle `failed` or `cause`. The failure is copied and cut to its limits, because it comes from a peer. */
 static bool about_failure(struct hub *hub, struct session *s, const struct message_failed *m, cJSON *answer,
                           report_failure report)
 {
@@ -466,6 +478,7 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
                                   : answered(hub, r, (uint32_t)m->round, how, answer);
 }
 
+/* Report duplicate ranks before the failure, which ends the round. */
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     monitor_failed(s->job);
@@ -560,8 +573,8 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handle a heartbeat; hub_feed() has already recorded that the node lives. Whether all ranks have agreed to grow is
- * checked here, because a check at every SET would cost too much. */
+/* Handle a heartbeat. hub_feed() has already recorded that the node lives. Check here whether all ranks agree to more
+ * nodes, because a check at every SET would cost too much. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -611,6 +624,7 @@ static bool is_of_ranks(enum finding_code code)
     return code == FINDING_PORTS_CLOSED;
 }
 
+/* Format the culprit of a finding: the rank, and its host and pid if these are known. */
 static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX])
 {
     struct rank_facts facts;
@@ -621,8 +635,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keep a finding of a rank until the attempt ends. Sentence and advice are from findings.h. Only the first finding
- * is pushed to all nodes; `why` shows all. */
+/* Keep a finding of a rank until the attempt ends. Sentence and advice are from findings.h, so a rank can add only the
+ * words in between. Only the first finding is pushed to all nodes; `why` shows all. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -687,7 +701,7 @@ static const struct {
 };
 
 /* Return the call of a request, or MESSAGE_COUNT with the error in hub->err. Only a connection that has identified
- * itself as an agent may send calls of agents. */
+ * itself as an agent, and has proven the secret if the store has one, may send calls of agents. */
 static enum message_id find_call(struct hub *hub, const struct session *s, const cJSON *request)
 {
     struct message_op op;
@@ -695,7 +709,7 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
         return MESSAGE_COUNT;
     const enum message_id id = message_find_call(op.op);
     if (id == MESSAGE_COUNT)
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "op \"%s\" is not known", op.op);
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "\"%s\" is not a known call", op.op);
     if (id == MESSAGE_COUNT || message_class(id) != MESSAGE_IS_AGENT_CALL ||
         (s->role == ROLE_AGENT && gate_is_agent(hub, s)))
         return id;
@@ -703,6 +717,8 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     return MESSAGE_COUNT;
 }
 
+/* Decode the call, and pass it to its handler. A malformed `join` gets a code, because every rejected node is shown
+ * with its code on the other nodes. */
 static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     union message message;
@@ -724,7 +740,8 @@ static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool 
     return put;
 }
 
-/* Answer a call with exactly one object. The answer to `stacks` is sent later, and `resume` sends its own answer. */
+/* Answer a call with exactly one object. The answer to `stacks` is sent later, and `resume` sends its own answer.
+ * Count rejected calls, too, because `resume` reports how many calls of the node have arrived. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

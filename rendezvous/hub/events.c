@@ -1,7 +1,7 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
- * Most jobs have no event log. For such a job each function returns at once. The store formats an event once and
- * sends the text to the node that writes the log (the taker).
+ * Most jobs have no event log. For such a job each function returns at once. Otherwise the store formats each event
+ * once and sends the text to one node, which writes the log (the taker).
  *
  * Only one node receives the events, because logs on all nodes would contain the same lines. When the taker leaves,
  * another node that asked becomes the taker. The new taker first gets the latest events again, because the old taker
@@ -12,12 +12,12 @@
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10, /* bytes sent again to the next taker */
-    PER_SECOND = 5000,
+    RECENT_BYTES = 64 << 10,           /* bytes sent again to the next taker */
+    PER_SECOND = 5000,                 /* most events of barriers per second, of all jobs */
     ARRIVALS = 1024,                   /* most arrivals in the event of a barrier */
     MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* most bytes of the list of nodes; the rest is for other members */
     MISSING = 64,                      /* most missing ranks in the event of a barrier */
-    NAME_BYTES = 200
+    NAME_BYTES = 200                   /* most bytes of a barrier's name */
 };
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
@@ -41,8 +41,8 @@ static void replace_taker(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Return the taker, or a new taker if necessary. If no node has asked for events, return NULL and clear
- * `asked`, so that later events cause no search. */
+/* Return the taker. If it has left, choose a new one. If no node has asked for events, return NULL and clear `asked`,
+ * so that later events cause no search. */
 static struct session *find_taker(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.taker);
@@ -84,21 +84,23 @@ void events_free(struct job_events *events)
 
 /* --- messages --------------------------------------------------------------------------------------------- */
 
+/* Return true if an agent or the server's own log gets the events. */
 static bool is_wanted(const struct job *job)
 {
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Keep an event for the next taker and drop the oldest events if there is no room. An event larger than
- * RECENT_BYTES is not kept. */
+/* Keep an event for the next taker, and drop the oldest events if there is no room. Do not keep an event that is
+ * larger than RECENT_BYTES. */
 static void remember(struct job_events *events, const char *text)
 {
     const size_t len = strlen(text) + 1;
     struct buf *recent = &events->recent;
+    if (len > RECENT_BYTES)
+        return;
     while (recent->len > 0 && recent->len + len > RECENT_BYTES)
         buf_consume(recent, strlen((const char *)recent->data) + 1);
-    if (len <= RECENT_BYTES)
-        buf_append(recent, text, len);
+    buf_append(recent, text, len);
 }
 
 /* Send an event to the server's log and to the taker. The event is kept only after the taker is found, because a new
@@ -178,7 +180,8 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Move the list of nodes into the event of the round's start. */
+/* Move the list of nodes into the event of the round's start. The list is from events_members(), because the record of
+ * the rendezvous has only numbers. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
@@ -199,8 +202,8 @@ static void add_node(cJSON *o, const struct rdzv_record *record)
     cJSON_AddNumberToObject(o, "pid", record->pid);
 }
 
-/* Record an event of the rendezvous (rdzv_env.record), without a limit per second. Each kind of record equals the
- * number of an event kind. */
+/* Record an event of the rendezvous. These events have no limit per second, because they are rare. The kinds of
+ * records are also the first event kinds, with equal numbers (base/events.h). */
 void events_record(void *user, const struct rdzv_record *record)
 {
     struct job *job = user;
@@ -223,6 +226,7 @@ static const struct barrier_waiter *waiter_of(const struct list *node)
     return LIST_ENTRY(node, struct barrier_waiter, node);
 }
 
+/* Return when the rank has arrived. */
 static uint64_t came_ms(const struct barrier_waiter *waiter)
 {
     return TABLE_ENTRY(waiter, struct session, barrier_waiter)->waits_since_ms;
@@ -277,6 +281,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier)
         }
 }
 
+/* Record the end of a barrier. The last waiter in the list arrived last, and a released barrier always has one. */
 void events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why)
 {
     static const char *const outcomes[] = { [BARRIER_RELEASED] = "released",

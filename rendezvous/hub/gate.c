@@ -1,8 +1,8 @@
 /* gate.c -- decides which connections from other hosts are served, and authenticates clients that have the secret.
  *
  * The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger. The
- * hub decodes only VALIDATE, PING and AUTH of a stranger, at most FIRST_BYTES in all. The hub holds all other
- * requests of the stranger until
+ * hub decodes only VALIDATE, PING and AUTH of a stranger, at most FIRST_BYTES in all. The hub holds all other requests
+ * of the stranger until
  *
  *     - the stranger proves that it has the secret (an agent), or
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
@@ -17,8 +17,8 @@
  *        |       '--AUTH--> admitted
  *
  * Each state has a time limit, and a line: the list of its strangers, the oldest first. All states except ASKED also
- * have a limit on the number of strangers. Beyond this limit the oldest stranger is rejected, because an honest agent needs
- * only milliseconds. */
+ * have a limit on the number of strangers. Beyond this limit the oldest stranger is rejected, because an honest agent
+ * needs only milliseconds. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -27,26 +27,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A stranger may be an attacker, so each limit bounds what strangers can use before an agent confirms them. The held
+ * bytes are also charged to a quota. */
 enum {
-    FIRST_BYTES = 384,
-    PENDING_MAX = 128,
-    PENDING_PER_ADDRESS = 16,
-    HELD_BYTES = 64 << 10,
-    ASKED_BYTES = 10 << 20
+    FIRST_BYTES = 384,        /* decoded bytes: VALIDATE and AUTH need 337, and a PING or `hello` must fit */
+    PENDING_MAX = 128,        /* strangers without an agent at their address, in all */
+    PENDING_PER_ADDRESS = 16, /* the same for one address, so that one host cannot use up all places */
+    HELD_BYTES = 64 << 10,    /* held bytes of a stranger without an agent at its address */
+    ASKED_BYTES =
+        10 << 20 /* held bytes of a stranger that may be a worker; a value of the store has up to 8 MiB */
 };
 
+/* Time in each state, in ms. An agent on the same host answers within milliseconds. */
 static const uint32_t limit_ms[STRANGER_STATES] = {
     [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
 
 /* --- the lines of strangers ------------------------------------------------------------------------------- */
 
+/* Return the stranger that has been in this state for the longest time, or NULL. */
 static struct session *oldest(const struct hub *hub, enum stranger_state state)
 {
     const struct list *line = &hub->gate[state].line;
     return list_is_empty(line) ? NULL : LIST_ENTRY(line->next, struct session, stranger);
 }
 
+/* Change the state of a stranger. The time limit starts again, because each state has its own. */
 static void enter_line(struct hub *hub, struct session *s, enum stranger_state state)
 {
     session_leave_line(hub, s);
@@ -56,8 +62,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
     s->stranger_since_ms = hub->now_ms;
 }
 
-/* Reject a client that has not been confirmed in time. A held IDENTIFY gets an answer with the remedy, because only
- * its answer has a place for a text. */
+/* Reject a client that has not been confirmed in time. If the held request is IDENTIFY, send the remedy first, because
+ * the answer to IDENTIFY can contain a text, and the answers of PyTorch's protocol cannot. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =
@@ -83,7 +89,8 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject the oldest stranger if too many wait: of this address, or in all. */
+/* Reject a stranger if too many wait, first of the address of `newest`, then in all. Reject the oldest one that has
+ * sent no other request (GREETING), else the oldest held one, because a held one is more likely a worker. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -98,7 +105,7 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
                 same = s;
         }
     if (n >= PENDING_PER_ADDRESS)
-        session_reject(hub, same, "too many connections of its address wait for authentication");
+        session_reject(hub, same, "too many connections from this address wait for authentication");
     else if (hub->gate[STRANGER_GREETING].count + hub->gate[STRANGER_HELD].count > PENDING_MAX) {
         same = oldest(hub, STRANGER_GREETING);
         session_reject(hub, same != newest ? same : oldest(hub, STRANGER_HELD),
@@ -106,8 +113,8 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Put a stranger that has the address of an agent in its line. The number of handshakes has a limit, because
- * an unfinished handshake needs memory. */
+/* Change the state of a stranger that has the address of an agent. The number of handshakes has a limit, because an
+ * unfinished handshake needs memory. */
 static void enter_asked(struct hub *hub, struct session *s)
 {
     enter_line(hub, s, s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED);
@@ -116,6 +123,8 @@ static void enter_asked(struct hub *hub, struct session *s)
                        "too many connections wait for the TLS handshake");
 }
 
+/* Handle a new stranger. The number of strangers with the address of an agent has no limit, because the workers of a
+ * job open many connections at once. */
 void gate_meet(struct hub *hub, struct session *s)
 {
     if (peer_ask_user(hub, s)) {
@@ -126,6 +135,7 @@ void gate_meet(struct hub *hub, struct session *s)
     drop_oldest_stranger(hub, s);
 }
 
+/* Read `next` before a stranger changes its state, because it then leaves this line. */
 void gate_agent_joined(struct hub *hub, const struct session *agent)
 {
     for (int state = STRANGER_GREETING; state <= STRANGER_HELD; state++)
@@ -166,6 +176,8 @@ static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
+/* Compare the bytes with a fixed request. Return `whole` if all `n` bytes are equal, and GATE_MORE if only the first
+ * bytes have arrived. */
 static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed, size_t n,
                                        enum gate_verdict whole)
 {
@@ -174,6 +186,7 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
+/* Compare bytes in place of decoding them: the JSON parser and most decoders never get the bytes of a stranger. */
 enum gate_verdict gate_look(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -195,7 +208,8 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes)
         return true;
     }
     ddp_fail(&hub->err, DDP_ERR_LIMIT,
-             "a client on another host sent more than %d bytes before it proved the secret", FIRST_BYTES);
+             "a client on another host sent more than %d bytes before it proved that it has the secret",
+             FIRST_BYTES);
     return false;
 }
 
@@ -207,6 +221,8 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
     return gate_count(hub, s, sizeof(hello)) && append_blob(&hub->out, slice_str("{\"ok\":true}"));
 }
 
+/* Hold the stranger, and remove it from the list of unfinished requests, because the time limit of its state applies
+ * now. */
 bool gate_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -221,22 +237,23 @@ bool gate_holds(struct hub *hub, const struct session *s)
     const size_t most = s->stranger_state == STRANGER_ASKED ? ASKED_BYTES : HELD_BYTES;
     if (s->in.len <= most)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes from another host before an agent has confirmed its user",
-             s->in.len);
+    ddp_fail(&hub->err, DDP_ERR_LIMIT,
+             "a client on another host sent %zu bytes before an agent confirmed its user", s->in.len);
     return false;
 }
 
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
-/* Set the reason of a refused AUTH. The fingerprints of the secrets are public, so the text may contain both. */
+/* Set the reason of a refused AUTH. The text may contain both fingerprints, because a fingerprint does not reveal the
+ * secret. Return false. */
 static bool refuse(struct hub *hub, enum auth_result result, struct slice message)
 {
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
     if (result == AUTH_SECRET_DIFFERS) {
         auth_fingerprint(auth_choose(hub->limits.secret, message), ours);
         auth_hello_fingerprint(message, theirs);
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: secret differs: sha256 %.8s.. here, %.8s.. there", ours,
-                 theirs);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "AUTH: the secrets differ: sha256 %.8s.. in the store, %.8s.. in the client", ours, theirs);
     } else {
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: %s", auth_result_text(result));
     }
@@ -252,12 +269,12 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
     if (s->auth == NULL)
         return false;
     if (hub->sink.random == NULL || !hub->sink.random(hub->sink.user, nonce, sizeof(nonce))) {
-        ddp_fail(&hub->err, DDP_ERR_IO, "AUTH: no random numbers");
+        ddp_fail(&hub->err, DDP_ERR_IO, "AUTH: the store cannot get random numbers from the kernel");
         return false;
     }
     const struct secret *tenant = auth_choose(hub->limits.secret, message);
     if (s->tls_job != NULL && tenant != s->tenant)
-        tenant = NULL; /* TLS has proven the secret of another tenant */
+        tenant = NULL; /* TLS has proven the secret of another tenant, so AUTH must not add rights */
     s->tenant = tenant;
     const enum auth_result result =
         auth_answer(s->auth, s->tenant, hub->limits.instance, nonce, message, answer);
@@ -265,7 +282,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Answer a client that has no secret with the sealed secret. The answer is public. */
+/* Answer a client that has no secret with the secret that MUNGE has encrypted. Any client may read the answer, because
+ * only munged on a node with the same key decrypts it, and only for the same user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
@@ -279,7 +297,8 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Append why the host of this store cannot serve the job, because a node that encrypts sends no join without TLS. */
+/* Append why the host of this store cannot serve the job. A node with --encrypt gets the reason here, because without
+ * TLS it never sends a `join`. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -290,7 +309,8 @@ static bool append_refusal(const struct hub *hub, struct buf *answer)
     return ok;
 }
 
-/* Answer a client that expects a store with TLS, and end the connection. */
+/* Answer a client that expects a store with TLS, and end the connection. A store that serves no job and has no secret
+ * adds its reason. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t result[AUTH_ASK_BYTES];
@@ -322,6 +342,8 @@ bool gate_auth(struct hub *hub, struct session *s, struct slice message)
     return true;
 }
 
+/* Check the tag. A wrong tag ends the connection, because its bytes were changed on the way or are from another
+ * client. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame)
 {
     if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))

@@ -1,8 +1,13 @@
 /* hang_watch.c -- see hang_watch.h. */
 #include "hub/hang_watch.h"
 
-enum { SAMPLES = 3, SAMPLES_MAX = 4, DOUBLINGS_MAX = 8 };
+enum {
+    SAMPLES = 3,       /* samples of a suspicion: two pairs of consecutive samples */
+    SAMPLES_MAX = 4,   /* samples if the verdict on the second pair differs from the first */
+    DOUBLINGS_MAX = 8, /* so that the doubled pause cannot overflow */
+};
 
+/* Return the time without progress after which a suspicion begins, in ms. */
 static uint64_t limit_of(const struct hang_watch *w)
 {
     if (w->limit_ms > 0)
@@ -34,8 +39,9 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Record a sign of progress, which may be older than a sign that has already arrived. The time before the first sign
- * does not count as a pause, because the program is starting. */
+/* Record a sign of progress. Ignore a sign that is older than the last one, or than the round: heartbeats of several
+ * nodes arrive late and in any order. The time before the first sign does not count as a pause, because the program
+ * starts. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
@@ -79,9 +85,11 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample. No sample is counted after a report. A verdict that changes in the third sample gets one more sample,
- * because flight records, which are requested with a sample, can be compared from the third sample on. The fourth
- * sample is soon after the third, because the third already compared calls that are HANG_APART_MS apart. */
+/* Count a sample, but not after a report. The first sample has no verdict, because a verdict compares two samples. If
+ * the third sample changes the verdict, wait for one more sample: flight records, which come with each sample, can be
+ * compared only from the third sample on. The fourth sample follows soon, because the third has already compared calls
+ * that are HANG_APART_MS apart. Then report the verdict if it is confirmed and certain. Otherwise end the suspicion,
+ * and report a confirmed but uncertain verdict once, as a hint. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -4,7 +4,7 @@
  *
  * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
  * and at least HANG_LEAST_MS. Each sign of progress ends the suspicion. A wrong suspicion costs only a few ms on each
- * node, but a wrong report would mislead the user. */
+ * node, but a wrong report would mislead the user, so a report needs the same verdict on two pairs of samples. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
 #define RENDEZVOUS_HUB_HANG_WATCH_H
 
@@ -12,20 +12,20 @@
 #include <stdint.h>
 
 enum {
-    HANG_LEAST_MS = 30000,
+    HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
     HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS before the first sign of progress */
-    HANG_FACTOR = 5,
-    HANG_APART_MS = 6000, /* ms from one sample to the next */
-    HANG_CONFIRM_MS =
-        1000, /* ms from the third sample to a fourth, so that the report comes within 15 s of the limit */
-    HANG_AGAIN_MAX_MS =
-        300000 /* longest pause between two suspicions; the first pause is the limit, each later pause is doubled */
+    HANG_FACTOR = 5,       /* factor on the longest pause so far */
+    HANG_APART_MS = 6000,  /* ms from one sample to the next */
+    /* ms from the third sample to a fourth, so that the report comes within 15 s of the limit */
+    HANG_CONFIRM_MS = 1000,
+    /* Longest pause between two suspicions. The first pause is the limit, and each later pause is doubled. */
+    HANG_AGAIN_MAX_MS = 300000
 };
 
 /* The state of the watch. In a zeroed struct no round runs. */
 struct hang_watch {
-    uint64_t limit_ms; /* ms without progress until a suspicion; 0 = adaptive */
-    bool is_off;
+    uint64_t limit_ms;   /* ms without progress until a suspicion; 0 = adaptive */
+    bool is_off;         /* --hang_timeout=0: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
     uint64_t moved_ms;   /* last sign of progress, or start of the round */
@@ -59,9 +59,9 @@ bool hang_watch_compares(const struct hang_watch *w);
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
-/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous sample. 0 means no
- * verdict, as for the first sample. An uncertain verdict is a hint: it is reported, but a later suspicion may still find
- * a certain verdict. Return true once for each verdict or hint, when the caller must report it. */
+/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous sample. 0 means no verdict,
+ * as for the first sample. An uncertain verdict is a hint: it is reported, but a later suspicion may still find a
+ * certain verdict. Return true once for each verdict or hint, when the caller must report it. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);
 
 #endif

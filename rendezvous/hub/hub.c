@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "diagnosis/text.h"
 #include "hub/monitor.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
@@ -37,7 +38,10 @@ static void forget(struct job *job)
     job_rename(job, "");
 }
 
-/* Run everything of a job that is due. forget() is last, because it frees the job. */
+/* Run everything of a job that is due. Samples of stacks end before monitor_run(), which compares them, and
+ * stacks_ask() follows, because monitor_run() may request the next sample. The monitor is before the rendezvous, whose
+ * tick may end the job: the nodes then get the last report before their verdict. forget() is last, because it frees
+ * the job. */
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
@@ -50,7 +54,7 @@ static void tick(struct job *job)
         forget(job);
 }
 
-/* Call tick() for all jobs; tick() may free its job. */
+/* Call tick() for all jobs, and find the next deadline. `next` is read first, because tick() may free its job. */
 static void jobs_tick(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->jobs, NULL);
@@ -63,9 +67,9 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Detect that this process or its machine was suspended. Then each node's timeout starts again, because no heartbeat
- * was read during the suspension. */
-static void feel_pulse(struct hub *hub)
+/* Detect that this process or its machine was suspended: the present time is much later than the next deadline. Then
+ * each node's timeout starts again, because no heartbeat was read during the suspension. */
+static void detect_suspension(struct hub *hub)
 {
     if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
         return;
@@ -85,11 +89,13 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
+/* Check for a suspension first. After it, many agents close their connections, and the reason of their loss names the
+ * suspension. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
     hub->now_ms = now_ms;
-    feel_pulse(hub);
+    detect_suspension(hub);
     if (s == NULL)
         return;
     if (!s->has_spoken)
@@ -114,13 +120,13 @@ static void note_first(struct session *s, struct slice bytes)
     s->n_first = (uint8_t)(s->n_first + n);
 }
 
-/* Process the bytes from a session. Its answers are collected and sent together (session.c). */
+/* Process the bytes from a session. Its answers are collected and sent together (session.c). The session is freed only
+ * at the end: code that processes its bytes, also the rendezvous, may only request the drop. */
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
     bool ok = requests_feed(hub, s, bytes);
-    if (hub->drop_fed.msg[0] !=
-        '\0') { /* the rendezvous has dropped the session while its request was handled */
+    if (hub->drop_fed.msg[0] != '\0') {
         hub->err = hub->drop_fed;
         hub->drop_fed.msg[0] = '\0';
         ok = false;
@@ -134,7 +140,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Process the held bytes of sessions whose job is now known. */
+/* Process the held bytes of sessions whose job is now known. These bytes may release further sessions. */
 static void feed_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
@@ -165,6 +171,8 @@ void hub_await_tls(struct hub *hub, conn_id conn)
         s->awaits_tls = true;
 }
 
+/* Record the secret. A stranger then enters gate.c again, because the agents at its address can be asked only now that
+ * its tenant is known. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms)
 {
@@ -208,7 +216,8 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* Process received bytes. Bytes of an unknown id are ignored, because the hub has closed that connection. */
+/* Ignore the bytes of an unknown id: the hub has closed that connection, but the shell had already read these
+ * bytes. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -237,8 +246,8 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Return when the next session of a list times out. This is the first session, because all sessions of a list have
- * the same limit. */
+/* Return when the next session with an unfinished request times out: `spoken` 0 = a first request, 1 = a later
+ * request. The first session of a list times out first, because all sessions of a list have the same limit. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -256,21 +265,23 @@ uint64_t hub_deadline(const struct hub *hub)
                       earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
-/* Drop sessions whose request has been unfinished for too long. The first request from a session has a limit of its
- * own, because a client that sends only a part of the first request is usually a scanner. */
+/* Drop the session whose request has been unfinished for too long. The limit for a first request is shorter, because a
+ * client that sends only a part of it is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
+    words time;
     struct session *s = LIST_ENTRY(hub->midway[spoken].next, struct session, midway);
-    snprintf(why, sizeof(why), "the %srequest is unfinished after %llu ms, with %zu bytes",
-             spoken ? "" : "first ", (unsigned long long)(hub->now_ms - s->midway_since_ms), s->in.len);
+    snprintf(why, sizeof(why), "the %srequest is still incomplete after %s (%zu byte%s received)",
+             spoken ? "" : "first ", duration(time, hub->now_ms - s->midway_since_ms), s->in.len,
+             s->in.len == 1 ? "" : "s");
     session_reject(hub, s, why);
 }
 
 void hub_tick(struct hub *hub, uint64_t now_ms)
 {
     hub->now_ms = now_ms;
-    feel_pulse(hub);
+    detect_suspension(hub);
     for (int spoken = 0; spoken < 2; spoken++)
         while (midway_deadline(hub, spoken) <= now_ms)
             drop_oldest(hub, spoken);
@@ -329,13 +340,13 @@ void hub_free(struct hub *hub)
 {
     if (hub == NULL)
         return;
+    /* Clear the stores before freeing sessions, so that no key wakes a session. */
     EACH_NODE(node, &hub->jobs)
-    store_clear(
-        TABLE_ENTRY(node, struct job, node)->store); /* before session_free, so that no key wakes a session */
+    store_clear(TABLE_ENTRY(node, struct job, node)->store);
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
-        TABLE_ENTRY(node, struct session, node)->is_node =
-            false; /* so that session_free reports no lost node */
+        /* Without is_node, session_free() reports no lost node to the rendezvous. */
+        TABLE_ENTRY(node, struct session, node)->is_node = false;
         next = table_next(&hub->sessions, node);
         session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");
     }

@@ -6,8 +6,8 @@
  *
  *     bytes -> hub_feed -> requests_feed -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
- * All calls happen on one thread. A sink callback must not call back into the hub. Effects on *other* connections (a
- * SET that wakes a waiter) use the same sink, in the same call. */
+ * All calls happen on one thread. A callback of the sink must not call the hub. One call may send bytes to several
+ * connections: a SET, for example, also answers the clients that wait for the key. */
 #ifndef RENDEZVOUS_HUB_HUB_H
 #define RENDEZVOUS_HUB_HUB_H
 
@@ -40,12 +40,14 @@ struct hub_limits {
     const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
-    const struct secret *secret; /* borrowed; the secrets of all tenants; NULL = agents need no secret */
-    const char *credential;      /* borrowed; the secret, sealed by MUNGE; NULL = no MUNGE */
+    const struct secret *secret; /* borrowed: a secret for each tenant; NULL = agents need no secret */
+    const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL = no MUNGE */
     bool guarded;                /* hold connections from other hosts until an agent confirms them */
     uint32_t max_handshakes;     /* most unfinished TLS handshakes from the addresses of agents */
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
-    bool dialect_b; /* true: a connection with an old dialect is torch 2.1, where opcode 8 means APPEND */
+    /* true: treat a client that does not begin with VALIDATE as torch 2.1, where opcode 8 is APPEND; false: treat it
+     * as an older torch until an opcode shows that it is 2.1 (store/wire.c) */
+    bool dialect_b;
 };
 
 #define HUB_LIMITS_DEFAULT                                                                    \
@@ -64,8 +66,8 @@ struct hub_sink {
      * valid as long as the shell has a reference to `holder` (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
     /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The shell logs
-     * `why` if `is_news`; false means that a similar line was logged shortly before. The shell must not call
-     * hub_disconnect for this connection. */
+     * `why` if `is_news`; false means that a similar line was logged shortly before. The hub has already freed the
+     * session, so the shell must not call hub_disconnect for this connection. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
     /* Writes the local address of `conn`, "10.0.0.1:29500". NULL = the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
@@ -74,8 +76,8 @@ struct hub_sink {
     /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL = no event log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now (0 = any size). After false, the requests of
-     * `conn` wait until the shell calls hub_resume. NULL = always true. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now; 0 asks whether the client reads its replies at
+     * all. After false, the requests of `conn` wait until the shell calls hub_resume. NULL = always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
     /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);
@@ -83,6 +85,7 @@ struct hub_sink {
 
 /* Return a new hub, or NULL if memory is short. `limits` and `sink` are copied. */
 struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink);
+/* Free the hub with all jobs and sessions. The hub closes no connection, because the shell ends with it. */
 void hub_free(struct hub *hub);
 
 /* Add an accepted connection; `peer` ("10.0.0.2:41234") is copied. Return false if memory is short. */
@@ -119,7 +122,7 @@ bool hub_has_request(struct hub *hub, conn_id conn);
  * should log the connection. */
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 
-/* Process received bytes. The hub keeps an incomplete command until its rest arrives. */
+/* Process received bytes, which are valid only during the call. The hub copies an incomplete request. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
 /* Process the requests of a paused connection: may_reply has returned false before. */
@@ -129,13 +132,15 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
  * barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Remove a connection that broke without a FIN: a reset, a timeout. The network may be at fault, so
- * a node keeps its place until its timeout, and may connect again. */
+/* Remove a connection that broke without a FIN, by a reset or a timeout. The network may be the cause, so a node keeps
+ * its place until its timeout, and may connect again. */
 void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may
  * change this time. */
 uint64_t hub_deadline(const struct hub *hub);
+/* Do everything that is due. The shell must first pass in all bytes that have arrived, because a node whose bytes are
+ * unread seems silent. */
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
 /* Return the number of connected agents that have joined a job. */
@@ -143,12 +148,13 @@ uint32_t hub_nodes(const struct hub *hub);
 
 /* Counters that the shell sets and `status` shows. */
 enum hub_counter {
-    HUB_REFUSED_NO_FD,
-    HUB_CUT_OFF_SLOW_READER,
-    HUB_ACCEPT_OVERFLOWS, /* connections dropped because the queue of new connections was full */
-    HUB_SOMAXCONN,        /* limit of the queue of new connections */
+    HUB_REFUSED_NO_FD, /* connections that were closed because the process had no free file descriptor */
+    HUB_CUT_OFF_SLOW_READER, /* clients that were dropped because they did not read their replies */
+    HUB_ACCEPT_OVERFLOWS,    /* connections dropped because the queue of new connections was full */
+    HUB_SOMAXCONN,           /* limit of the queue of new connections */
     HUB_COUNTERS
 };
+/* Add 1 to a counter, or set it. */
 void hub_count(struct hub *hub, enum hub_counter counter);
 void hub_set_counter(struct hub *hub, enum hub_counter counter, uint64_t value);
 

@@ -1,7 +1,8 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
  *
- * These calls read structures that other files keep for their own use. An answer is one JSON object of at most 1 MiB.
- * A list ends at the first row without room, and the answer then has "cut":true. */
+ * Any client may make these calls, so they must not change anything, and must not show the jobs of another tenant. An
+ * answer is one JSON object of at most 1 MiB. A list ends at the first row without room, and the answer then has
+ * "cut":true. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -17,9 +18,9 @@ enum {
     LIST_ROOM = 900 << 10, /* printed bytes of a list; the rest is for other members */
     ITEM_BYTES = 24,       /* printed bytes of a number, or of the punctuation around a text */
     VALUE_SHOWN = 256,     /* most bytes of a value */
-    KEY_SHOWN = 512,
-    KEYS_SHOWN = 16,    /* most keys of one waiter */
-    RANKS_SHOWN = 1024, /* most ranks of one barrier */
+    KEY_SHOWN = 512,       /* most bytes of a key or of a barrier's name */
+    KEYS_SHOWN = 16,       /* most keys of one waiter */
+    RANKS_SHOWN = 1024,    /* most ranks of one barrier */
 };
 
 /* Return the job that a call is about: the job `name`, or the job that an agent has joined, or the only job. */
@@ -32,17 +33,17 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
         ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' in this store ('ddpctl jobs' lists all jobs)", name);
     else if (job == NULL && s->tenant != NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "this secret does not select a single job: name the job (\"job\", ddpctl --job ID)");
+                 "this secret has several jobs in this store, or none: name one (\"job\", ddpctl --job ID)");
     else if (job == NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this store serves %u jobs: name one (\"job\", ddpctl --job ID)",
-                 hub->jobs.count);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this store serves %u job%s: name one (\"job\", ddpctl --job ID)",
+                 hub->jobs.count, hub->jobs.count == 1 ? "" : "s");
     return job;
 }
 
 /* An array of the answer, with the printed size of its rows. */
 struct listing {
-    cJSON *answer, *array;
-    size_t bytes;
+    cJSON *answer, *array; /* borrowed; the caller of the call owns the answer */
+    size_t bytes;          /* upper bound of the printed size of the rows so far */
 };
 
 /* Start a list. The answer owns its array. */
@@ -80,7 +81,8 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Add bytes as a JSON text, in one of text.h's two forms. */
+/* Add bytes as a JSON text. `put` is text_append() or text_append_hex(), because bytes of a client need not be
+ * text. */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -151,7 +153,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* Add the profile of a rank, if the attempt has a sample. */
+/* Add the profile of a rank, if this window has a sample: the percentage of samples in which the rank waited in a
+ * collective, and its most frequent other place. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -187,8 +190,7 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
-/* Return the row of a node. Times are sent as durations, because the clock of the reader differs from the clock of
- * the store. */
+/* Return the row of a node. Times are sent as durations, because the reader has another clock than the store. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return message_encode_node_status(
@@ -265,7 +267,7 @@ static bool key_begins_with(struct slice key, const char *prefix)
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* List keys in the arbitrary order of the table. */
+/* List keys in the arbitrary order of the table. "cut" shows that more keys have the prefix than `limit` allows. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -314,7 +316,7 @@ static void add_torch_key(const struct session *s, cJSON *row)
         cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
 }
 
-/* Add the address of a plain c10d client without a rank, and its pid if known. */
+/* Add what is known about the process of a client without a rank. */
 static void add_stranger(const struct session *s, cJSON *row)
 {
     if (s->pid != 0)
@@ -323,8 +325,8 @@ static void add_stranger(const struct session *s, cJSON *row)
         cJSON_AddStringToObject(row, "owner", s->torch->owner);
 }
 
-/* Return the row of a client that waits. A rank is named by the facts of its agent, any other client by its
- * address. */
+/* Return the row of a client that waits. A client with a rank is shown with the host and pid that were reported for
+ * the rank. */
 static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();
@@ -401,8 +403,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* First bytes and texts of rejects are from unknown clients, and a terminal may show them. So the first bytes are
- * sent as hex, and the texts are escaped. */
+/* An unknown client chose these bytes and texts, and a terminal may show them. So the first bytes are sent as hex, and
+ * unprintable bytes of the texts as \xNN. */
 
 /* Return the row of a rejected client. Times are sent as durations. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
@@ -421,6 +423,7 @@ static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
     return row;
 }
 
+/* Return the row of a rejected node. */
 static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();

@@ -5,7 +5,6 @@
  * A daemon runs for months, and a job may end without a message to the store. So a store of many jobs drops a job,
  * with its keys, after a time without connections. A launcher's store ends with the launcher. */
 #include "hub/job.h"
-#include "hub/session.h"
 
 #include "base/clock.h"
 #include "diagnosis/diagnosis.h"
@@ -25,8 +24,8 @@ enum { KEY_MAX = 64, NETWORK_BYTES = 8 };
 struct job_source {
     struct table_node node; /* in hub->sources, by key */
     struct quota share;     /* a part of hub->quota, which the jobs of the source divide among themselves */
-    uint32_t jobs;
-    char key[KEY_MAX];
+    uint32_t jobs;          /* number of these jobs; with 0 the source is freed */
+    char key[KEY_MAX];      /* "uid 1000", "10.0.0.2" or "net 20010db800000000" */
 };
 
 /* Write the /64 network of an IPv6 address, because one host may use all addresses of that network. */
@@ -44,6 +43,8 @@ static bool format_network(struct slice address, char key[static KEY_MAX])
     return true;
 }
 
+/* Format the key of the source. On this host the kernel reports the user, so each user is a source. Another host is
+ * one source, whatever users it has, because its users cannot be verified. */
 static void format_key(const struct session *s, char key[static KEY_MAX])
 {
     struct slice address = session_address(s);
@@ -83,11 +84,13 @@ static void job_source_release(struct hub *hub, struct job_source *source)
     free(source);
 }
 
+/* Return true if the source can declare another job, so that one user cannot fill the store with empty jobs. */
 static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
 {
     return quota_left(&source->share) >= bytes;
 }
 
+/* Count the job at its new source before the old source is released, because both may be the same. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;
@@ -104,7 +107,8 @@ void job_set_source(struct job *job, struct job_source *source)
 
 /* The callbacks of a job's barriers. */
 
-/* Send the outcome of a barrier to a session, without allocating memory. */
+/* Send the outcome of a barrier to a session: a byte, the length of the report in 8 bytes, and the report. Allocate no
+ * memory, so that a full store still releases its barriers. */
 static void answer_barrier(void *user, struct barrier_waiter *waiter, enum barrier_outcome outcome,
                            struct slice json)
 {
@@ -118,6 +122,7 @@ static void answer_barrier(void *user, struct barrier_waiter *waiter, enum barri
         hub_send(hub, s, json);
 }
 
+/* Call facts_of_rank() with a `user` of another type, for barrier_report(). */
 static void facts_for(void *user, uint32_t rank, struct rank_facts *facts)
 {
     facts_of_rank(user, rank, facts);
@@ -129,6 +134,7 @@ static void report_barrier(void *user, const struct barrier *barrier, struct sli
     barrier_report(barrier, name, facts_for, user, outcome, because, out);
 }
 
+/* Format how a rank ended, for the report of a barrier that lost this rank. */
 static void format_end(void *user, uint32_t rank, char *text, size_t size)
 {
     struct rank_facts facts;
@@ -156,6 +162,8 @@ static void barrier_lost(void *user, const struct barrier *barrier, uint32_t ran
     lost_peer_in_barrier(user, barrier, rank);
 }
 
+/* Record that the first rank has arrived in a barrier. This is a sign of progress. It also begins a wait, which the
+ * monitor must check. */
 static void barrier_opened(void *user, const struct barrier *barrier)
 {
     events_opened(user, barrier);
@@ -182,6 +190,8 @@ static struct barrier_env job_barrier_env(struct job *job)
 /* A session is a node from its accepted join until the session leaves the job or is freed. The table hub->agents
  * contains the sessions of all nodes, for peer_identity.c. */
 
+/* A suspension of less than STOOD_LONG_MS does not explain a closed connection. If a node gives up during a
+ * suspension, its close waits to be read, so the store reads it within JUST_NOW_MS after the suspension. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -208,7 +218,6 @@ void job_node_joined(struct session *s)
     table_insert(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* End the session's role as a node, also as the receiver of events. */
 void job_node_ends(struct session *s)
 {
     events_leave(s->job, s);
@@ -236,8 +245,8 @@ void job_node_gone(struct session *s, const char *how)
     snprintf(words, sizeof(words), "%s", how);
     if (just_stood_still(hub))
         snprintf(words, sizeof(words),
-                 "%.120s, after the store itself was stopped for %.3g s (its process or machine was frozen)",
-                 how, (double)hub->stood_ms / 1000);
+                 "%.120s, after the process or machine of the store was suspended for %.3g s", how,
+                 (double)hub->stood_ms / 1000);
     (session_is_cut(s) ? rdzv_cut : rdzv_lost)(s->job->rdzv, s->id, words, hub->now_ms);
     schedule_hurry(s->job);
 }
@@ -252,9 +261,12 @@ void job_pardon(struct job *job)
  * replaces the rendezvous. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
+/* Each job reserves 1/RESERVES of the store's memory, but at most RESERVE_MAX bytes. So other jobs cannot leave a
+ * small job without memory. */
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* Return the bytes that an empty job is charged: 0 in a launcher, which has only one job. */
+/* Return the bytes that the quota charges for an empty job: its struct, and 4 KiB for its tables. A launcher has
+ * only one job, which costs nothing. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
@@ -270,6 +282,7 @@ static uint64_t floor_of(const struct hub *hub)
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
 
+/* Insert the job into hub->jobs. The key is job->name, so a job leaves the table before its name changes. */
 static void add_to_hub(struct job *job)
 {
     struct slice name = slice_str(job->name);
@@ -301,7 +314,8 @@ struct job *job_new(struct hub *hub)
     return NULL;
 }
 
-/* Free the job. job_new() also calls this for a partly built job. */
+/* Free the job. job_new() also calls this for a partly built job. The share leaves its source last, because freeing
+ * the store, the barriers and the members returns their charges to the share. */
 void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -333,6 +347,8 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
+/* Find the only job that the session may use. Without a tenant, the session may use all jobs, so with several jobs no
+ * search is needed. */
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
@@ -359,7 +375,8 @@ void job_rename(struct job *job, const char *name)
     add_to_hub(job);
 }
 
-/* Give a job its name: the only job if it has no name, otherwise a new job. */
+/* Give `name` to the job that has no name yet, or else to a new job. Clients may already have used the nameless
+ * job. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");
@@ -396,6 +413,7 @@ bool job_is_at(const struct job *job, const struct job_name *name)
 
 /* --- time ------------------------------------------------------------------------------------------------- */
 
+/* Return true for the job that a hub has before the first declaration. */
 static bool is_blank(const struct job *job)
 {
     return job->name[0] == '\0' && store_count(job->store) == 0;
@@ -411,6 +429,7 @@ uint64_t job_forget_at(const struct job *job)
     return stays ? UINT64_MAX : job->left_ms + keep_ms;
 }
 
+/* Return when tick() in hub.c has something to do for the job; UINT64_MAX = never. */
 static uint64_t job_deadline(const struct job *job)
 {
     const uint64_t sample_ms = job->sample.until_ms != 0 ? job->sample.until_ms : UINT64_MAX;
@@ -421,6 +440,8 @@ static uint64_t job_deadline(const struct job *job)
                : others;
 }
 
+/* Lower the deadline of the hub, in constant time. If the deadline of the job has moved to a later time, the hub only
+ * ticks once too often, and then computes the exact deadline of all jobs. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);

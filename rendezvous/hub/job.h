@@ -5,7 +5,6 @@
  * keys. The first declaration gives the job its name.
  *
  *     connection -> session -> job -> store | barriers | members
- *                                (time and output are the hub's)
  *
  * A connection enters its job when the job is known: by IDENTIFY, by `join`, or by an agent's `vouch`. If the hub has
  * only one job, a connection enters the job with its first request for a key. */
@@ -40,17 +39,19 @@ struct session;
  * the taker. When the taker leaves, another such agent becomes the taker and first receives the latest events again.
  * Each event contains "instance" and "n", so a reader of several logs recognises duplicates. */
 struct job_events {
-    bool asked;        /* an agent has requested events, now or earlier */
+    bool asked;        /* an agent has requested events; false again if find_taker() finds no such agent */
     uint64_t taker;    /* connection of the taker; 0 = none, so the next event searches for a taker */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
     char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
 
-/* Limits the events per second. The events beyond the limit are lost; an event reports their number. */
+/* Limits the events of barriers per second, of all jobs together. The events beyond the limit are lost; an event
+ * reports their number. */
 struct event_limit {
-    uint64_t number; /* number of the latest event */
-    uint64_t second;
-    uint32_t in_second, lost;
+    uint64_t number;    /* number of the latest event */
+    uint64_t second;    /* the present second, on the clock of hub->now_ms */
+    uint32_t in_second; /* events of barriers in this second */
+    uint32_t lost;      /* those of them that were beyond the limit */
 };
 
 /* An open request for stacks (stacks.c). */
@@ -61,10 +62,10 @@ struct job_sample {
     struct buf askers;      /* conn_id of the operators that wait for the answer */
     struct buf nodes;       /* struct sampled_node: nodes that have not answered */
     char ranks[LIMIT_TEXT]; /* the requested ranks, such as "0,2-5"; "" = all */
-    bool native;
-    struct cJSON *calls; /* owned: calls from the ranks' flight records; NULL = none */
-    bool for_hang;       /* the monitor also waits for the answer */
-    bool for_profile;    /* the profile also waits for the answer */
+    bool native;            /* the requested stacks include C frames */
+    struct cJSON *calls;    /* owned: calls from the ranks' flight records; NULL = none */
+    bool for_hang;          /* the monitor also waits for the answer */
+    bool for_profile;       /* the profile also waits for the answer */
 };
 
 /* The search for the rank that all other ranks wait for. */
@@ -72,18 +73,18 @@ struct job_hang {
     struct hang_watch watch;
     char action[16]; /* --on_hang: "report", "stop" or "restart" */
     bool asks;       /* the monitor needs a sample from stacks.c */
-    struct cJSON *fresh,
-        *fresh_calls;       /* owned: a sample that the monitor has not compared yet; NULL = none */
+    /* owned: rows and calls of a sample that the monitor has not compared yet; NULL = none */
+    struct cJSON *fresh, *fresh_calls;
     struct cJSON *rows[2];  /* owned: rows of the last two samples, the earlier sample first; NULL = none */
     struct cJSON *calls[2]; /* owned: calls from the flight records of these samples; NULL = none */
-    uint64_t rows_ms[2];
+    uint64_t rows_ms[2];    /* when these samples arrived */
 };
 
 /* The search for a rank that makes the others wait in each step (--profile_ranks). */
 struct job_profile {
     bool is_on;
     struct profile counts; /* samples of this attempt */
-    uint64_t due_ms;       /* time of the next sample while a round runs */
+    uint64_t due_ms;       /* time of the next sample; 0 = none, because no round runs */
     bool has_news;         /* a rank has become slow, and the monitor has not reported it yet */
 };
 
@@ -92,16 +93,16 @@ struct job {
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" = not declared */
     struct job_source *source;  /* borrowed; NULL = the job is not declared, or the hub serves only one job */
-    struct quota share;         /* only with many jobs: a part of the share of `source`, or of hub->quota */
+    struct quota share;         /* only with many jobs: a part of the quota of `source`, or of hub->quota */
     struct quota *quota;        /* charged for all memory of this job: `share` or hub->quota */
     struct store *store;        /* owned */
-    bool is_observed;           /* torch_observe() was called */
+    bool is_observed; /* torch_observe() was called, so the store reports the use of PyTorch's keys */
     struct barriers barriers;
     struct members members;
     struct rdzv *rdzv; /* owned; NULL = no agent has joined */
-    char *round_nodes; /* owned: the nodes of the round as JSON */
-    uint32_t spares,
-        agreed; /* spares: nodes that a larger round could accept; agreed: all lower ranks have agreed to grow */
+    char *round_nodes; /* owned: the nodes of the round as JSON; NULL = no round yet */
+    uint32_t spares;   /* nodes that a larger round could accept */
+    uint32_t agreed;   /* number of ranks, from rank 0 on, that have agreed to grow */
     struct schedule_state watch;
     struct job_hang hang;
     struct job_profile profile;
@@ -113,7 +114,8 @@ struct job {
     struct notices troubles; /* findings that ranks of this attempt have reported */
     struct job_sample sample;
     struct list sessions; /* the connections of the job (session.in_job) */
-    uint32_t era; /* the hub's era when the attempt began; connections of an older era may not use the keys */
+    uint32_t
+        era; /* hub->era when the last attempt ended, 0 = none; an older connection may not use the keys */
     uint64_t left_ms; /* when the last connection of the job closed */
 };
 
@@ -124,16 +126,17 @@ void job_free(struct job *job);
 
 /* Return the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. With many jobs, TLS may have proven
- * the job of `s`. */
+/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. With many jobs, TLS may have
+ * proven the job of `s`. */
 struct job *job_only(const struct hub *hub, const struct session *s);
 /* Return the job `name`. If no job has this name, give the name to the job without a name, or add a job, which is
  * charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if memory
  * is short or the source has no room for another job. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
+/* Change the name of the job, and its key in hub->jobs. "" = make the job undeclared. */
 void job_rename(struct job *job, const char *name);
 
-/* Return true if the job runs this attempt with this world size. */
+/* Return true if `name` names this job, its present attempt and its world size. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
 /* Log a line of a barrier or the rendezvous. */
@@ -166,18 +169,19 @@ void job_node_ends(struct session *s);
 /* Restart every node's heartbeat timeout after a suspension of this process. */
 void job_pardon(struct job *job);
 
-/* --- events.c ------------------------------------------------------------------------------------------------------ */
+/* --- events.c
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Record that this session has requested the events. */
 void events_ask(struct job *job, struct session *s);
 /* Withdraw the session's request for events. */
 void events_leave(struct job *job, struct session *s);
+/* Free the kept events. */
 void events_free(struct job_events *events);
 
 /* Keep the ranks of each node for the event of the round's start. */
 void events_members(struct job *job, const struct rdzv_round *world);
-/* Record an event: the functions of rdzv_env.record, barrier_env.opened and barrier_env.ended. `job` is a struct
- * job. */
+/* Record an event. These are callbacks of rdzv_env and barrier_env, whose `user`, here `job`, is the struct job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);

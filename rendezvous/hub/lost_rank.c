@@ -1,14 +1,14 @@
 /* lost_rank.c -- detects a rank that ends, or gives up a wait, while other ranks need it.
  *
- * First case: a rank exits with 0 while other ranks wait for it. The exit looks like a success, so the store reports
- * it to all agents at once.
+ * First case: a rank exits with 0 while other ranks wait for it. Its agent counts this exit as a success, so the store
+ * reports it to all agents at once.
  *
  * Second case: a PyTorch rank times out while a process group forms, and so fails first. Its log names only a key
  * ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store records the missing rank at
  * this moment, because soon all ranks have timed out or are stopped.
  *
- * Third case: a rank reports a lost connection, but no rank has ended, so the network between two nodes is at
- * fault. */
+ * Third case: a rank reports a lost connection, but no rank has ended. So the network between two nodes is the likely
+ * cause. */
 
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -21,14 +21,14 @@
 
 enum {
     LEAST_MS = 1000, /* a shorter wait is not reported */
-    THEN_MS =
-        10000, /* longest time from a timeout to the close of the connection; Python first prints its error */
+    /* Longest time from the timeout of a wait to the close of the connection. Python first prints its error. */
+    THEN_MS = 10000,
     TOGETHER_MS = 10000, /* ranks that give up within this time share one report */
     FRESH_MS = 60000,    /* longest time from the moment when a rank gave up to the report */
 };
 
-/* Return the length of the session's present wait, or of a wait that the session gave up less than THEN_MS ago, and
- * sets `key`. Return 0 without such a wait. */
+/* Return the length of the session's present wait in ms, or of a wait that the session gave up less than THEN_MS ago.
+ * Set *key to the purpose of the awaited key. Return 0 without such a wait. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -42,7 +42,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* Print how many ranks have arrived in PyTorch's barrier, which only counts ranks. */
+/* Append how many ranks have arrived in PyTorch's barrier, which does not record their ranks. */
 static void append_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -50,7 +50,7 @@ static void append_count(const struct session *s, const struct torch_key *key, s
     const uint32_t ranks = s->job->members.world_size;
     const char *plural = ranks == 1 ? "" : "s";
     if (meet == NULL)
-        buf_printf(out, "the store cannot tell which ranks are missing");
+        buf_printf(out, "the missing ranks are unknown, because the key only counts ranks");
     else if (meet->count <= ranks)
         buf_printf(out, "%lld of the %u rank%s of this job have arrived", (long long)meet->count, ranks,
                    plural);
@@ -62,7 +62,7 @@ static void append_count(const struct session *s, const struct torch_key *key, s
             (long long)meet->count, ranks, plural);
 }
 
-/* Print the missing rank and its state: "rank 1: never connected; its process was started (n1, pid 77)". */
+/* Append why the wait could not end: the state of the rank that sets the key, or the number of ranks in a barrier. */
 static void append_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;
@@ -85,8 +85,8 @@ static const char *end_text(struct buf *text)
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-/* Keep the finding that a rank gave up the setup of a group, until the end of the round shows whether this rank
- * failed first. */
+/* Keep the finding that a rank gave up the setup of a group. It is reported at the end of the round, and only if this
+ * rank failed first. The texts are built now, because the state of the other ranks changes soon. */
 static void record_given_up(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
@@ -143,7 +143,7 @@ void lost_peer_leaves(struct session *s)
 }
 
 /* Check the open connections of an ended rank, because an agent may report the end before the connections close. */
-static void see_those_open(struct member *member)
+static void check_open_connections(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
     {
@@ -157,17 +157,16 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
     struct member *member = members_at(&job->members, rank);
     if (member == NULL)
         return NULL;
-    see_those_open(member);
+    check_open_connections(member);
     const uint64_t gave_up_ms = member->gave_up_ms;
     if (gave_up_ms == 0 || last_try(member) >= gave_up_ms || job->hub->now_ms - gave_up_ms > FRESH_MS)
         return NULL;
     return &job->given_up;
 }
 
-/* --- job left --------------------------------------------------------------------------------------------- */
+/* --- a rank that has ended -------------------------------------------------------------------------------- */
 
-/* The findings about a rank that has ended while others need it. Collectives do not use the store, so the store only
- * knows which ranks gave up a wait and which exited with 0. */
+/* Collectives do not use the store. So the store only knows which ranks gave up a wait, and which exited with 0. */
 
 /* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. Agents get the push before the failures of the
  * waiting ranks, and so treat these failures as consequences. */
@@ -228,7 +227,8 @@ static void report_given_up(struct job *job, const struct failure *failure)
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
 
-/* Return true if `line` has `name` as the address of a peer: "[NAME]:41234" of Gloo, "NAME<41234>" of NCCL. */
+/* Return true if `line` names `name` as a peer: as "[NAME]:41234", like Gloo, or as " NAME<41234>", like NCCL. The
+ * brackets prevent that "10.0.0.1" is found in "10.0.0.12". */
 static bool has_peer(const char *line, const char *name)
 {
     const size_t len = strlen(name);
@@ -310,6 +310,8 @@ static void report_broken(struct job *job, const struct failure *failure)
     push_loss(job, &f);
 }
 
+/* Report why the round failed. A rank that is no victim failed by itself, so only its own wait is checked. For a
+ * victim, find the rank that it lost: first one that exited with 0, then a broken connection between two nodes. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

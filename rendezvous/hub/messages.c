@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { CODE_WRONG = 125 }; /* replaces an invalid exit code */
+enum { CODE_WRONG = 125 }; /* replaces an invalid exit code, so that it never looks like a success */
 
 #define X(name, words) KIND_##name,
 enum kind { MESSAGE_KINDS(X) };
@@ -21,7 +21,7 @@ struct row {
     int64_t least, most, missing;
 };
 
-/* The rows of each message; a row without a name ends them. */
+/* The rows of each message. A row without a name ends them. */
 #define ROW(kind, name, least, most, missing, what) \
     { #name, KIND_##kind, offsetof(this_message, name), least, most, missing },
 #define X(ID, name, ...)                                                                          \
@@ -52,7 +52,6 @@ enum message_class message_class(enum message_id id)
     return messages[id].class;
 }
 
-/* Find a call or push by name. */
 enum message_id message_find_call(const char *op)
 {
     for (int id = 0; id < MESSAGE_COUNT; id++)
@@ -78,6 +77,7 @@ static void add_item(cJSON *o, const char *name, cJSON *item)
         cJSON_Delete(item);
 }
 
+/* Add a number. MESSAGE_NONE is left out, or is null in a LIMIT. */
 static void add_whole(cJSON *o, const struct row *f, int64_t value)
 {
     if (value == MESSAGE_NONE && f->kind == KIND_LIMIT)
@@ -171,6 +171,7 @@ static bool read_whole(const struct row *f, const cJSON *item, int64_t *value, s
     return false;
 }
 
+/* Borrow a text from its JSON item. Without `err`, accept a text of any length, because the caller cuts it. */
 static bool read_text(const struct row *f, const cJSON *item, const char **value, struct ddp_err *err)
 {
     const char *text = cJSON_GetStringValue(item);
@@ -209,6 +210,7 @@ static bool read_field(const struct row *f, cJSON *item, void *at, struct ddp_er
     return true;
 }
 
+/* Return true if the member is an int64_t. */
 static bool is_number(enum kind kind)
 {
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
@@ -245,6 +247,7 @@ bool message_decode(enum message_id id, const cJSON *o, void *message, struct dd
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
+/* Return the last lines of the worker's log, as an array. */
 static cJSON *encode_lines(const struct failure *f)
 {
     cJSON *lines = cJSON_CreateArray();
@@ -253,7 +256,8 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* A failure is sent with only one of error, signal and exit code, in this order of precedence. */
+/* The common members of `failed` and CAUSE. Only one of error, signal and exit code is sent, in this order of
+ * precedence. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT(kind, name, ...) .name = FACT_##kind(f->name),
@@ -285,6 +289,7 @@ cJSON *message_encode_failure_cause(const struct failure *f)
         .log = is_worker && f->log[0] != '\0' ? f->log : NULL });
 }
 
+/* Copy at most LIMIT_LAST_LINES lines. Items that are not texts are skipped. */
 static void decode_lines(const cJSON *lines, struct failure *f)
 {
     const cJSON *line;

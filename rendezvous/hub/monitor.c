@@ -1,13 +1,11 @@
 /* monitor.c -- see monitor.h.
  *
- * All nodes get the same text. The first report to a node contains all findings; later reports contain only new
- * findings. Without a new finding there is no report.
+ * The first report to a node contains all findings, and later reports contain only new findings. Without a new finding
+ * there is no report. A node that joins late gets its first report with the next new finding, or when the node itself
+ * has waited long enough for a report. The last report before the job fails contains all findings again.
  *
- * A node that joins late gets its first report with the next new finding, or when the node itself has waited long
- * enough for a report.
- *
- * Reported findings are kept as digests of code and subject, because the times in their texts change with each check.
- * The last report before the deadline contains all findings again. */
+ * To know which findings are new, the monitor keeps a digest of code and subject of each reported finding. The digest
+ * leaves out the sentence, because its times change with each check. */
 #include "hub/monitor.h"
 
 #include "auth/auth.h"
@@ -49,14 +47,15 @@ void look_free(struct look *l)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
-/* Compare two nodes by node rank; text.c needs this order for its binary search. A subtraction could overflow,
- * because node ranks are signed. */
+/* Compare two nodes by node rank for qsort. diagnosis/text.c needs this order for its binary search. A subtraction
+ * could overflow, because node ranks are signed. */
 static int by_node_rank(const void *a, const void *b)
 {
     const struct snapshot_node *x = a, *y = b;
     return (x->node_rank > y->node_rank) - (x->node_rank < y->node_rank);
 }
 
+/* Return the row of a node. Its times are durations, because a diagnosis must not know the store's clock. */
 static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return (struct snapshot_node){
@@ -77,13 +76,14 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* Return true if the node is connected. The rendezvous may still keep the place of a node without a connection. */
+/* Return true if the node waits or takes part in a round. A node that has its last verdict, or that has not joined
+ * again after a restart, is not present for a diagnosis. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
 }
 
-/* Fill in the connected nodes of the rendezvous. */
+/* Fill in the present nodes, sorted by node rank. `facts->nodes` is an upper bound of their number. */
 static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     struct rdzv_node_facts f;
@@ -99,7 +99,8 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* Fill in the nodes that have left, the latest first. Only the last departure of a node is used. */
+/* Fill in the nodes that have left, the latest first, because a diagnosis uses the first row of a node: its last
+ * departure. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -121,6 +122,7 @@ static bool check_gone(const struct job *job, const struct rdzv_facts *facts, st
     return l->gone != NULL;
 }
 
+/* Return the phase for a state. The states LAST_CALL and BACKING_OFF also gather nodes. */
 static enum snapshot_phase phase_of(enum rdzv_state state)
 {
     switch (state) {
@@ -176,8 +178,7 @@ static bool check_rendezvous(const struct job *job, struct look *l)
     return check_nodes(job, &facts, l) && check_gone(job, &facts, l);
 }
 
-/* --- rejected nodes
- * -------------------------------------------------------------------------------------- */
+/* --- rejected nodes ------------------------------------------------------------------------------------- */
 
 /* Fill in the rejected nodes. If the hub serves one job, nodes that requested another job are included, because they
  * usually have a mistyped --rdzv_id. */
@@ -203,7 +204,8 @@ static bool check_refused(const struct job *job, struct look *l)
     return l->refused != NULL;
 }
 
-/* Print the first bytes of a connection: as quoted text if they are printable, otherwise as numbers. */
+/* Format the first bytes of a connection: as quoted text if all are printable, otherwise as hex numbers, because
+ * control characters must not reach a terminal. Return "none" without bytes. */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -231,6 +233,8 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
     }
 }
 
+/* Return true if the job `name` belongs to the tenant of `job`. A tenant must not see the job names of another
+ * tenant. */
 static bool is_same_tenant(const struct job *job, const char *name)
 {
     const struct secret *first = job->hub->limits.secret;
@@ -265,6 +269,7 @@ static bool check_strangers(const struct job *job, struct look *l)
     return l->strangers != NULL && l->bytes != NULL;
 }
 
+/* Append the findings that nodes or ranks have reported about themselves. The caller has allocated the rows. */
 static void add_notices(const struct notices *notices, struct look *l)
 {
     for (uint32_t i = 0; i < notices->count; i++)
@@ -287,7 +292,8 @@ static bool check_notices(const struct job *job, struct look *l)
 
 /* --- waiters and their keys ----------------------------------------------------------------------------- */
 
-/* Return the row of a key or barrier. A linear search is fast, because most ranks wait at the same place. */
+/* Return the row of a key or barrier, or NULL if all rows are used. A linear search is fast, because most ranks wait
+ * for the same key or barrier. */
 static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -334,7 +340,8 @@ static bool check_waits(const struct job *job, struct look *l)
     return l->waits != NULL;
 }
 
-/* Describe the watch for hangs. Without `compares`, leave out the samples, because they are from an older suspicion. */
+/* Describe the watch for hangs. Without `compares`, leave out the samples, because they are from an older suspicion or
+ * only one has arrived. */
 static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
@@ -379,8 +386,8 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Take a snapshot. Without agents only the ranks are known. If memory is short there is no partial snapshot, because
- * its gaps would look like missing nodes. */
+/* Take a snapshot. In a job without agents, only the ranks are known. If memory is short, there is no partial
+ * snapshot, because a diagnosis would report the missing rows as missing nodes. */
 bool snapshot_job(struct job *job, struct look *l)
 {
     *l = (struct look){ .snapshot = { .job = job->name,
@@ -409,8 +416,7 @@ struct findings_now {
     bool trouble;                   /* `all` contains a warning or an error */
 };
 
-/* --- which findings are new
- * ------------------------------------------------------------------------------ */
+/* --- which findings are new ----------------------------------------------------------------------------- */
 
 /* Return the digest of a finding, or 0 for a note, which causes no report. Only the note about a foreign client
  * causes a report, because the client may be a node with wrong options. The digest of missing nodes contains only the
@@ -424,6 +430,7 @@ static uint64_t digest_of(const struct finding *f)
     return finding_is_count(f->code) ? digest : hash_bytes(digest, f->subject, strlen(f->subject));
 }
 
+/* Return true if a finding with this digest was reported in the present wait. */
 static bool was_reported(const struct schedule_state *w, uint64_t digest)
 {
     for (uint32_t i = 0; i < w->n_told && i < SCHEDULE_TOLD_MAX; i++)
@@ -432,8 +439,8 @@ static bool was_reported(const struct schedule_state *w, uint64_t digest)
     return false;
 }
 
-/* Select the findings that were not reported yet. Without an error or a warning nothing is news, because notes
- * alone need no action. */
+/* Select the findings that were not reported yet. Without an error or a warning, select nothing, because notes alone
+ * need no action. */
 static void sort_out(const struct schedule_state *w, struct findings_now *now)
 {
     now->trouble = false;
@@ -470,7 +477,8 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Free the push and return its text. The caller frees the text (cJSON_free). Return NULL if memory is short. */
+/* Free the push and return its text. The caller frees the text (cJSON_free). Return NULL if memory is short, or if
+ * `whole` is false because the push has no room for a member. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -479,13 +487,14 @@ static char *end_push(cJSON *o, bool whole)
 }
 
 /* A report and its two texts: all findings, or only the new findings. A text is formatted when the first node needs
- * it. report_findings() frees the texts. */
+ * it, because there may be thousands of nodes. report_findings() frees the texts. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
-    char *all, *news;
+    char *all, *news; /* owned; NULL = not formatted yet, or memory is short */
 };
 
+/* Return the text with all findings, or NULL. */
 static const char *all_of(struct telling *t)
 {
     if (t->all == NULL) {
@@ -495,6 +504,7 @@ static const char *all_of(struct telling *t)
     return t->all;
 }
 
+/* Return the text with the new findings, or NULL without a new finding. */
 static const char *news_of(struct telling *t)
 {
     const struct findings_now *now = t->now;
@@ -518,6 +528,7 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
            now_ms - s->as_node->joined_ms >= schedule[SITUATION_NODES_MISSING].first_ms;
 }
 
+/* Return true if this node gets all findings: in the last report, or in its first report of this wait. */
 static bool gets_all(const struct job *job, const struct session *s, const struct telling *t)
 {
     const bool heard_all = s->as_node->told_wait == job->watch.wait;
@@ -570,6 +581,7 @@ static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, 
     cJSON_free(text);
 }
 
+/* Report why nodes are missing. */
 static void report_missing(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     diagnose_job(s, &now->all);
@@ -579,8 +591,8 @@ static void report_missing(struct job *job, const struct snapshot *s, struct fin
     keep(&job->watch, now);
 }
 
-/* Add the digests of new findings and keep the earlier digests, so a rank that alternates between two findings is
- * reported only once for each finding. */
+/* Add the digests of new findings and keep the earlier digests. So a rank that alternates between two findings causes
+ * only two reports. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
@@ -588,6 +600,8 @@ static void keep_more(struct schedule_state *w, const struct findings_now *now)
             w->told[w->n_told++ % SCHEDULE_TOLD_MAX] = now->digest[i];
 }
 
+/* Report the new findings about running ranks. Unlike report_missing(), do not repeat a finding that has disappeared
+ * and returns. */
 static void report_news(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     sort_out(&job->watch, now);
@@ -609,14 +623,15 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
     report_news(job, s, now);
 }
 
-/* Return true for findings that identify a usual wait: those about absent ranks, because the name of a barrier is
- * usually new each time. */
-static bool shows_the_way(const struct finding *f)
+/* Return true for findings that identify a usual wait of this job. A finding about a barrier does not, because
+ * programs often use a new name for each barrier. */
+static bool identifies_wait(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
 }
 
-static bool somebody_is_stopped(const struct snapshot *s)
+/* Return true if a signal has stopped the process of a rank. */
+static bool has_stopped_rank(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_ranks; i++)
         if (s->ranks[i].proc_state == 'T' && !s->ranks[i].exited)
@@ -626,19 +641,19 @@ static bool somebody_is_stopped(const struct snapshot *s)
 
 /* Return true if the same ranks have kept the others waiting for about as long before, for example after each epoch.
  * Such a wait is not reported again. */
-static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
-                            uint64_t waited_ms)
+static bool is_usual_wait(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
+                          uint64_t waited_ms)
 {
-    if (!schedule_is_usual(&job->watch, waited_ms) || somebody_is_stopped(s))
+    if (!schedule_is_usual(&job->watch, waited_ms) || has_stopped_rank(s))
         return false;
     for (uint32_t i = 0; i < d->n; i++)
-        if (shows_the_way(&d->list[i]) && !schedule_knows(&job->watch, digest_of(&d->list[i])))
+        if (identifies_wait(&d->list[i]) && !schedule_knows(&job->watch, digest_of(&d->list[i])))
             return false;
     return true;
 }
 
-/* Report ranks that stand still. A pause that this job has shown before is its usual way, and is not reported
- * again. */
+/* Report ranks that do not move while others wait for them. A wait that this job has shown before is usual, and is not
+ * reported again. */
 static void report_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
@@ -647,14 +662,14 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
                   diagnose_barrier_hangs(s, schedule[SITUATION_STANDS_STILL].first_ms);
     if (is_due) {
         diagnose_job(s, &now->all);
-        is_due = !is_the_jobs_way(job, s, &now->all, waited_ms);
+        is_due = !is_usual_wait(job, s, &now->all, waited_ms);
     }
     schedule_still_seen(job, waited_ms, is_due);
     if (!is_due)
         return;
     report_news(job, s, now);
     for (uint32_t i = 0; i < now->all.n; i++)
-        if (shows_the_way(&now->all.list[i]))
+        if (identifies_wait(&now->all.list[i]))
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
@@ -675,9 +690,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. The agent of a worker that a signal has stopped gets no report, because
- * the agent has already printed one. If ranks wait in the store, the report of their wait names the stopped rank
- * instead. */
+/* Report each stopped rank once per stop. If a signal has stopped the rank (state T), its agent gets no report,
+ * because it has already printed one. If ranks wait in the store, report nothing here, because the report of their
+ * wait names the stopped rank. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -711,8 +726,8 @@ static void report_repeated(struct job *job)
     free(d);
 }
 
-/* Report duplicate ranks when a worker fails, because its error does not name them, and the round often ends before
- * the next check. */
+/* Report duplicate ranks when a worker fails. The error of the worker does not name them, and the round often ends
+ * before the next check. */
 void monitor_failed(struct job *job)
 {
     report_repeated(job);
@@ -720,6 +735,7 @@ void monitor_failed(struct job *job)
 
 /* --- hangs ------------------------------------------------------------------------------------------------- */
 
+/* Return true while a round runs. */
 static bool is_running(const struct job *job)
 {
     struct rdzv_facts facts;
@@ -739,6 +755,7 @@ static bool all_compute(struct job *job)
     return true;
 }
 
+/* Return true if --on_hang ends a round that hangs. */
 static bool may_act(const struct job *job)
 {
     return strcmp(job->hang.action, "stop") == 0 || strcmp(job->hang.action, "restart") == 0;
@@ -758,12 +775,13 @@ static void act_on_hang(struct job *job, const struct finding *f)
     free(failure);
 }
 
+/* Return true if the present wait of the ranks was already reported. */
 static bool is_reported(const struct job *job)
 {
     return job->watch.still_told || job->watch.torch_told;
 }
 
-/* Return true if this wait was already reported, or, for a stopped rank, its stop. */
+/* Return true if the users know the finding already: the wait was reported, or the stop of a stopped rank. */
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
@@ -771,7 +789,8 @@ static bool is_known(const struct job *job, const struct finding *f, int64_t ran
     return is_reported(job);
 }
 
-/* Report a verdict on `rank`, and act on it. `rank` is -1 for a suspicion, which is only reported. */
+/* Report a verdict on `rank`, and end the round if --on_hang demands it. `rank` -1 = a hint, which is only
+ * reported. */
 static void report_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
                         const struct finding *f, int64_t rank)
 {
@@ -785,8 +804,9 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the others wait for: first by the stacks, then by the steps that libddp reports, because stacks
- * of a C program have no line numbers. */
+/* Find the rank that the others wait for, first by the stacks, then by the steps that libddp reports, because stacks
+ * of a C program have no line numbers. Return the rank, or -1 if there is no verdict. After a verdict by steps, return
+ * 0 for every rank: callers then only compare the value with -1, and the finding in `d` names the rank. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -796,12 +816,12 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that sets a key by convention, or 0. The names of such keys differ only in their last number, the
- * rank. The keys of all other ranks must exist. The highest rank is never returned, because keys that a job counts, as
- * one for each epoch, also lack the next number. */
+/* Return 1 + the rank that probably sets the key, or 0. The last number in the key must be a rank, and the keys with
+ * the numbers of all other ranks must exist. Never return the highest rank: a job that counts, for example with a key
+ * for each epoch, also lacks the key with the next number. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
-    enum { WORLD_MAX = 4096 };
+    enum { WORLD_MAX = 4096 }; /* limits the number of look-ups */
     const char *text = key.data;
     const uint32_t world = job->members.world_size;
     size_t end = key.len;
@@ -824,8 +844,8 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-/* Find the verdict. If a rank waits for a key, find the setter of this key only and repeat the diagnosis, because the
- * search for a setter looks up a key for each rank. */
+/* Find the verdict. If it is a rank that waits for a key, find the setter of this key and repeat the diagnosis with
+ * it. The setters of other keys are not searched, because each search looks up a key for each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct look *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -836,7 +856,8 @@ static int64_t find_verdict_and_setter(const struct job *job, struct look *l, st
     return find_verdict(&l->snapshot, d);
 }
 
-/* Compare the last two samples and report a hang. */
+/* Compare the last two samples and report a hang, or a hint. If the samples show why no rank can be named, keep this
+ * finding for `why`. */
 static void compare_samples(struct job *job)
 {
     struct look l;
@@ -854,7 +875,7 @@ static void compare_samples(struct job *job)
     const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
     if (rank < 0)
         report_repeated(job);
-    if (rank < 0 && !is_hint && now->news.n > 0) /* so that `why` can show the finding later */
+    if (rank < 0 && !is_hint && now->news.n > 0)
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);
     if (hang_watch_sampled(&hang->watch, digest, !is_hint, job->hub->now_ms))
@@ -863,7 +884,8 @@ static void compare_samples(struct job *job)
     free(now);
 }
 
-/* Make the fresh sample the newer of two. A verdict compares two samples, so the first sample is only counted. */
+/* Replace the older of the two samples by the fresh one. A verdict compares two samples, so the first sample of a
+ * suspicion is only counted. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -882,8 +904,8 @@ static void begin_sample(struct job *job)
         compare_samples(job);
 }
 
-/* Request the next sample, or process a sample that has arrived. No sample is requested if the wait was already
- * reported, or if all ranks compute. */
+/* Process a sample that has arrived, or request the next one. Request none if the wait was already reported and
+ * --on_hang needs no verdict, or if all ranks compute and have never shown progress. */
 static void run_hang(struct job *job)
 {
     struct hang_watch *w = &job->hang.watch;
@@ -919,7 +941,8 @@ static void report_slow(struct job *job)
     free(d);
 }
 
-/* Run all due checks with one snapshot. If memory is short there is no report. */
+/* Run all due checks with one snapshot. If memory is short, there is no report. report_missing() is last, because it
+ * may send the final report. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

@@ -1,8 +1,9 @@
 /* monitor.h -- reports to the nodes of a job why the job does not start or does not continue.
  *
  * A check takes a snapshot of the job for diagnose_job(). The facts are collected only for a check, so requests have
- * no extra cost. The rows below define when the monitor checks a job. There is at most one check per second, but the
- * last check and the report of a rank are not delayed. A job that starts without delay gets no report. */
+ * no extra cost. The rows of schedule.h define when the monitor checks a job. Two checks are at least a second apart,
+ * except the last check before the job fails and the check after a rank has reported a problem. A job that starts
+ * without delay gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -14,8 +15,9 @@ struct job;
 
 /* A snapshot and its memory, valid until the hub processes the next message. */
 struct look {
-    struct snapshot snapshot;
-    struct snapshot_node *nodes; /* all owned */
+    struct snapshot snapshot; /* its arrays are the arrays below */
+    /* All arrays are owned. Their texts are borrowed from the hub. */
+    struct snapshot_node *nodes;
     struct snapshot_gone *gone;
     struct snapshot_refused *refused;
     struct snapshot_stranger *strangers;
@@ -27,7 +29,7 @@ struct look {
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };
 
-/* Take a snapshot. Return false if memory is short. After false the caller frees nothing. */
+/* Take a snapshot. Return false if memory is short. After true, the caller frees the snapshot with look_free(). */
 bool snapshot_job(struct job *job, struct look *look);
 void look_free(struct look *look);
 

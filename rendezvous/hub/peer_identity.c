@@ -2,7 +2,7 @@
  *
  * PyTorch's client cannot send IDENTIFY. At the client's first request for a key, the hub asks the agents at the
  * client's address once (`who`). The agent that started the process answers `vouch`. Every diagnosis then treats the
- * session as a connection of that rank, but the session gets no further rights.
+ * session as a connection of that rank, but the session gets no right that it did not have before.
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
@@ -11,19 +11,24 @@
  * has agents at the client's address.
  *
  * If agent and client run on the store's host, the kernel reports their users, and an agent may vouch only for
- * connections of the agent's user. On other hosts the agent's answer is the only source. If agents of several jobs share
- * an address, a claim becomes valid after CLAIM_MS. If a second job claims the connection within this time, the
+ * connections of the agent's user. On other hosts the agent's answer is the only source. If agents of several jobs
+ * share an address, a claim becomes valid after CLAIM_MS. If a second job claims the connection within this time, the
  * connection is closed. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
 #include <stdio.h>
 
-enum { HOLD_MS = 3000, CLAIM_MS = 300, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX };
+enum {
+    HOLD_MS = 3000,     /* longest wait for a `vouch`; an idle agent answers within milliseconds */
+    CLAIM_MS = 300,     /* time for a second job to claim the connection */
+    HELD_MAX = 1 << 20, /* most bytes of a held session, also charged to the quota of strangers */
+    ADDRESS_MAX = ENDPOINT_TEXT_MAX, /* bytes of an address with its port */
+};
 
-/* --- agents at an address
- * ---------------------------------------------------------------------------------- */
+/* --- agents at an address ------------------------------------------------------------------------------- */
 
+/* Return true if the kernel has reported the users of both connections, which it does only on the store's host. */
 static bool users_are_known(const struct session *agent, const struct session *s)
 {
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
@@ -37,8 +42,8 @@ static bool is_at_its_address(const struct session *agent, const struct session 
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent is at the session's address, and in its job and its tenant if these are known. TLS has
- * proven the job of a session before any agent is asked. */
+/* Return true if the agent may know the session's process: both have the same address, and the same job and tenant as
+ * far as these are known. A session that must begin with TLS waits until TLS has proven its job. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -60,11 +65,10 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
     return NULL;
 }
 
-/* --- who
- * --------------------------------------------------------------------------------------------------- */
+/* --- who ------------------------------------------------------------------------------------------------ */
 
-/* Ask the agents which process holds a connection. The question contains both addresses of the connection, because
- * only both together identify a socket. */
+/* Ask the agents which process owns a connection. The question contains both addresses of the connection, because only
+ * both together identify a socket. Ask all agents at the address, because containers and jobs may share it. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -78,15 +82,14 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Ask the agents which process is the plain client `s`, unless the agents were asked before. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
         ask(hub, s, false);
 }
 
-/* Return true if an agent is asked for the user. Before the end of the TLS handshake no agent is asked, because the
- * job is not known. */
+/* Before the end of the TLS handshake, no agent is asked, because the job is unknown. The result then shows whether
+ * any agent has this address. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
@@ -98,6 +101,7 @@ bool peer_ask_user(struct hub *hub, struct session *s)
     return true;
 }
 
+/* Ask for the owner, but only once for each session, because the agent searches all processes of its host. */
 bool peer_ask_owner(struct hub *hub, struct session *s)
 {
     if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
@@ -109,8 +113,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
-/* Hold the requests from a session, and take the session off the list of unfinished requests, whose timeout would
- * close the session. */
+/* Hold the requests from a session. Move the session from the list of unfinished requests, whose timeout would close
+ * it, to the list of held sessions. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -131,6 +135,7 @@ bool peer_holds(struct hub *hub, const struct session *s)
     return false;
 }
 
+/* Return when the first held session has waited for HOLD_MS; UINT64_MAX = no session is held. */
 static uint64_t held_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.held))
@@ -138,6 +143,7 @@ static uint64_t held_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.held.next, struct session, midway)->midway_since_ms + HOLD_MS;
 }
 
+/* Return when the first claim becomes valid; UINT64_MAX = there is no claim. */
 static uint64_t claimed_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.claimed))
@@ -145,6 +151,7 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
+/* Return 0 (at once) if held bytes are released but not processed yet. */
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
@@ -160,8 +167,8 @@ static void release(struct session *s, struct job *job)
     session_release(job->hub, s);
 }
 
-/* Move the session into the job, but holds its requests for CLAIM_MS, because another job may also claim the
- * session. */
+/* Move the session into the job, but hold its requests for CLAIM_MS, because another job may also claim the session. A
+ * second vouch of the same job does not prolong the hold. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -195,9 +202,10 @@ static void give_up_waiting(struct hub *hub, struct session *s)
         release(s, job);
         return;
     }
-    snprintf(why, sizeof(why),
-             "job not known: no agent of the %u jobs identified this connection within %d s", hub->jobs.count,
-             HOLD_MS / 1000);
+    snprintf(
+        why, sizeof(why),
+        "the job of this client is unknown: no agent of the %u jobs identified the connection within %d s",
+        hub->jobs.count, HOLD_MS / 1000);
     session_reject(hub, s, why);
 }
 
@@ -215,21 +223,22 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* Reject a `vouch`. This is no error of the agent, because the connection may have sent IDENTIFY meanwhile. */
+/* Reject a `vouch`. A correct agent may get this answer, too, because the client may have sent IDENTIFY meanwhile. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Return true if another job has claimed the session, and the users of the agent and the session are not known. TLS
- * has already proven the job of its sessions. */
+/* Return true if an agent of another job has named the process of this session, and nothing proves which of the two
+ * agents is right. With TLS the job is proven. With known users, may_identify() rejects agents of other users. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
            s->pid != 0 && !users_are_known(agent, s) && is_at_its_address(agent, s);
 }
 
+/* Close a connection that two jobs claim. Both cannot be right, and the keys must not get into a wrong job. */
 static void reject_claimed_twice(struct hub *hub, const struct session *agent, struct session *s)
 {
     char why[256];
@@ -240,9 +249,8 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if no other job can claim the session. This is certain if the session is in a job and not held. For a
- * session without a job, this is certain if the kernel has reported the users, or if only one job has agents at the
- * address. */
+/* Return true if no other job can claim the session. A session in a job is certain unless it is held. A session
+ * without a job is certain if the kernel has reported the users, or if only one job has agents at the address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -265,7 +273,7 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
-/* Return true if the agents at the session's address belong to one tenant. */
+/* Return true if all agents at the session's address belong to the tenant of `agent`. */
 static bool is_one_tenant(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     for (const struct session *other = NULL; (other = next_agent(hub, s, other)) != NULL;)
@@ -284,7 +292,8 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* Record that an agent has named the process of the session. A stranger becomes a held session. */
+/* Record that an agent has named the process of the session. A stranger becomes a held session, which release() or
+ * claim() handles next like any other held session. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -296,6 +305,7 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
+/* Accept any rank of a client that needs no agent: a client of this host, or of a store without a secret. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)
@@ -307,13 +317,14 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handle `vouch`. A connection that has been closed meanwhile is no error. A connection of an earlier era gets no
- * rank, because the rank now belongs to another process. */
+/* Handle `vouch`. A connection that has been closed meanwhile is no error. `pid` 0 confirms only the user. A
+ * connection of an earlier era gets no rank, because the rank now belongs to another process. The session is detached
+ * before it gets its rank, because an agent may correct an earlier `vouch`. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
     if (!agent->is_node) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is not a node of a job: join first");
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is not a node of a job: send `join` first");
         return refuse_claim(answer);
     }
     struct session *s = session_find(hub, (conn_id)conn);
@@ -359,7 +370,8 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* Handle `owner`. Its text is from another host and is printed on terminals, so control characters are escaped. */
+/* Handle `owner`, whose text describes a process that is not a worker of the job. The text is from another host, so
+ * the programs that print it replace its control characters. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -8,8 +8,8 @@
  *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
  * A handler gets a request that is complete, within its limits, and allowed on this connection. PyTorch's protocol
- * has no error answer, so a failed request closes the connection, and the reason is logged. Invalid bytes, forbidden
- * requests and a lack of memory also close the connection, after all earlier requests are answered. */
+ * has no error answer. So a failed request closes the connection, after all earlier requests are answered, and the
+ * reason is logged. Invalid bytes, forbidden requests and a lack of memory have the same effect. */
 #include "auth/auth.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
@@ -24,11 +24,12 @@
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
+/* A decoded IDENTIFY. The texts are borrowed from its JSON object. */
 struct introduction {
     enum role role;
-    struct job_name job;
-    int64_t rank, pid;
-    const char *host;
+    struct job_name job; /* world_size is only valid for a worker */
+    int64_t rank, pid;   /* `rank` is only valid for a worker; `pid` 0 = unknown */
+    const char *host;    /* NULL = unknown */
 };
 
 static const char *const role_names[ROLE_COUNT] = {
@@ -43,7 +44,7 @@ static bool find_role(const char *text, enum role *role, struct ddp_err *err)
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
         if (strcmp(text, role_names[*role]) == 0)
             return true;
-    ddp_fail(err, DDP_ERR_ARG, "role \"%s\" is not known", text);
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\" is not a known role", text);
     return false;
 }
 
@@ -88,16 +89,17 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Find the job of a worker. Without an agent, the first worker declares the job. Such a job ends when its last
- * worker leaves. */
+/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. Such a job ends when
+ * its last worker leaves, so the next worker may declare another job. The declaring worker joins the new era. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
     if (job == NULL) {
-        ddp_fail(&hub->err, DDP_ERR_LIMIT,
-                 "the store has no room for job '%s' in the share of this user or address; remove "
-                 "keys, or raise --max-bytes of ddp-rendezvous",
-                 name->job);
+        ddp_fail(
+            &hub->err, DDP_ERR_LIMIT,
+            "the store has no room for job '%s': the jobs of this user or address have used their share; "
+            "remove keys, or raise --max-bytes of ddp-rendezvous",
+            name->job);
         return false;
     }
     bool runs = job_is_at(job, name);
@@ -124,7 +126,7 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     s->role = ROLE_WORKER;
     session_attach(s, (uint32_t)who->rank);
     hub_log(hub, "rank %d (%s, pid %d) connected from %s", (int)who->rank,
-            who->host ? who->host : "host unknown", (int)who->pid, s->peer);
+            who->host ? who->host : "unknown host", (int)who->pid, s->peer);
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
@@ -140,6 +142,7 @@ static bool may_have_role(struct hub *hub, const struct session *s, enum role ro
     return false;
 }
 
+/* Give the session its role. An agent enters its job later, by `join` or `job`. An operator enters no job. */
 static bool welcome(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!may_have_role(hub, s, who->role))
@@ -151,7 +154,8 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Return true if IDENTIFY names no other role, job or rank than AUTH or an agent has named for the session. */
+/* Return true if role, job and rank in IDENTIFY agree with AUTH, and with the agent that has named the process.
+ * Otherwise a worker could act as a rank of another job or node. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -159,9 +163,11 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
                  "this store needs the secret of the job from its agents: start all nodes with the same "
                  "--secret_file (or PET_SECRET_FILE), or run munged on all nodes of a scheduler");
     else if (s->auth != NULL && who->role != (s->auth->role == AUTH_AGENT ? ROLE_AGENT : ROLE_CTL))
-        ddp_fail(&hub->err, DDP_ERR_ARG, "AUTH named another role than \"%s\"", role_names[who->role]);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection was authenticated for another role than \"%s\"",
+                 role_names[who->role]);
     else if (who->role == ROLE_AGENT && !gate_is_job(s, who->job.job))
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH named another job than '%s'", who->job.job);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this connection was authenticated for another job than '%s'",
+                 who->job.job);
     else if (who->role == ROLE_WORKER && !peer_may_be_rank(hub, s, who->job.job, who->rank))
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,
                  "rank %lld of job '%s' is not on the node whose agent has confirmed this connection",
@@ -171,7 +177,8 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     return false;
 }
 
-/* Handle IDENTIFY. A rejected client gets the reason, and its connection is closed. */
+/* Handle IDENTIFY. A rejected client gets the reason, and its connection is closed. The answer is a status byte and a
+ * frame, and the tag of the frame covers the status. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -194,11 +201,13 @@ static bool on_identify(struct hub *hub, struct session *s, const struct request
 
 /* --- BARRIER_NAMED -------------------------------------------------------------------------------------- */
 
+/* Append the answer to BARRIER_NAMED: the outcome, and a report as JSON. */
 static bool append_outcome(struct buf *out, enum barrier_outcome outcome, struct slice json)
 {
     return append_u8(out, (uint8_t)outcome) && append_blob(out, json);
 }
 
+/* Answer a wrong BARRIER_NAMED with the outcome "misuse" and the reason. The connection stays open. */
 static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 {
     struct buf report = { 0 };
@@ -212,7 +221,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
-        return refuse_barrier(hub, req->blob[0], "needs a rank: send IDENTIFY as a worker first");
+        return refuse_barrier(hub, req->blob[0], "the client has no rank: send IDENTIFY as a worker first");
     struct barrier_call call = {
         .name = req->blob[0],
         .timeout_ms = req->number,
@@ -234,7 +243,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Pass CONTROL to control.c. Push to the calling node are sent after the answer. */
+/* Pass CONTROL to control.c. Settle after the answer is in hub->out, because settling may begin a round, and the node
+ * must get the answer to its `join` before the push `round`. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -244,7 +254,8 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* Return true if the store has accepted a request. Otherwise writes the error. */
+/* Return true if the store has accepted a request. Otherwise set hub->err and return false, which closes the
+ * connection. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -252,16 +263,18 @@ static bool check_status(struct hub *hub, const struct session *s, const struct 
     if (status == STORE_OK)
         return true;
     if (status == STORE_NOT_A_NUMBER)
-        ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s on a value that is not a 64-bit number", req->op->name);
+        ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s: the value of the key is not a 64-bit number",
+                 req->op->name);
     else if (share->whole != NULL)
-        ddp_fail(&hub->err, DDP_ERR_LIMIT,
-                 "%s: job '%s' has used its share of the store (%llu of %llu bytes); remove keys, or raise "
-                 "--max-bytes of ddp-rendezvous",
-                 req->op->name, s->job->name, (unsigned long long)share->used,
-                 (unsigned long long)quota_limit(share));
+        ddp_fail(
+            &hub->err, DDP_ERR_LIMIT,
+            "%s: job '%s' has no room in its share of the store (%llu of %llu bytes are used); remove keys, "
+            "or raise --max-bytes of ddp-rendezvous",
+            req->op->name, s->job->name, (unsigned long long)share->used,
+            (unsigned long long)quota_limit(share));
     else
-        ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes)", req->op->name,
-                 (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);
+        ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes are used)",
+                 req->op->name, (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);
     return false;
 }
 
@@ -310,7 +323,7 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* The reply is the stored, the expected or the new value, so check the room for the longest. */
+    /* The reply is the stored, the expected or the new value, so check the room for the longest of them. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;
@@ -321,25 +334,26 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
-/* Handle GET. The value of a missing key is empty. Clients WAIT before they GET, so a missing key was deleted in
- * between. */
+/* Handle GET. Reply with an empty value for a missing key. PyTorch's clients send WAIT before GET, so the key is
+ * missing only if another client has deleted it in between. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct slice value = store_get(s->job->store, req->blob[0]);
     return !hub_may_reply(hub, value.len) || reply_value(hub, s, req->blob[0], value);
 }
 
+/* Reject a reply that is longer than the limit of unread bytes of a connection: it could never be sent. */
 static bool check_length(struct hub *hub, const struct request *req, uint64_t bytes)
 {
     if (bytes <= hub->limits.max_unread)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s of %llu bytes: the limit is %llu", req->op->name,
-             (unsigned long long)bytes, (unsigned long long)hub->limits.max_unread);
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the reply has %llu bytes; at most %llu bytes are allowed",
+             req->op->name, (unsigned long long)bytes, (unsigned long long)hub->limits.max_unread);
     return false;
 }
 
-/* Handle MULTI_GET. The size of the answer is checked first, because a request may repeat a key, so the answer may
- * be larger than the store. */
+/* Handle MULTI_GET. Check the size of the reply first. A request may name a large value many times, so an attacker
+ * could otherwise request a reply that is much larger than the store. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -366,8 +380,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. The answer is sent when all keys exist. The wait begins before the call of the store,
- * because the observer reads the start of the wait. */
+/* Handle WAIT and BARRIER. Without all keys, session_woken() answers later. The wait begins before the call of the
+ * store, because the observer (torch_observer.c) reads and changes the start of the wait. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -408,7 +422,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return append_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
-/* Handle LIST_KEYS. */
+/* Handle LIST_KEYS: reply with the number of keys, then the keys in the arbitrary order of the table. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct entry *at = NULL;
@@ -432,7 +446,8 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* Handle QUEUE_POP. The length of the queue is read first, because an empty value could also mean an empty queue. */
+/* Handle QUEUE_POP. The reply begins with the length of the queue before the pop, because an empty value alone could
+ * also mean an empty queue. Check the room for the reply before the pop, because a popped value cannot be put back. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -476,24 +491,25 @@ static const request_handler request_handlers[OPS] = {
 /* --- from bytes to requests ------------------------------------------------------------------------------- */
 
 enum {
-    REQUEST_MIN =
-        64
-        << 10, /* a request of at most this size is read even if the store is full, so that GET and DELETE work */
-    AHEAD_MIN = 4, /* fewer requests are not prefetched */
-    AHEAD_MAX = 64,
+    /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
+    REQUEST_MIN = 64 << 10,
+    AHEAD_MIN = 4,     /* fewer requests are not prefetched */
+    AHEAD_MAX = 64,    /* most requests that are decoded before the first is handled */
     AHEAD_KEYS = 1024, /* the keys of a smaller store are already in the processor's caches */
     IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
 };
 
-/* Return true if nothing need be done for the job of the session before its next request. */
+/* Return true if has_job() has nothing to do for this session. This test is inline, because it is made for each
+ * request of a busy store. */
 static inline bool is_settled(const struct hub *hub, const struct session *s)
 {
     return s->job != NULL &&
            (s->role != ROLE_PLAIN || (s->job->is_observed && (s->was_asked_for || hub->agents.count == 0)));
 }
 
-/* Return true if the session has a job, or if the request needs none. A plain c10d client cannot name its job, so it
- * enters the only job. */
+/* Return true if the session has a job, or if the request needs none. A plain client cannot name its job, so it
+ * enters the only job. Its first request for a key also starts the search for its process and the observation of
+ * the store. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -509,12 +525,13 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Refuse a request with the reason. The three reasons are exclusive: an authenticated control connection, a store
- * that only refuses, an outdated attempt. */
+/* Set the reason why apply() refuses a request: the connection has sent AUTH, the store serves no job, or the
+ * connection belongs to an earlier attempt. Return false. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
-        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not allowed after AUTH", op->name);
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not allowed on a connection that has sent AUTH",
+                 op->name);
     else if (hub->limits.refusal != NULL)
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not allowed: this store serves no job", op->name);
     else
@@ -531,9 +548,9 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Check and handle a request. An open wait of the session is ended first: a client of torch 1.13 sends its next
- * request after a timeout, and would mistake a late answer for the answer to this request. A request from an earlier
- * attempt is rejected, and a request for keys after AUTH, or in a store that serves no job. */
+/* Check and handle a request. End an open wait of the session first: a client of torch 1.13 sends its next request
+ * after a timeout, and would mistake a late answer for the answer to this request. Refuse a request of a connection
+ * from an earlier attempt. Refuse requests for keys after AUTH, and in a store that serves no job. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -553,7 +570,8 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     return ok;
 }
 
-/* Charge a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived. */
+/* Charge a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived. The
+ * next decode_ahead() then rejects a request that does not fit. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -561,7 +579,8 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep the unfinished request `rest`, which is at the end of `in` or in the caller's memory. */
+/* Keep the unfinished request `rest`: the last bytes of `in`, or without bytes in `in`, bytes of the shell. Its time
+ * limit starts when its first byte arrives, so a client cannot prolong it by sending single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -590,18 +609,19 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests, all decoded before the first is handled, so that their keys can be prefetched. A connection
- * without a job decodes one request at a time, because its requests may be held. */
+/* Consecutive requests, all decoded before the first is handled, so that their keys can be prefetched. For a
+ * connection without a job, decode one request at a time, because its requests may be held. All slices borrow from the
+ * bytes that were passed to requests_feed(), or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
-    const void *start[AHEAD_MAX];
-    uint32_t n;
-    struct slice rest;       /* bytes after these requests */
-    enum wire_status status; /* status of `rest`; OK = not decoded yet */
+    const void *start[AHEAD_MAX]; /* first byte of each request */
+    uint32_t n;                   /* number of requests */
+    struct slice rest;            /* bytes after these requests */
+    enum wire_status status;      /* status of `rest`; OK = not decoded yet */
     struct ddp_err err;
 };
 
-/* Prefetch the keys of the requests, but no key lists, which can be long. */
+/* Prefetch the entries of the keys into the processor's caches. Skip lists of keys, which can be long. */
 static void bring_near(const struct store *store, const struct ahead *ahead)
 {
     uint32_t hashes[AHEAD_MAX];
@@ -610,8 +630,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first that is incomplete or invalid. A request may use what is left of the quota, and the
- * session's buffer, which is already charged. */
+/* Decode requests up to the first that is incomplete or invalid. A request may need as many bytes as the quota has
+ * left, plus the session's buffer, which is charged already. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
@@ -638,8 +658,9 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
     return slice_of(start, (size_t)(end - start));
 }
 
-/* Pause a session until clients have read more of their replies. During the pause the timeout for unfinished
- * requests does not apply. */
+/* Pause a session until clients have read more of their replies. `rest` begins with the first request that is not
+ * handled yet. It is decoded again later, so the parser starts again. The time limit for unfinished requests does not
+ * apply. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
     wire_rewind(&s->wire);
@@ -649,7 +670,9 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Process received bytes. */
+/* Process received bytes. A paused or held session only collects bytes. A stranger passes the gate before each
+ * request, because the request before may have admitted it. Requests are handled in order, and handling stops at the
+ * first request that must wait: for room in the reply (pause_session), or for the job (peer_hold). */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -1,8 +1,8 @@
 /* rounds.c -- connects a job's rendezvous to the hub. The rendezvous (rendezvous.h) decides, and this file carries
  * out its decisions: attempts and messages to nodes.
  *
- *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting,
- * stop, verdict) */
+ *     agent's call -> control.c -> rendezvous -> rounds.c -> begin an attempt, drop a node,
+ *                                                            push `round`, `waiting`, `stop` or `verdict` */
 #include "hub/session.h"
 
 #include "base/text.h"
@@ -18,14 +18,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Clients of c10d add this slash to each key. */
+/* PyTorch's clients add this slash to each key. */
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Print the first nodes of a round as JSON; the caller frees the text (cJSON_free). All nodes get this list, which
- * is short because a node shows only a few names. Return NULL if memory is short. */
+/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). All nodes get this list, so the messages
+ * of a round would grow with the square of its nodes. For a large round, list only the first nodes, because a node
+ * shows only a few names. Return NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -79,6 +80,7 @@ static cJSON *encode_cause(const struct rdzv_cause *cause)
     return message_encode_failure_cause(&failure);
 }
 
+/* Return the value of a LIMIT member: UINT64_MAX (never) is sent as null. */
 static int64_t limit_ms(uint64_t ms)
 {
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
@@ -125,6 +127,7 @@ static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell
                                                              .missing_count = w->n_missing });
 }
 
+/* Encode `stop`. */
 static cJSON *encode_stop(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -182,7 +185,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begin a round. */
+/* Begin a round. Print the list of nodes first, so that the old attempt goes on if memory is short. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -201,12 +204,13 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* Return the highest step that a rank has reported. */
+/* Return the highest step that a rank has stored under PROGRESS_KEY; -1 = none. This reads all keys, but only when a
+ * round has failed. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;
     const struct entry *at = NULL;
-    struct slice key, value, prefix = slice_str("/" PROGRESS_KEY); /* clients of c10d add this slash */
+    struct slice key, value, prefix = slice_str("/" PROGRESS_KEY);
     int64_t best = -1, step;
     while (store_next(job->store, &at, &key, &value))
         if (key.len > prefix.len && slice_equal(slice_of(key.data, prefix.len), prefix) &&
@@ -232,8 +236,9 @@ static void push_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drop a node for the rendezvous, without reporting the loss back to the rendezvous. If the session's bytes are
- * being processed, feed() closes the session later. */
+/* Drop a node for the rendezvous. End its role first, so that session_drop() does not report the loss to the
+ * rendezvous, which calls this function. If the session's bytes are being processed, feed() in hub.c closes the
+ * session later. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -248,7 +253,8 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* Record an event of the rendezvous; rdzv_env.record. */
+/* Record an event of the rendezvous (rdzv_env.record). At the end of a round, report a lost rank before the verdict,
+ * so that the agents can print the finding with the failure. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT)

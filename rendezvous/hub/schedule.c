@@ -1,8 +1,10 @@
-/* schedule.c -- see monitor.h.
+/* schedule.c -- see schedule.h.
  *
  * A check reads the whole job, so checks are rare: every few seconds while a job waits for nodes, and none in a
- * healthy run. An urgent check is delayed by 200 ms, because a rejected node also closes its connection, and one
- * report should contain both facts. */
+ * healthy run. After a node was rejected or lost, the check waits 200 ms, because several facts often arrive together,
+ * and one report should contain all of them.
+ *
+ * The times are in struct job, so this file decides when, and monitor.c decides what to report. */
 #include "hub/schedule.h"
 
 #include "base/text.h"
@@ -10,7 +12,8 @@
 #include "job/rendezvous.h"
 
 enum {
-    EARLY_MS = 500,  /* ranks that begin to wait this much later than the first rank are in the same report */
+    EARLY_MS =
+        500, /* ranks that begin to wait at most this much later than the first rank share its report */
     APART_MS = 1000, /* least time between two checks, because each check reads the whole job */
 };
 
@@ -55,6 +58,8 @@ static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
     return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
 }
 
+/* Return `at_ms`, or the present time if `at_ms` has passed. With a deadline in the past, hub.c would detect a
+ * suspension. */
 static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
 {
     return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
@@ -80,6 +85,7 @@ uint64_t schedule_deadline(const struct job *job)
     return look_ms < sample_ms ? look_ms : sample_ms;
 }
 
+/* Begin a wait. With a new number, each node gets a full report again. */
 static void begin_wait(struct schedule_state *w, uint64_t look_ms)
 {
     w->waits = true;
@@ -102,6 +108,7 @@ static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *fac
                                                          : first_ms(SITUATION_NODES_MISSING)));
 }
 
+/* Cancel the check of PyTorch's ranks. */
 static void forget_torch(struct schedule_state *w)
 {
     w->torch_ms = 0;
@@ -121,8 +128,8 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
-/* Return what is due now, and clear it. A job that gathers nodes and a job that runs have separate timers, so a
- * change of phase clears the timers of the other phase. */
+/* Return what is due now, and clear it. A job that gathers nodes and a job that runs have separate timers. Each call
+ * clears the timers of the phase in which the job is not, so that no timer of an earlier round is left. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -157,6 +164,8 @@ static struct schedule_due due_now(struct job *job, const struct rdzv_facts *fac
     return due;
 }
 
+/* Return the checks that are due. The pause between two checks does not delay the final check, because the job fails
+ * in the same tick. */
 struct schedule_due schedule_due(struct job *job)
 {
     struct rdzv_facts facts;
@@ -206,12 +215,14 @@ void schedule_hurry(struct job *job)
 
 /* --- PyTorch's ranks ------------------------------------------------------------------------------------ */
 
+/* Schedule a check at `at_ms`, unless an earlier check is scheduled. */
 static void check_torch(struct schedule_state *w, uint64_t at_ms)
 {
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedule a check of PyTorch's ranks. Later ranks do not postpone a scheduled check. */
+/* Schedule a check of PyTorch's ranks. It is earlier if a process of the round has ended, because that process will
+ * not arrive. */
 void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
@@ -234,7 +245,7 @@ uint64_t schedule_torch_limit(const struct schedule_state *w)
 }
 
 /* Record the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
- * waits. */
+ * waits. If the wait is too short for a report, check again when it is long enough. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -286,6 +297,8 @@ static uint64_t still_again(bool is_told, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
+/* Compare the wait with the longest usual wait. After the first report of a wait, no wait is usual, so that changes of
+ * this wait are reported. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_told && waited_ms < schedule[SITUATION_STANDS_STILL].usual_factor * w->usual.longest_ms;
@@ -305,8 +318,8 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Measure the waits that end by themselves. A check detects the end of a wait, so the measured time may be too
- * long. */
+/* Measure the waits that end by themselves. The end of a wait is noticed at the next check, so the measured time may
+ * be too long. A wait whose start has moved to a later time is a new wait. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -322,7 +335,7 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
 }
 
 /* Record the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
- * waits. */
+ * waits long enough for a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -340,7 +353,8 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 
 /* --- hangs ------------------------------------------------------------------------------------------------ */
 
-/* Drop all samples, also the sample that is being taken, because the job has made progress. */
+/* Drop all samples, also the sample that is being taken, because the job has made progress or its round has ended.
+ * Nodes may still answer; stacks.c then passes the answer only to operators. */
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -359,6 +373,7 @@ void schedule_moved(struct job *job, uint64_t ago_ms)
         drop_samples(job);
 }
 
+/* Set the rules, and reset the watch. No round runs yet, so nothing is lost. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 {
     const bool is_off = limit_ms == UINT64_MAX;

@@ -7,9 +7,9 @@
 
 struct job;
 
-/* Columns: situation, ms until the first report (0 = at once), ms until the next check, factor, meaning. A usual wait
- * has ended by itself earlier in this round, for example while rank 0 tests the model after each epoch. A wait is
- * reported only if it exceeds `factor` times the longest usual wait (0 = always). */
+/* Columns: situation, ms until the first report (0 = at once), ms until the next check (0 = no further check), factor,
+ * meaning. A usual wait has ended by itself earlier in this round, for example while rank 0 tests the model after each
+ * epoch. A wait is reported only if it exceeds `factor` times the longest usual wait (0 = always). */
 #define SCHEDULE(X)                                                                                      \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
     X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
@@ -37,6 +37,7 @@ enum situation {
         SITUATIONS
 };
 
+/* The numbers of a row. */
 struct schedule_row {
     uint32_t first_ms, again_ms, usual_factor;
 };
@@ -48,12 +49,11 @@ enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
 /* Waits that were reported and then ended by themselves. */
 struct schedule_usual {
-    bool waits;          /* a wait is in progress that is long enough to report */
-    uint64_t since_ms;   /* start of this wait */
-    uint64_t longest_ms; /* longest earlier wait; 0 = no earlier wait */
-    uint32_t
-        n_known; /* known: digests of the findings in these waits, a ring; n_known: number added so far */
-    uint64_t known[DIAGNOSIS_MAX];
+    bool waits;                    /* a wait is in progress that is long enough to report */
+    uint64_t since_ms;             /* start of this wait */
+    uint64_t longest_ms;           /* longest earlier wait; 0 = no earlier wait */
+    uint32_t n_known;              /* number of digests that were ever added to `known` */
+    uint64_t known[DIAGNOSIS_MAX]; /* digests of the findings in these waits; a ring */
 };
 
 /* The times of the next checks, and the reported waits. Zeroed before first use. */
@@ -74,7 +74,7 @@ struct schedule_state {
     struct schedule_usual usual;      /* usual waits of this round */
     bool torch_told;                  /* the current wait of PyTorch's ranks has been reported */
     uint32_t wait;                    /* number of the present wait, see session_node.told_wait */
-    uint32_t n_told;                  /* number of findings reported in this wait */
+    uint32_t n_told;                  /* number of digests that were added to `told` in this wait */
     uint64_t told[SCHEDULE_TOLD_MAX]; /* digests of these findings; a ring, whose oldest entry is replaced */
 };
 
@@ -86,11 +86,11 @@ struct schedule_due {
     bool compares; /* compare the nodes of the round that has begun */
     bool trouble;  /* report a problem that a rank has reported */
     bool spares;   /* report nodes that joined late and wait for the next round */
-    bool looks,
-        is_final; /* looks: check for missing nodes; is_final: the last such check before the job fails */
-    bool still;   /* check for a rank that does not move while others wait for it */
-    bool stopped; /* check for stopped ranks */
-    bool torch;   /* check the waits of PyTorch's ranks */
+    bool looks;    /* check for missing nodes */
+    bool is_final; /* this check is the last one before the job fails */
+    bool still;    /* check for a rank that does not move while others wait for it */
+    bool stopped;  /* check for stopped ranks */
+    bool torch;    /* check the waits of PyTorch's ranks */
 };
 struct schedule_due schedule_due(struct job *job);
 /* Schedule a comparison of the nodes of a round that has begun. */
@@ -121,6 +121,7 @@ void schedule_attempt(struct job *job, bool begins);
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* Return true if a wait is shorter than `factor` times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
+/* Return true if this finding was part of a usual wait of this round. schedule_learn() adds a finding to these. */
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
 /* Return the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,

@@ -16,7 +16,7 @@
 
 /* --- by id ---------------------------------------------------------------------------------------------- */
 
-/* Return the bytes of an id as a table key, because all tables have bytes as keys. */
+/* Return the bytes of an id as a table key. The result borrows from `id`. */
 static struct slice id_key(const conn_id *id)
 {
     return slice_of(id, sizeof(*id));
@@ -28,6 +28,8 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
+/* Compare the tenants. `tenant` is NULL for clients of this host, and for all clients of a store without a secret.
+ * They may use all jobs. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name)
 {
     return s->tenant == NULL || auth_secret_of(hub->limits.secret, name) == s->tenant;
@@ -47,7 +49,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. */
+/* Answer a WAIT or BARRIER with one zero byte. The session is never hub->feeding, because every request first ends an
+ * open wait of the same session. So no collected answer must be sent before this byte. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -73,6 +76,7 @@ void session_leave_wait(struct session *s)
 
 /* --- the rank of a session ------------------------------------------------------------------------------ */
 
+/* Count the connection in members.connected, too: a job that its first worker declared ends with the last one. */
 void session_attach(struct session *s, uint32_t rank)
 {
     struct member *member = members_at(&s->job->members, rank);
@@ -94,6 +98,8 @@ void session_detach(struct session *s)
     s->job->members.connected--;
 }
 
+/* Record the pid. An agent reads it from the kernel, so its report replaces the pid that the client has sent in
+ * PING. */
 void session_is_process(struct session *s, int pid, bool by_agent)
 {
     if (by_agent || s->pid == 0)
@@ -102,7 +108,8 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Add a session for a new connection. Its era is the present era, so that later attempts reject its requests. */
+/* Add a session for a new connection, with the hub's present era. An attempt that begins later has a higher era and
+ * rejects the requests of this session. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -157,6 +164,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
 
 /* --- connections of other hosts, see gate.c ------------------------------------------------------------- */
 
+/* Keep hub->gate[].count equal to the length of each line, because the limits of gate.c compare these counts. */
 void session_leave_line(struct hub *hub, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE)
@@ -172,6 +180,8 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
+/* Queue the session, and process its bytes later: a `vouch` whose own bytes are still being processed may release
+ * it. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (!s->is_held)
@@ -192,7 +202,8 @@ void session_end_auth(struct hub *hub, struct session *s)
 
 /* --- frames that a node has not confirmed ---------------------------------------------------------------- */
 
-/* A node confirms frames with each heartbeat, and after every few hundred frames. KEPT_MAX is many times more. */
+/* A node confirms frames with each heartbeat, and after every few hundred frames. So 4 MiB of unconfirmed frames show
+ * a node that does not read, or that never confirms. */
 enum { KEPT_MAX = 4 << 20 };
 
 /* Charge the memory of the kept frames. It is charged to the hub, because the job of a node may change. */
@@ -202,6 +213,8 @@ static void charge_kept(struct hub *hub, const struct kept *sent, size_t before)
     quota_charge(&hub->quota, sent->bytes.cap);
 }
 
+/* Create a token of 128 random bits, which no other client can guess. Without a source of random numbers, the node
+ * gets no token and cannot resume. */
 void session_may_resume(struct session *s)
 {
     struct hub *hub = s->job->hub;
@@ -223,8 +236,8 @@ static void session_forgets_frames(struct session *s)
     buf_free(&s->as_node->sent.bytes);
 }
 
-/* Keep a sent frame until the node confirms it. A node with too many unconfirmed frames loses its right to resume,
- * which bounds the memory of the store. */
+/* Keep a sent frame until the node confirms it. A node with too many unconfirmed frames may no longer resume, so that
+ * it cannot fill the memory of the store. */
 static void session_keeps(struct session *s, struct slice frame)
 {
     struct kept *sent = &s->as_node->sent;
@@ -238,6 +251,8 @@ static void session_keeps(struct session *s, struct slice frame)
     charge_kept(s->job->hub, sent, before);
 }
 
+/* Drop the confirmed frames. A node that confirms a frame which was never sent has miscounted, so its frames cannot be
+ * sent again reliably. */
 void session_confirms(struct session *s, uint64_t heard)
 {
     if (s->as_node->token[0] != '\0' && !kept_confirm(&s->as_node->sent, heard))
@@ -255,6 +270,7 @@ void session_node_free(struct hub *hub, struct session *s)
     s->as_node = NULL;
 }
 
+/* Keep the frame without its tag, because a new connection has other keys and needs another tag. */
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
     if (s->is_node)
@@ -294,6 +310,8 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes)
     return !hub->must_repeat;
 }
 
+/* Ask the shell whether the current session reads its replies. If not, requests_feed() pauses the session, so that a
+ * client which only sends cannot fill the memory. */
 static void check_backlog(struct hub *hub)
 {
     if (hub->sink.may_reply != NULL)
@@ -323,7 +341,7 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Push a text. If memory is short, the whole push is dropped. */
+/* Push a text. If memory is short, drop the whole push. A node with a broken connection only gets the text kept. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
@@ -346,6 +364,7 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
     cJSON_free(text);
 }
 
+/* Send a large value from the store's own memory. `holder` keeps this memory even if the key is deleted meanwhile. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))
@@ -359,7 +378,6 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
     return true;
 }
 
-/* Log a line. A line that is too long is cut. */
 void hub_log(struct hub *hub, const char *fmt, ...)
 {
     char line[1024];
@@ -404,6 +422,8 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
     return in_barrier || n < keys || meet != NULL;
 }
 
+/* Return the name of the request. A client of torch 1.13 waits in a barrier by repeating ADD of 0, so this poll counts
+ * as a wait, too. */
 const char *facts_waits_by(const struct session *s)
 {
     if (s->waits_in != 0)
@@ -411,6 +431,8 @@ const char *facts_waits_by(const struct session *s)
     return polled(s) != NULL ? "ADD" : NULL;
 }
 
+/* Return the session's present wait: the first key or barrier, the number of further keys, and the duration. Without a
+ * wait, all fields are zero. */
 static struct rank_wait wait_of(const struct session *s)
 {
     struct rank_wait wait = { .in_barrier = s->barrier_waiter.barrier != NULL };

@@ -38,7 +38,7 @@ struct snapshot;
 struct snapshot_claim;
 union message;
 
-/* The role of a connection, from IDENTIFY. A plain c10d client sends no role. */
+/* The role of a connection, from IDENTIFY. A plain client, such as PyTorch's TCPStore (c10d), sends no role. */
 #define ROLES(X)        \
     X(PLAIN, "plain")   \
     X(WORKER, "worker") \
@@ -54,44 +54,48 @@ enum role {
 
 /* The state of a session that only nodes need. Allocated separately to save memory. */
 struct session_node {
-    struct session *session;      /* owner of this struct */
+    struct session *session;      /* owner of this struct; another session after session_moves_node() */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
     uint32_t told_wait;           /* schedule_state.wait when the node last got a full report */
-    /* For a node that may connect again, since the answer to its first join: */
+    /* The fields below are for a node that may connect again after a broken connection. The counts and the kept frames
+     * begin with the answer to its first join, which contains the token. A client that has the token can take over the
+     * node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node may not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
-    uint64_t received;           /* number of calls */
-    struct list cut; /* in hub->cut while the connection is broken; the session then has only its old id */
-    uint64_t cut_until_ms;
-    char cut_why[96];
+    uint64_t received;           /* number of calls from the node, for the answer to `resume` */
+    struct list cut;       /* in hub->cut while the connection is broken; the session keeps the old id */
+    uint64_t cut_until_ms; /* when the store gives up the node's place */
+    char cut_why[96];      /* how the connection broke */
 };
 
 /* The state of a connection from another host until gate.c admits the connection. */
 enum stranger_state {
-    STRANGER_NONE,
-    STRANGER_GREETING,
-    STRANGER_HELD,
-    STRANGER_ASKED,
-    STRANGER_HANDSHAKE,
+    STRANGER_NONE,      /* admitted, or from this host */
+    STRANGER_GREETING,  /* has sent nothing but VALIDATE, PING, `hello` and AUTH; no agent has its address */
+    STRANGER_HELD,      /* has sent another request, which is held; no agent has its address */
+    STRANGER_ASKED,     /* the agents at its address were asked for its user */
+    STRANGER_HANDSHAKE, /* an agent has its address, but the TLS handshake is not complete */
     STRANGER_STATES
 };
 
 #define SESSION_NO_UID UINT32_MAX /* an id that no user has */
 
+/* One connection. Only session_free() frees it. */
 struct session {
     struct table_node node; /* in hub->sessions, by id */
     conn_id id;
-    char *peer;         /* owned */
+    char *peer;         /* owned: address and port of the client, "10.0.0.2:41234" or "[::1]:41234" */
     struct job *job;    /* borrowed; NULL until the job is known */
     struct list in_job; /* in job.sessions */
     struct wire wire;
     struct buf in;              /* the unfinished request; its capacity is charged to session_quota() */
     struct store_waiter waiter; /* the session's wait for keys */
-    uint64_t waits_since_ms;
-    uint64_t heard_ms;  /* when the last byte arrived */
-    struct list midway; /* in a list of hub->midway while a request is unfinished, or see is_held */
-    uint64_t midway_since_ms;
+    uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
+    uint64_t heard_ms;          /* when the last byte arrived */
+    struct list
+        midway; /* in a list of hub->midway while a request is unfinished, or of hub->peers, see is_held */
+    uint64_t midway_since_ms;             /* when the session entered this list */
     struct list by_rank;                  /* of a worker: in member.sessions */
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
@@ -103,10 +107,11 @@ struct session {
     conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
-    uint32_t rank;              /* rank of a worker */
-    uint32_t era;               /* the hub's era when the connection was accepted */
-    uint32_t uid;               /* user of a client on this host; SESSION_NO_UID = unknown */
-    int32_t pid; /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
+    uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
+    uint32_t
+        era; /* hub->era when the connection was accepted; if job.era is higher, the session is outdated */
+    uint32_t uid; /* user of a client on this host; SESSION_NO_UID = unknown */
+    int32_t pid;  /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
     /* Small fields are last to save memory, because a store may have a hundred thousand sessions. */
     uint8_t role;           /* enum role */
     uint8_t waits_in;       /* 1 + op_id of an unanswered WAIT, BARRIER, BARRIER_NAMED or CONTROL; 0 = none */
@@ -114,13 +119,13 @@ struct session {
     bool is_ddprun;         /* a stranger that has sent `hello` or AUTH, as only ddprun does */
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool awaits_tls;        /* a stranger that has not completed the TLS handshake */
-    bool is_held;      /* requests wait until the job is known; `midway` is in hub->peers.held or .claimed */
-    bool is_paused;    /* `in` holds requests that wait for hub_resume */
-    bool is_node;      /* the session is the node `id` of job->rdzv */
-    bool takes_events; /* has requested the events of its job */
-    bool has_spoken;   /* the first request has arrived completely */
-    uint8_t n_first;   /* number of bytes in `first` while has_spoken is false */
-    uint8_t first[REJECT_FIRST_MAX];
+    bool is_held;           /* requests wait until the job is known or gate.c admits the session */
+    bool is_paused;         /* `in` holds requests that wait for hub_resume */
+    bool is_node;           /* the session is the node `id` of job->rdzv */
+    bool takes_events;      /* has requested the events of its job */
+    bool has_spoken;        /* the first request has arrived completely */
+    uint8_t n_first;        /* number of bytes in `first` */
+    uint8_t first[REJECT_FIRST_MAX]; /* first bytes of the connection, which show the client's protocol */
 };
 
 /* Plain connections until their job is certain (peer_identity.c). */
@@ -130,11 +135,12 @@ struct peer_lines {
     struct list released; /* sessions whose job is known now; their held bytes are processed next */
 };
 
+/* The whole store. One thread uses it, and one call at a time: a callback of the sink must not call the hub. */
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    uint64_t now_ms; /* time of the current call */
-    struct quota quota;
+    uint64_t now_ms;            /* time of the current call */
+    struct quota quota;         /* all memory that clients can make the store allocate */
     struct quota strangers;     /* the share of all connections without a job, if the hub serves many jobs */
     struct table jobs;          /* all jobs, owned; there is always one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
@@ -146,26 +152,28 @@ struct hub {
     struct table agents;   /* sessions of the nodes of all jobs, by address */
     struct peer_lines peers;
     struct {
-        struct list line; /* the oldest first */
-        unsigned count;
+        struct list line;    /* the oldest first */
+        unsigned count;      /* number of strangers in `line` */
     } gate[STRANGER_STATES]; /* lines of strangers, see gate.c */
-    struct session *feeding; /* the session whose bytes are being processed; `out` has its answers */
-    struct buf out;
+    /* The session whose bytes are being processed; NULL = none. It must not be freed meanwhile. */
+    struct session *feeding;
+    struct buf out;     /* answers to `feeding` that are not sent yet */
     bool must_repeat;   /* the current request must be repeated: its reply cannot be sent yet */
     bool is_backed_up;  /* the current session must read its replies before its next request */
     bool answers_later; /* the current CONTROL request gets its answer by a push */
     struct ddp_err err; /* error of the current request; no text = memory is short */
     struct rejects rejects;
     struct refusals refusals;
-    char asked_job
-        [MEMBER_TEXT_MAX];   /* job that the current session has requested but not entered; "" = none */
+    /* The job that the current session has requested but not entered; "" = none. It is part of the reject record. */
+    char asked_job[MEMBER_TEXT_MAX];
     struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session for this reason */
     struct event_limit events;
     uint32_t lives;   /* number of rendezvous so far */
     uint32_t n_nodes; /* connections of agents that have joined a job */
-    struct list cut;  /* nodes with a broken connection (job.c) */
+    struct list cut;  /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
-    uint64_t requests, closed_by_us;
+    uint64_t requests,
+        closed_by_us; /* numbers since the start: decoded requests, connections that the hub closed */
 };
 
 /* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason (no text =
@@ -182,21 +190,26 @@ void attempt_end(struct job *job);
 void gate_meet(struct hub *hub, struct session *s);
 /* Ask an agent that has joined about the strangers at its address. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
+/* Return when gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers whose time is
+ * over. */
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
-/* Whether a stranger's next request may be decoded. */
+/* The verdict on a stranger's next request: decode it, hold it, wait for more bytes, or answer `hello`. */
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO };
+/* Return the verdict on the request that begins with `bytes`. */
 enum gate_verdict gate_look(const struct session *s, struct slice bytes);
 /* Answer a stranger's `hello`, which is a launcher's search for a store, and remove the request from *bytes. */
 bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
-/* Count the decoded bytes of a stranger. Returns false if the limit is exceeded and the connection must be closed. */
+/* Count the decoded bytes of a stranger. Return false if the limit is exceeded and the connection must be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
-/* Hold the bytes of a stranger. Returns true if the held bytes are within their limit. */
+/* Hold the bytes of a stranger from now on. Return false if they exceed their limit, and the connection must be
+ * closed. */
 bool gate_hold(struct hub *hub, struct session *s);
+/* Return true if the held bytes of a stranger are within their limit. */
 bool gate_holds(struct hub *hub, const struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
-/* Check and remove the tag of a frame if the session has sent AUTH. Returns false if the tag is wrong. */
+/* Check and remove the tag of a frame if the session has sent AUTH. Return false if the tag is wrong. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame);
 /* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
@@ -219,25 +232,27 @@ bool peer_holds(struct hub *hub, const struct session *s);
 /* Return true if the session may be this rank of this job. If an agent has vouched for the session, that agent must
  * run the rank. If the session has only a tenant, any agent at its address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
+/* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits that are over. */
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
 
-/* Handle a JSON call of an agent or operator (messages.h; control.c). The reply is added to hub->out. Return false
- * if memory is short. */
+/* Handle a JSON call of an agent or operator (messages.h; control.c), and add the answer to hub->out. A rejected call
+ * also gets an answer. Return false if memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
 /* A handler fills `answer`, or returns false with the reason in hub->err. `m` is the decoded call. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
                              struct cJSON *answer);
 
-/* Handle an agent's answer to `who` (peer_identity.c). */
+/* Handle an agent's answer to `who`: `vouch` for a process of the job, `owner` for any other process
+ * (peer_identity.c). */
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Expect the answer of a node on its new connection. */
+/* Expect the answer of a node on its new connection `to`, because its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
 /* End a request for stacks whose time is over. */
 void stacks_tick(struct job *job);
@@ -260,7 +275,7 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
 /* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none, or, in a hub of many jobs,
  * if the last is over. Return NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
-/* Begin the next round if all ranks have agreed to a bigger world. */
+/* Restart the round with more nodes if all ranks have agreed to this. */
 void rounds_look_at_grow_keys(struct job *job);
 
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
@@ -285,7 +300,8 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 /* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
 const char *facts_waits_by(const struct session *s);
 
-/* Return true if the connection of the session is broken: nothing can be sent, and the shell has forgotten its id. */
+/* Return true if the connection of the session is broken. The shell has freed the connection, so the hub must not send
+ * to it or close it. */
 static inline bool session_is_cut(const struct session *s)
 {
     return s->as_node != NULL && !list_is_empty(&s->as_node->cut);
@@ -294,17 +310,19 @@ static inline bool session_is_cut(const struct session *s)
 /* A node whose connection breaks without a FIN keeps its place until its timeout, because the network may be at fault.
  * `resume` with the node's token moves the place to a new connection. */
 
-/* Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms them. */
+/* Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms
+ * them. */
 void session_may_resume(struct session *s);
-/* Drop the kept frames that the node has received: up to number `heard`. */
+/* Drop the kept frames up to number `heard`, because the node has received them. */
 void session_confirms(struct session *s, uint64_t heard);
 /* Free session.as_node. */
 void session_node_free(struct hub *hub, struct session *s);
 /* Keep the place of a node whose connection is broken, for the reason `why` (attempt.c). Return false if the place is
  * not kept. */
 bool session_cut(struct session *s, const char *why);
-/* Return when the first place is given up, and give up the places that are due. */
+/* Return when the store gives up the place of the first node with a broken connection; UINT64_MAX = never. */
 uint64_t session_cut_deadline(const struct hub *hub);
+/* Give up the places whose time is over. */
 void session_cut_tick(struct hub *hub);
 /* Move the node from its old session to `s`. The caller ends the old session. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s);
@@ -323,8 +341,9 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 void session_woken(void *hub, struct store_waiter *waiter);
 /* End the session's wait without an answer. */
 void session_leave_wait(struct session *s);
-/* Attach the session to a rank, or detach it from the rank. */
+/* Attach the session to a rank of its job. The session must be detached, and `rank` must be within the world. */
 void session_attach(struct session *s, uint32_t rank);
+/* Detach the session from its rank. Without a rank, do nothing. */
 void session_detach(struct session *s);
 /* Record the pid that an agent or the client has reported. An agent's pid replaces the client's. */
 void session_is_process(struct session *s, int pid, bool by_agent);
@@ -348,8 +367,8 @@ void session_free(struct hub *hub, struct session *s, const char *how);
 void session_drop(struct hub *hub, struct session *s, const char *why);
 /* Drop a session whose node has a new connection. The shell logs no warning. */
 void session_replace(struct hub *hub, struct session *s, const char *why);
-/* Drop a session that this store does not accept. The rejection is recorded, and logged once a minute for each
- * source. */
+/* Drop a session that this store does not accept. Record the rejection, and log at most one rejection a minute for
+ * each source, so that a scanner cannot fill the log. */
 void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
@@ -360,14 +379,16 @@ struct rejects *hub_all_rejects(struct hub *hub);
 
 /* Send `bytes` to any session, after the bytes in hub->out (session.c). */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-/* Push a JSON object to an agent. The caller still owns `o`. */
+/* Push a JSON object to an agent or operator. The caller still owns `o`. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
+/* Push the text of a JSON object. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* Reply to the current session with a blob. With `holder`, a large value is sent without a copy. Return false if
  * memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Return true if the current session may get a reply of `bytes`. After false the handler must return true, and is
- * called again later. So a handler calls this function before it changes anything. */
+/* Return true if the current session may get a reply of `bytes`. After false, the handler must return true without
+ * a reply, and is called again later with the same request. So a handler calls this function before it changes
+ * anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
@@ -375,14 +396,15 @@ void hub_flush(struct hub *hub);
 void session_leave_line(struct hub *hub, struct session *s);
 /* Admit a stranger: end its state and release its held bytes. */
 void session_admit(struct hub *hub, struct session *s);
-/* Make hub.c process the held bytes from a session, after the bytes of the current session. */
+/* Release a held session: hub.c processes its held bytes after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
 /* Remove a session from its line, and free the memory of AUTH. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a blob for the session to `out`, with a tag if the session has sent AUTH. session_append_blob also keeps the
- * blob until the node confirms it. */
+/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is part of the tag: 0 = a
+ * result or a push, 1 = an error. session_append_blob also keeps the frame until the node confirms it. */
 bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
+/* Log a line for operators; a line of more than 1,023 bytes is cut. */
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #endif

@@ -18,7 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASKERS_MAX = 64, CALLS_MAX = 8192 };
+enum {
+    ASKERS_MAX = 64,  /* operators that share an answer */
+    CALLS_MAX = 8192, /* calls from flight records of all nodes */
+};
 
 /* A node that has not answered yet. */
 struct sampled_node {
@@ -27,6 +30,7 @@ struct sampled_node {
     char host[LIMIT_TEXT];
 };
 
+/* Return the array of the nodes that have not answered, valid until sample->nodes changes. */
 static struct sampled_node *nodes_of(const struct job_sample *sample, size_t *n)
 {
     *n = sample->nodes.len / sizeof(struct sampled_node);
@@ -89,8 +93,8 @@ static void free_answers(struct job_sample *sample)
     buf_free(&sample->nodes);
 }
 
-/* Answer all who asked, and pass the rows to the watch for hangs. The watch gets a copy, because the answer frees
- * the rows. */
+/* End the request: pass the rows to the monitor and the profile, and answer the operators. The monitor gets a copy of
+ * the rows, because `lists` owns them and message_add_stacks_lists() moves them into the answer. */
 static void sample_finish(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -123,6 +127,7 @@ static void sample_finish(struct job *job)
 
 /* --- the question ----------------------------------------------------------------------------------------- */
 
+/* Return true if the node runs one of these ranks. A set without ranks (limit 0) means all ranks. */
 static bool has_rank(const struct rdzv_node_facts *node, const struct rank_set *ranks)
 {
     for (uint32_t i = 0; i < node->nproc; i++)
@@ -171,7 +176,9 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a sample of the stacks. The sample ends at until_ms, even if some nodes have not answered. */
+/* Begin a request. It ends at until_ms, even if some nodes have not answered. After false, the caller must call
+ * sample_refuse(). The caller also sends the question, because an operator must be registered before the first
+ * answer. */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -200,6 +207,7 @@ static bool sample_refuse(struct job_sample *sample)
     return false;
 }
 
+/* Parse the requested ranks. "" means all ranks and leaves `ranks` empty. The caller frees `ranks` in any case. */
 static bool check_ranks(struct job *job, const char *text, struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -211,15 +219,16 @@ static bool check_ranks(struct job *job, const char *text, struct rank_set *rank
     return false;
 }
 
+/* Return true if an operator cannot share the open request: it differs, or too many operators wait for it. */
 static bool is_other(const struct job_sample *sample, const struct message_stacks *m)
 {
     return strcmp(sample->ranks, m->ranks) != 0 || sample->native != m->native ||
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile, unless a request is open. The monitor does not use an open request: its
- * rows may be older than the suspicion, and an operator's request reads no flight records. The monitor's request follows
- * when the open one has ended. */
+/* Request a sample for the monitor or the profile, unless a request is open. The monitor does not share the request of
+ * an operator, whose rows may be older than the suspicion, and which reads no flight records. The monitor's request
+ * follows when the open request has ended. The profile skips a sample instead. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
@@ -257,6 +266,8 @@ void stacks_tick(struct job *job)
         sample_finish(job);
 }
 
+/* Begin the operator's wait before the nodes are asked. An agent can also be the operator, and each later request of
+ * the session ends this wait (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -284,7 +295,8 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
-/* Return the row as it arrives at a receiver, because an encoded number is raw text. */
+/* Encode a call, and parse the text again. The encoder adds numbers as raw text, which the monitor could not read as
+ * numbers. */
 static cJSON *encode_call(const struct message_flight_call *m)
 {
     cJSON *row = message_encode_flight_call(m);
@@ -295,8 +307,9 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add the valid rows of a node to the calls of the sample, and replace control characters in their texts. If the rows do not fit, add
- * none, because half a record would look like a rank that is behind. */
+/* Add the valid rows of a node to the calls of the sample, and replace control characters in their texts. A row is
+ * valid if the node runs its rank. If the rows do not fit, add none, because half a record would look like a rank that
+ * is behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
 {
     const cJSON *row;
@@ -321,7 +334,8 @@ static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t f
     }
 }
 
-/* Handle a node's answer. An answer to an earlier request is dropped. */
+/* Handle a node's answer. Drop an answer to an earlier request, and a second answer to this one. The last answer ends
+ * the request. */
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;

@@ -10,11 +10,12 @@
 
 #include <stdlib.h>
 
-/* A client that waits again within this time continues its earlier wait, because a barrier of torch consists of
- * repeated waits of ten seconds. */
 enum {
+    /* A client that waits for the same key again within this time continues its earlier wait, because a barrier of
+     * torch consists of repeated waits of ten seconds. */
     AGAIN_MS = 2000,
-    OWNERS_MAX = 6, /* most questions for owners in an attempt; for each, an agent searches its machine */
+    /* Most questions for owners in an attempt. For each of them, an agent searches all processes of its host. */
+    OWNERS_MAX = 6,
 };
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
@@ -26,7 +27,8 @@ static bool has_surplus(const struct job *job, struct slice key, int64_t count)
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* Ask the agents for the owner of a connection that no agent has vouched for. */
+/* Ask the agents for the owner of a connection that no agent has vouched for. Only clients that take part in a setup
+ * are asked for, because only these can be the extra members. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -51,7 +53,7 @@ static void suspect_surplus(struct session *newcomer)
     job_touch(job);
 }
 
-/* Return true if the client has read the complete count, and so leaves the barrier. */
+/* Return true if the client has read the complete count. It then leaves the barrier without a further request. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -72,7 +74,8 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-/* Record that a client has changed the counter of a barrier, or has read the counter (delta 0). */
+/* Record that a client has changed the counter of a barrier, or has read it by adding 0. `feeding` is the client; NULL
+ * = ddprun itself has changed the key. If memory is short, record nothing. */
 static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -102,8 +105,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* Record that a rank has published its address. If a second process publishes an address of the same rank, ask the
- * agents for the owner of the second process and schedule a check. */
+/* Record that a rank has published its address in the default group. `anew` is true if the key existed already: a
+ * second process may act as this rank, so ask the agents for its owner and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -174,6 +177,8 @@ static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
         s->torch->tried_ms = s->job->hub->now_ms;
 }
 
+/* Observe the keys. Before this call, the store compares no key with PyTorch's prefixes, so a job without PyTorch has
+ * no extra cost. The store copies the struct. */
 void torch_observe(struct job *job)
 {
     const struct store_observer observer = { .user = job->hub,
@@ -250,6 +255,7 @@ static bool is_surplus(const struct job *job, const struct torch_meet *meet, str
     return false;
 }
 
+/* Return a barrier with too many members, and its key in *key, or NULL. */
 static const struct torch_meet *find_surplus(const struct job *job, struct torch_key *key)
 {
     for (int i = 0; i < TORCH_MEETS_MAX; i++)
@@ -260,12 +266,14 @@ static const struct torch_meet *find_surplus(const struct job *job, struct torch
 
 /* --- a rank that is claimed twice ----------------------------------------------------------------------- */
 
+/* Return true if two claims are certainly of different processes. Equal pids on two hosts are different processes. */
 static bool is_other_process(const struct snapshot_claim *a, const struct snapshot_claim *b)
 {
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Return true if two processes have published an address of the same rank. The claims are sorted by this rank. */
+/* Return true if two processes have published an address of the same rank. The claims are sorted by `said`, 1 + this
+ * rank. Each claim is compared with the first claim of its rank that has a pid. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
@@ -278,6 +286,7 @@ static bool are_double(const struct snapshot_claim *claims, uint32_t n)
     return false;
 }
 
+/* Compare two claims by the published rank, for qsort. */
 static int by_claim(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
@@ -303,6 +312,7 @@ static uint32_t collect_claims(const struct job *job, const struct torch_meet *m
     return n;
 }
 
+/* Return true if two claims are of the same process, which has two connections. */
 static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_claim *b)
 {
     return a->pid != 0 && a->is_ours == b->is_ours && a->rank == b->rank && !is_other_process(a, b) &&
@@ -319,6 +329,7 @@ static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
     return kept;
 }
 
+/* Count the sessions that may have a claim. */
 static uint32_t count_clients(const struct job *job)
 {
     uint32_t n = 0;
@@ -329,6 +340,8 @@ static uint32_t count_clients(const struct job *job)
     return n;
 }
 
+/* Look for a barrier with too many members, and without one, for two processes that act as one rank. The first sort is
+ * for are_double(), the second for the report and for join_same(). */
 bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
 {
     const struct torch_meet *meet = find_surplus(job, &s->surplus.key);

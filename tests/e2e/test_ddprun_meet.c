@@ -605,7 +605,7 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
     START("--node_timeout=fast", "--contain=plain", SH, READY);
     freeze(0);
     expect_codes(125, 123);
-    says(0, ", after the store itself was stopped for ");
+    says(0, ", after the process or machine of the store was suspended for ");
     says(1, "no message from the store for 1.5 s (--node_timeout)");
 }
 

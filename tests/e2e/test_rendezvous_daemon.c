@@ -205,7 +205,7 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     }
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
-    const char *line = strstr(r.err, "not a store client (it speaks HTTP)");
+    const char *line = strstr(r.err, "not a store client (the client uses HTTP)");
     cr_assert_not_null(line, "%s", r.err);
     cr_assert_null(strstr(line + 1, "not a store client"), "%s", r.err);
 }

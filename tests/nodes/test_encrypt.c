@@ -137,8 +137,10 @@ static void kill_agent(struct play *play)
 
 SCENE(encrypt, a_killed_agent_is_lost_after_the_timeout, .options = "--encrypt", .until = "up",
       .fault = kill_agent,
-      .node = { { .exit = 125, .says = "its connection to the store broke (|), and was not made again for" },
-                { .exit = ENDED } })
+      .node = {
+          { .exit = 125,
+            .says = "its connection to the store broke (|), and the node did not connect again within" },
+          { .exit = ENDED } })
 
 /* --- both sides must encrypt --------------------------------------------------------------------------------- */
 

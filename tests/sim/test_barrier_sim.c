@@ -255,7 +255,7 @@ Test(barrier_attempts, a_new_attempt_frees_all_names)
     sim_expect_trace(&sim, "[     0] rank 0 passes\n"
                            "[     0] rank 0 gets outcome 4: barrier 'a' is misused: the name was used "
                            "before, and the barrier was passed; use each name only once\n"
-                           "[    10] attempt 1 of job 'demo' begins, 2 ranks\n"
+                           "[    10] attempt 1 of job 'demo' begins with 2 ranks\n"
                            "[    10] rank 0 (n1, pid 100) connected from peer:1\n"
                            "[    10] rank 0 passes\n");
     sim_expect(&sim, 2, "closed: the connection belongs to an earlier attempt");

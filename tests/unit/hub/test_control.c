@@ -48,8 +48,8 @@ Test(control, an_introduction_is_looked_at)
     expect_refusal("{\"role\":", "not a JSON object");
     expect_refusal("{}", "\"role\" is missing");
     expect_refusal("{\"role\":3}", "\"role\" must be a text");
-    expect_refusal("{\"role\":\"king\"}", "role \"king\" is not known");
-    expect_refusal("{\"role\":\"plain\"}", "role \"plain\" is not known");
+    expect_refusal("{\"role\":\"king\"}", "\"king\" is not a known role");
+    expect_refusal("{\"role\":\"plain\"}", "\"plain\" is not a known role");
     expect_refusal("{\"role\":\"worker\",\"rank\":0}", "\"world_size\" is missing");
     expect_refusal("{\"role\":\"worker\",\"world_size\":4}", "\"rank\" is missing");
     expect_refusal("{\"role\":\"worker\",\"world_size\":4,\"rank\":4}",
@@ -113,7 +113,7 @@ Test(control, a_bad_call_gets_a_sentence)
 {
     expect_error(CLIENT, "", "not a JSON object");
     expect_error(CLIENT, "{}", "\\\"op\\\" is missing");
-    expect_error(CLIENT, "{\"op\":\"dance\"}", "op \\\"dance\\\" is not known");
+    expect_error(CLIENT, "{\"op\":\"dance\"}", "\\\"dance\\\" is not a known call");
     expect_error(CLIENT, "{\"op\":\"job\",\"attempt\":0,\"world_size\":2}", "is for agents");
     expect_error(CLIENT, "{\"op\":\"barrier_cancel\",\"name\":\"x\"}", "no barrier 'x' is open");
     expect_error(CLIENT, "{\"op\":\"keys\",\"limit\":-1}", "\\\"limit\\\" must be");
@@ -125,7 +125,7 @@ Test(control, an_agent_is_held_to_its_job)
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":1,\"world_size\":4}",
                  "attempt 2 is running");
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":2,\"world_size\":5}",
-                 "attempt 2 was declared with another world size: 4");
+                 "attempt 2 has world size 4, not 5");
     expect_error(SIM_AGENT, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":3}",
                  "\\\"world_size\\\" is missing");
     cr_assert_str_eq(sim_control(&sim, SIM_AGENT, "{\"op\":\"heartbeat\"}"), "{\"ok\":true}");
@@ -137,7 +137,7 @@ Test(control, another_job_waits_until_the_agents_of_the_first_are_gone)
     const char *other_job = "{\"op\":\"job\",\"job\":\"other\",\"attempt\":0,\"world_size\":4}";
     sim_job(&sim, 0, 4);
     sim_identify(&sim, CLIENT, "{\"role\":\"agent\",\"job\":\"other\"}", NULL);
-    expect_error(CLIENT, other_job, "job 'demo' is running here");
+    expect_error(CLIENT, other_job, "this store already serves job 'demo'");
     sim_disconnect(&sim, SIM_AGENT);
     cr_assert_str_eq(sim_control(&sim, CLIENT, other_job), "{\"ok\":true}");
 }
@@ -149,7 +149,7 @@ Test(control, an_exit_report_about_another_pid_is_about_the_past)
     expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":-1,\"exit_code\":0}", "\\\"rank\\\" must be");
     sim_started(&sim, 1);
     expect_error(SIM_AGENT, "{\"op\":\"worker_exited\",\"rank\":1,\"pid\":7,\"exit_code\":0}",
-                 "rank 1 is pid 101, not 7");
+                 "rank 1 has pid 101, not 7");
     sim_exited(&sim, 1, 2, 0);
     cr_assert_not_null(
         strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"),
@@ -171,10 +171,10 @@ Test(control, only_a_node_reports_about_ranks)
     };
     sim_client(&sim, OTHER);
     sim_identify(&sim, OTHER, "{\"role\":\"agent\"}", NULL);
-    expect_error(OTHER, reports[0], "not a node of a job: join first");
+    expect_error(OTHER, reports[0], "not a node of a job: send `join` first");
     sim_node(&sim, 2);
     for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++)
-        expect_error(OTHER, reports[i], "not a node of a job: join first");
+        expect_error(OTHER, reports[i], "not a node of a job: send `join` first");
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"why\"}"), "LIMIT_NOFILE"));
 }
@@ -515,7 +515,7 @@ Test(control_rdzv, a_join_is_looked_at)
     expect_answer(N0, "{\"op\":\"join\"}", "\"code\":\"BAD_JOIN\"");
     expect_in(join(N0, 0, 0, ""), "\\\"nnodes_min\\\" must be");
     expect_in(join(N0, -2, 1, ""), "\\\"node_rank\\\" must be");
-    expect_in(join(N0, 0, 1, ",\"grow\":\"tall\""), "\\\"grow\\\" \\\"tall\\\" is not known");
+    expect_in(join(N0, 0, 1, ",\"grow\":\"tall\""), "\\\"grow\\\": \\\"tall\\\" is not a known value");
     expect_answer(OPERATOR, "{\"op\":\"join\"}", "is for agents");
 }
 
@@ -541,7 +541,7 @@ Test(control_rdzv, nobody_but_the_rendezvous_begins_an_attempt)
     expect_in((char *)words.data, "the nodes of job 'demo' have not joined yet");
     buf_free(&words);
     expect_answer(N0, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":9,\"world_size\":4}",
-                  "its rendezvous places the ranks");
+                  "cannot declare a job");
 }
 
 /* --- an end ---------------------------------------------------------------------------------------------------- */
@@ -845,7 +845,7 @@ Test(control_rdzv, stacks_need_workers_and_only_nodes_report_them)
     expect_answer(OPERATOR, "{\"op\":\"stacks\"}", "no worker with one of these ranks is running");
     expect_answer(OPERATOR, SAMPLED(1, 0, "running"), "is for agents");
     agent(N0);
-    expect_answer(N0, SAMPLED(1, 0, "running"), "join first");
+    expect_answer(N0, SAMPLED(1, 0, "running"), "send `join` first");
     two_nodes();
     expect_answer(N0, SAMPLED(1, 0, "running"), "{\"ok\":true}");
     expect_answer(N0, "{\"op\":\"sampled\",\"id\":0}", "must be a whole number");

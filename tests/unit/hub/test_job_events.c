@@ -146,6 +146,22 @@ Test(job_events, the_next_one_takes_over_and_is_told_again)
     cr_expect_eq(strstr(strstr(heard, "\"n\":1,") + 1, "\"n\":1,"), NULL, "told twice:\n%s", heard);
 }
 
+/* An event that is too long for the store to keep must not remove the events that it keeps. */
+Test(job_events, a_long_event_leaves_the_others_for_the_next_one)
+{
+    static char words[70 << 10];
+    memset(words, 'x', sizeof(words) - 1);
+    join(N0, 0, 2, true);
+    join(N1, 1, 2, true);
+    const struct rdzv_record record = { .kind = RDZV_RECORD_STALE, .host = "", .words = words };
+    events_record(job_find(sim.hub, "demo"), &record);
+    cr_expect_eq(events(N0), 4);
+    sim_disconnect(&sim, N0);
+    cr_expect_gt(events(N1), 3);
+    expect_event("\"event\":\"round\"");
+    cr_expect_null(strstr(heard, "xxx"));
+}
+
 Test(job_events, who_is_refused_does_not_take_them)
 {
     join(N0, 0, 2, false);

@@ -262,7 +262,8 @@ Test(held, nobody_s_connection_is_closed_and_named)
     sim_feed(&sim, PLAIN, SET_K);
     sim_at(&sim, 3000);
     sim_expect(&sim, PLAIN,
-               "closed: job not known: no agent of the 2 jobs identified this connection within 3 s");
+               "closed: the job of this client is unknown: no agent of the 2 jobs identified the connection "
+               "within 3 s");
     const char *rejects = sim_control(&sim, OPERATOR, "{\"op\":\"rejects\"}");
     cr_assert_not_null(strstr(rejects, "\"kind\":\"c10d_2\""), "%s", rejects);
 }
@@ -385,7 +386,7 @@ Test(held, a_job_of_another_user_will_not_do)
     hub_set_uid(sim.hub, PLAIN, 1003);
     sim_feed(&sim, PLAIN, SET_K);
     sim_at(&sim, 3000);
-    sim_expect(&sim, PLAIN, "closed: job not known");
+    sim_expect(&sim, PLAIN, "closed: the job of this client is unknown");
 }
 
 /* The connection identifies itself while its agent's answer is on its way. */

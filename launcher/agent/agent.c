@@ -352,11 +352,11 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
  * agent may then request a signal for a worker that has already ended. The shell reports the end of this worker with
  * `unasked`. Such an end is a failure, but never the first failure.
  *
- * A worker whose peer dies may end before the peer, because the connection breaks while the kernel still cleans up
- * the peer or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or
- * in its output (`lost_peer`). The agent then waits at most settle_ms and stops no worker. A worker that fails in
- * this time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, the
- * agent waits for the exit status of this worker. */
+ * A worker whose peer dies may end before the peer. The connection breaks while the kernel still cleans up the peer
+ * or writes the peer's core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in its
+ * output (`lost_peer`). The agent then waits at most settle_ms and stops no worker. A worker that fails in this time
+ * has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, the agent waits
+ * for the exit status of this worker. */
 
 /* Reset to the state before the first start. */
 static void agent_forget(struct agent *a)
@@ -466,8 +466,8 @@ static void make_cause(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
-/* Record the end of a worker as a failure. Once the user or the store has stopped the job, or the store is lost,
- * record nothing, because a stopped worker may end in any way. */
+/* Record the end of a worker as a failure. Record nothing if the user or the store has stopped the job, or if the
+ * store is lost, because a stopped worker may end in any way. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)

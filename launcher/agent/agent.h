@@ -18,7 +18,7 @@
  *   - After the grace period, send SIGKILL.
  *   - When the workers are gone, do the same for the processes that the workers left. The grace period of this step
  *     is at most AGENT_SWEEP_MS.
- *   - If a process survives SIGKILL for AGENT_UNKILLABLE_MS, list the process in the report and stop waiting for it.
+ *   - If a process survives SIGKILL for AGENT_UNKILLABLE_MS, list the process in the report, and do not wait longer.
  *
  * An attempt is the life of all workers of a round, from the first start until no process of the attempt is left. The
  * agent reports the attempt's first failure to the store at once, and the attempt's end after the last output was

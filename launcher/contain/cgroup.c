@@ -163,25 +163,30 @@ const char *cgroup_below(const char *group, const char *root)
 }
 
 /* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
- * `mounts` is the text of /proc/self/mountinfo. Return false with the reason in *why, a static text. */
-static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why)
+ * `mounts` is the text of /proc/self/mountinfo; "" = the file cannot be read. Return false with the reason in
+ * `why`. */
+static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],
+                          char why[CGROUP_WHY_MAX])
 {
     char group[CGROUP_PATH_MAX];
     struct cgroup_mount m;
-    *why = "no cgroup v2 is mounted";
-    if (!cgroup_own(groups, true, group)) {
-        *why = "the kernel has no cgroup v2";
-        return false;
-    }
-    while (cgroup_next_mount(&mounts, true, &m)) {
+    const char *reason = "no cgroup v2 is mounted";
+    const bool is_readable = groups[0] != '\0' && mounts[0] != '\0';
+    const bool has_group = is_readable && cgroup_own(groups, true, group);
+    if (!is_readable)
+        reason = "cannot read /proc/self/cgroup and /proc/self/mountinfo";
+    else if (!has_group)
+        reason = "the kernel has no cgroup v2";
+    while (has_group && cgroup_next_mount(&mounts, true, &m)) {
         const char *rest = cgroup_below(group, m.root);
         if (rest == NULL)
-            *why = "ddprun's own group is outside the mounted cgroup v2";
+            reason = "ddprun's own group is outside the mounted cgroup v2";
         else if (!m.writable)
-            *why = "cgroup v2 is mounted read-only";
+            reason = "cgroup v2 is mounted read-only";
         else if ((size_t)snprintf(dir, CGROUP_PATH_MAX, "%s%s", m.where, rest) < CGROUP_PATH_MAX)
             return true;
     }
+    snprintf(why, CGROUP_WHY_MAX, "%s", reason);
     return false;
 }
 
@@ -295,15 +300,6 @@ bool cgroup_usual_mounts(struct buf *mounts)
 
 /* --- find ------------------------------------------------------------------------------------------------ */
 
-static bool locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],
-                   char why[CGROUP_WHY_MAX])
-{
-    const char *reason = "cannot read /proc/self/cgroup and /proc/self/mountinfo";
-    bool found = groups[0] != '\0' && mounts[0] != '\0' && cgroup_locate(groups, mounts, dir, &reason);
-    snprintf(why, CGROUP_WHY_MAX, "%s", found ? "" : reason);
-    return found;
-}
-
 /* Return true if a group is threaded. A threaded group cannot contain the group of a job. */
 static bool is_threaded(const char *dir)
 {
@@ -314,11 +310,11 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Find ddprun's own group and check its permissions. To move a worker into the job's group, ddprun must be able to
- * write cgroup.procs of this group, which is the parent of the job's group. */
+/* Find ddprun's own group and check its permissions. ddprun's own group becomes the parent of the job's group. To
+ * move a worker into the job's group, ddprun must have write permission for cgroup.procs of both groups. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
-    if (!locate(groups, mounts, dir, why))
+    if (!cgroup_locate(groups, mounts, dir, why))
         return false;
     const char *problem = NULL;
     if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0 || !may_write(dir, "cgroup.procs"))
@@ -419,8 +415,8 @@ static int lines_in(const char *text)
     return n;
 }
 
-/* Count the processes in the group and below, for a message. A process that moves meanwhile may be counted twice or
- * not at all. */
+/* Count the processes in the group and below, for a message. A process that moves to another group at the same time
+ * may be counted twice, or not at all. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };

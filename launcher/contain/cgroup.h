@@ -8,7 +8,6 @@
 #include "base/buf.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* Parsing of /proc/self/cgroup and /proc/self/mountinfo. Two hierarchies are supported: version 2 (`v2`), and the

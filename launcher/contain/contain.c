@@ -34,7 +34,7 @@
 #include <unistd.h>
 
 /* Without root, a process must create a user namespace before any other namespace. In this user namespace the user's
- * ids stay the same. A private /proc shows only the processes of the job. Its mount requires a mount namespace. The
+ * ids stay the same. A private /proc shows only the processes of the job. Mounting it requires a mount namespace. The
  * workers see later mounts of the host (MS_SLAVE), but the host never sees the mounts of ddprun.
  *
  * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. So the agent checks
@@ -565,7 +565,7 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Remove the group if it is empty already, so that the guardian need not wait. */
+/* Remove the group now if it is empty. The guardian then does not have to wait for it. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)

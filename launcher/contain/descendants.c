@@ -134,7 +134,8 @@ static enum way way_to_children(void)
     return way;
 }
 
-/* Append the children of `of` to `pids`, an array of pid_t. Return the new length of the array. */
+/* Append the children of `of`, including zombies, to `pids`, an array of pid_t. Return the new length of the array.
+ * The pid of a child of this process stays reserved until this process waits for the child. */
 static size_t children_of(pid_t of, struct buf *pids)
 {
     const enum way way = way_to_children();
@@ -145,13 +146,6 @@ static size_t children_of(pid_t of, struct buf *pids)
     else if (of == getpid())
         children_by_wait(pids);
     return pids->len / sizeof(pid_t);
-}
-
-/* List the children of this process, including zombies, in `pids`, which must be empty. Return their number. The pids
- * stay reserved until this process waits for the children. The caller frees `pids`. */
-static size_t descendants_list(struct buf *pids)
-{
-    return children_of(getpid(), pids);
 }
 
 /* Append the descendants of `pid`. The loop appends the children of each process, and later visits these children. */
@@ -294,7 +288,7 @@ static int reap(bool *left)
 static void kill_children(void)
 {
     struct buf pids = { 0 };
-    const size_t n = descendants_list(&pids);
+    const size_t n = children_of(getpid(), &pids);
     for (size_t i = 0; i < n; i++)
         kill(descendants_at(&pids, i), SIGKILL);
     buf_free(&pids);
@@ -392,7 +386,7 @@ static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
     struct buf children = { 0 };
-    const size_t n = descendants_list(&children);
+    const size_t n = children_of(getpid(), &children);
     size_t stuck = 0;
     for (size_t i = 0; i < n && stuck < STUCK_MAX; i++) {
         const pid_t pid = descendants_at(&children, i);

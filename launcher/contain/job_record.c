@@ -266,8 +266,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return true if a control group may be killed: its name must be the name of a ddprun group with this job's cookie. A
- * damaged record could otherwise kill other processes. */
+/* Return true if a control group may be killed: the last part of the path must be the name of a ddprun group with
+ * this job's cookie. A damaged record could otherwise kill other processes. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -455,9 +455,9 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* To identify a process, the record has its pid, its start time, the boot id of the machine and the PID namespace. A
- * record of another PID namespace is kept until that namespace has ended. The pids only show whether the job runs.
- * The cookie and the control group select the processes to kill.
+/* A record identifies a process by four facts: pid, start time, boot id of the machine, and PID namespace. A record
+ * of another PID namespace is kept until that namespace has ended. The pids only show whether the job runs. The
+ * cookie and the control group select the processes to kill.
  *
  * Without dead jobs, a start only opens a few directories, most of which do not exist. */
 
@@ -642,8 +642,8 @@ static bool is_alive(const struct record_process *p)
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* Return true if the job of a record runs. The pids of another PID namespace cannot be checked here. For such a
- * record, check whether its namespace exists, because a namespace ends with its last process. */
+/* Return true if the job of a record runs. The pids of another PID namespace cannot be checked here. In this case,
+ * check whether the namespace exists, because a namespace ends with its last process. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
@@ -661,7 +661,7 @@ static void record_log_burial(const struct record *r, int killed, bool all)
         log_warn("job '%s' has lost its ddprun; some of its processes cannot be killed", r->job);
 }
 
-/* Kill the rest of a dead job. Return true if no process of the job is left. */
+/* Kill the remaining processes of a dead job. Return true if no process of the job is left. */
 static bool bury(const struct record *r, bool quiet)
 {
     struct leftovers l = { .cookie = r->cookie, .start_ticks = r->agent.start_ticks };

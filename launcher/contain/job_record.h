@@ -103,8 +103,8 @@ void record_each(void (*visit)(void *user, const struct record_job *job), void *
 /* Remove the record and all other files of a job that has ended. */
 void record_remove(const char *cookie);
 
-/* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, report this in a
- * line (unless `quiet`), and remove the record. Skip running jobs, a job that contains this process, and a job of
+/* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, and remove the
+ * record. Print a line about this, unless `quiet`. Skip running jobs, a job that contains this process, and a job of
  * another PID namespace that may still have processes. */
 void record_sweep(bool quiet);
 

@@ -46,7 +46,7 @@ bool pids_signal(int pidfd, int signal)
     return sys_pidfd_send_signal(pidfd, signal) == 0;
 }
 
-/* Try both calls, because a filter may forbid one of the two calls. */
+/* Try both calls, because seccomp may forbid only one of the two calls. */
 bool pids_can_hold(void)
 {
     const int self = pids_hold(getpid());
@@ -71,9 +71,9 @@ enum {
     FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
 };
 
-/* Parse the address of a peer as /proc/net/tcp prints it: one hexadecimal word for IPv4, or four words for IPv6, each
- * in the byte order of this machine, then ":" and the port. An IPv4 address in IPv6 form (::ffff:10.0.0.2) is printed
- * as IPv4. */
+/* Parse the address of a peer as /proc/net/tcp prints it: the address, ":" and the port. The address is one
+ * hexadecimal word for IPv4, or four words for IPv6, each in the byte order of this machine. An IPv4 address in IPv6
+ * form (::ffff:10.0.0.2) is printed as IPv4. */
 static bool parse_peer(const char *text, char peer[PEER_TEXT_MAX])
 {
     struct in6_addr v6;

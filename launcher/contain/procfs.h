@@ -32,8 +32,8 @@ static inline bool proc_stat_is_dead(const struct proc_stat *s)
     return (s->state == 'Z' && s->threads <= 1) || s->state == 'X';
 }
 
-/* Return true if the kernel is ending the process: a signal has killed the process, or the kernel writes the core
- * file or frees the memory. */
+/* Return true if the kernel is ending the process: a signal has killed it, or the kernel writes its core file or
+ * frees its memory. */
 static inline bool proc_stat_is_dying(const struct proc_stat *s)
 {
     enum { EXITING = 0x4, DUMPS_CORE = 0x200, SIGNALED = 0x400 }; /* PF_... of linux/sched.h */

@@ -23,8 +23,8 @@ enum { LINE_SIZE = 512, ARGS = 2 }; /* ARGS: arguments of a system call that are
 
 /* --- system calls --------------------------------------------------------------------------------------- */
 
-/* The object that an argument of a system call names: FD is the descriptor in argument 0, PATH the path in argument
- * 1, POLLED the array of pollfd in argument 0. */
+/* The object that an argument of a system call names. FD: the descriptor in argument 0. PATH: the path in argument 1.
+ * POLLED: the array of struct pollfd in argument 0. */
 enum subject { NONE, FD, PATH, POLLED };
 
 /* Calls in which a thread may wait for a long time. */

@@ -170,7 +170,7 @@ static void send_end(struct supervisor *s, int code)
 }
 
 /* Serve viewers until the guardian has ended. Return the exit code of the job. The supervisor drops signals that stop
- * a job: a sender such as systemd signals all processes of a service, so the guardian gets the signal, too. */
+ * a job. A sender such as systemd signals all processes of a service, so the guardian gets the signal, too. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -235,8 +235,8 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the caller: close it
- * when no signal of the terminal can reach the supervisor any more, so that the caller may exit. */
+/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the caller, which may
+ * exit when the pipe is closed. Close the pipe when no signal of the terminal can reach the supervisor any more. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
@@ -495,38 +495,33 @@ static int find_supervisor(const char *command, const char *id)
 
 /* --- ddprun list ---------------------------------------------------------------------------------------------- */
 
-/* Append a row for a job. If its supervisor does not answer, the row has only the id and the state "silent". */
-static bool list_job(const char *id, const cJSON *job, bool json, struct buf *out)
-{
-    char *text = json && job != NULL ? cJSON_PrintUnformatted(job) : NULL;
-    const char *state = job != NULL ? job_text(job, "state") : "silent", *command = job_text(job, "command");
-    bool ok;
-    if (json)
-        ok = job != NULL ? text != NULL && buf_printf(out, "%s\n", text)
-                         : buf_printf(out, "{\"id\":\"%s\",\"state\":\"silent\"}\n", id);
-    else
-        ok = buf_printf(out, "%-10s%-10s%-21.19s%.*s%s\n", id, state, job_text(job, "since"), COMMAND_SHOWN,
-                        command, strlen(command) > COMMAND_SHOWN ? "..." : "");
-    cJSON_free(text);
-    return ok;
-}
-
 struct job_list {
     bool json;
     struct buf *out;
 };
 
-static bool list_visited(void *user, const char *id, const cJSON *job, int fd)
+/* Append a row for a job. If its supervisor does not answer, the row has only the id and the state "silent". */
+static bool list_job(void *user, const char *id, const cJSON *job, int fd)
 {
     const struct job_list *list = user;
+    char *text = list->json && job != NULL ? cJSON_PrintUnformatted(job) : NULL;
+    const char *state = job != NULL ? job_text(job, "state") : "silent", *command = job_text(job, "command");
+    bool ok;
     (void)fd;
-    return list_job(id, job, list->json, list->out);
+    if (list->json)
+        ok = job != NULL ? text != NULL && buf_printf(list->out, "%s\n", text)
+                         : buf_printf(list->out, "{\"id\":\"%s\",\"state\":\"silent\"}\n", id);
+    else
+        ok = buf_printf(list->out, "%-10s%-10s%-21.19s%.*s%s\n", id, state, job_text(job, "since"),
+                        COMMAND_SHOWN, command, strlen(command) > COMMAND_SHOWN ? "..." : "");
+    cJSON_free(text);
+    return ok;
 }
 
 bool detach_list(bool json, struct buf *out)
 {
     struct buf rows = { 0 };
-    bool ok = visit_jobs(list_visited, &(struct job_list){ json, &rows });
+    bool ok = visit_jobs(list_job, &(struct job_list){ json, &rows });
     if (!json && rows.len > 0)
         ok = ok && buf_printf(out, "%-10s%-10s%-21s%s\n", "ID", "STATE", "SINCE (UTC)", "COMMAND");
     ok = ok && (rows.len == 0 || buf_append(out, rows.data, rows.len));

@@ -17,7 +17,6 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +80,7 @@ static bool node_has_workers(const struct node *n)
 
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
-/* The kernel adds a pidfd to the ready list of the epoll set when its process ends, so epoll_wait returns the pidfds
+/* When a process ends, the kernel adds its pidfd to the ready list of the epoll set. So epoll_wait returns the pidfds
  * in the order of the ends. Only this order is used. waitpid still returns how each worker ended. If a pidfd is
  * missing, only the order is unknown. */
 
@@ -90,8 +89,8 @@ void exits_open(struct exits *x)
     x->epoll = epoll_create1(EPOLL_CLOEXEC);
 }
 
-/* Add a worker to the set. The event data has the pidfd in the upper 32 bits and the pid in the lower 32 bits, so no
- * table of pidfds is needed. A worker that cannot be added is still collected by reap_others(). */
+/* Add a worker to the set. The upper 32 bits of the event data are the pidfd, the lower 32 bits the pid. So no table
+ * of pidfds is needed. A worker that cannot be added is still collected by reap_others(). */
 static void exits_watch(struct exits *x, pid_t pid)
 {
     int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
@@ -220,9 +219,9 @@ static bool reap_others(struct node *n)
 }
 
 /* Collect children that have ended, workers first, at most REAPED_PER_TURN in each turn, because processes may fork
- * and exit without end. Collect other children only in two cases: no worker has ended, or the last worker has ended
- * and the agent needs to know whether any child is left. The second call of reap_workers() removes pidfds of workers
- * that reap_others() has collected. */
+ * and exit without end. Collect other children only in two cases. First, no worker has ended. Second, the last worker
+ * has ended, and the agent needs to know whether any child is left. The second call of reap_workers() removes pidfds
+ * of workers that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -403,8 +402,8 @@ static void send_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Describe an attempt that failed on another node. The time of the failure is the start of the attempt on this node
- * plus a duration from the store, because the clocks of two machines may differ. */
+/* Describe an attempt that failed on another node. The time of the failure is the start of the attempt on this node,
+ * plus a duration from the store. The clocks of two machines may differ. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -748,8 +747,8 @@ static void close_signals(struct node *n)
     close(n->signal_fd);
 }
 
-/* Close the handles whose callbacks could start new work, then print the report, and close the output last, because
- * the report is printed through it. The structs are freed in close_node(), after the close callbacks. */
+/* Close the handles whose callbacks could start new work, then print the report. Close the output last, because it
+ * prints the report. The structs are freed in close_node(), after the close callbacks. */
 void node_finish(struct node *n, int exit_code)
 {
     if (n->ended)

@@ -7,8 +7,6 @@
 #include "ddp/error.h"
 #include "report/exit_text.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <uv.h>
 
 /* The table of timers. The input is lines of JSON from the workers, and the output is timers that have expired.

@@ -2,7 +2,7 @@
  *
  *     user's shell -> guardian (waits, forwards signals) -> agent (runs the job) -> workers
  *
- * Two processes watch each other, because SIGKILL gives a process no chance to stop its children. If the agent dies,
+ * Two processes watch each other, because a process that gets SIGKILL cannot stop its children. If the agent dies,
  * even by kill -9, the guardian adopts and kills all processes of the job. If the guardian dies, the lifeline (a pipe
  * from guardian to agent) ends, and the agent kills all processes of the job. */
 #ifndef LAUNCHER_GUARDIAN_H
@@ -53,10 +53,10 @@ int node_run(void *job, int lifeline);
 /* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
 
 /* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. It is a separate
- * process, because the file system of the records may not answer. The helper prints lines of JSON: the connections of
- * the processes PIDS whose peers do not acknowledge data, and the open calls of ranks FIRST to FIRST + N - 1
- * (flight_call of hub/messages.h). Only records that are at most AGE_MS ms old count. Then the helper asks these
- * ranks for new records through their FIFOs, because a record that is being written cannot be read. */
+ * process, because the file system of the records may not answer. The helper prints lines of JSON. First come the
+ * connections of the processes PIDS whose peers do not acknowledge data. Then come the open calls of ranks FIRST to
+ * FIRST + N - 1 (flight_call of hub/messages.h), from records that are at most AGE_MS ms old. Finally, the helper
+ * asks these ranks for new records through their FIFOs, because a record that is being written cannot be read. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
 enum { FLIGHT_HELPER_WORDS = 7 }; /* argv[0], the option and its five arguments */
 
@@ -72,9 +72,9 @@ struct detached_job {
     bool quiet;          /* print only the id */
 };
 
-/* Start a supervisor without a terminal, which forks the guardian of the job. This function returns three times: -1
- * in the guardian, the job's exit code in the supervisor, and in the caller 0 or the exit code of an error. Output
- * goes to ddprun-ID.out in the working directory. Call this function before threads exist. */
+/* Start a supervisor without a terminal, which forks the guardian of the job. This function returns three times. In
+ * the guardian it returns -1, in the supervisor the job's exit code, and in the caller 0 or the exit code of an
+ * error. Output goes to ddprun-ID.out in the working directory. Call this function before threads exist. */
 int detach_begin(const struct detached_job *job);
 
 /* Append a row for each detached job of this user, or with `json` a line of JSON. Return false if memory is short. */

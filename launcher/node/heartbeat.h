@@ -8,7 +8,6 @@
 
 #include "record/flight.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct cJSON;
@@ -58,8 +57,8 @@ struct beat_step {
     uint64_t step, call;
 };
 
-/* Append a row to the array `steps` if the worker is new, or if its position has changed since the last sample:
- * [local_rank, step or -1, number of the call, "all_reduce" or ""]. If `steps` is NULL, do nothing. */
+/* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Append nothing
+ * if the position is the same as in the last sample of this worker, or if `steps` is NULL. */
 void beat_compare_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
                        struct cJSON *steps);
 

@@ -3,7 +3,8 @@
  * A node that cannot reach the store cannot send its finding there. With --hosts, the user would not see the finding
  * either, because every node except node 0 runs with --quiet. So the relay, which has started this process, carries
  * the finding to the starter and from there to all other nodes. A node that waits for the first round prints the
- * finding, names it in its timeout, and ends if the node of the finding has ended. */
+ * finding, and repeats it in the message about its timeout. If the node of the finding has ended, this node ends,
+ * too. */
 #include "base/log.h"
 #include "base/exit_codes.h"
 #include "node/effects.h"
@@ -11,7 +12,6 @@
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

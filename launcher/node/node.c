@@ -6,7 +6,6 @@
 #include "auth/tls.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/timed_call.h"
 #include "contain/descendants.h"
@@ -20,12 +19,9 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* Return true if the timer is much too late (clock.h), which means that this process was paused. The caller then
@@ -90,7 +86,7 @@ enum {
     /* If this node should host the store but cannot: time for another store to answer. It is shorter than the time
      * before the first message about waiting. */
     ASK_MS = 1500,
-    /* If the program is missing on a node without which the job cannot begin: wait for the round, in which the other
+    /* If the program is missing and the job cannot begin without this node: wait for the round, in which the other
      * nodes get the failure. */
     TELL_OTHERS_MS = 2000,
     QUIET_JOINS = 5,     /* lost joins before the first message */
@@ -439,8 +435,7 @@ static void on_found(void *user, const struct join_dial_found *found)
     struct ddp_err err;
     snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", found->address);
     n->plan->master_port = found->port;
-    join_dial_close(n->meet.dial);
-    n->meet.dial = NULL;
+    end_dial(n);
     n->meet.should_host = false;
     if (found->secret != NULL) {
         n->plan->secret = found->secret;
@@ -638,8 +633,8 @@ static bool init_handles(struct node *n, int lifeline)
 }
 
 /* Copy the options that the agent needs, because the agent does not read the command line. With several nodes, a lost
- * peer may be on a node that the store declares lost only after the node timeout, so settle_ms is longer than this
- * timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
+ * peer may be on a node that is lost. The store reports a lost node after the node timeout, so settle_ms is longer
+ * than this timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;

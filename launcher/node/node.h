@@ -45,8 +45,8 @@ struct node_meeting {
     struct join_dial *dial; /* owned; NULL = this node does not connect to the store now */
     /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
     bool should_host;
-    /* Owned. If this node cannot host the store, this small server rejects the other nodes with the reason, so that
-     * they do not wait until their timeout. NULL = not needed. */
+    /* Owned. If this node cannot host the store, this small server rejects the other nodes with the reason. Otherwise
+     * they would wait until their timeout. NULL = not needed. */
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
     uint64_t refusing_until_ms; /* when to exit even if some nodes were not rejected */
@@ -289,8 +289,8 @@ void node_explain_beats(struct node *n);
 /* Use the socket that the relay of --hosts has left, if any. */
 void node_open_news(struct node *n);
 
-/* Send the reason why this node ends before the job has begun to the other hosts. If `code` is NULL, the words name
- * no finding. */
+/* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the
+ * code of a finding; NULL = the reason is not a finding. */
 void node_send_end(struct node *n, const char *code, const char *words);
 
 /* Send a message about waiting for the store to the other hosts, if the message names a finding. node_send_no_wait

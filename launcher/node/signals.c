@@ -9,7 +9,6 @@
 #include "node/guardian.h"
 #include "report/user_messages.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>

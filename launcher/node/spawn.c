@@ -7,7 +7,6 @@
 #include "node/spawn.h"
 
 #include "base/syscalls.h"
-#include "contain/procfs.h"
 
 #include "tables/signals.h"
 

@@ -14,7 +14,6 @@
 
 #include <limits.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 

@@ -347,7 +347,7 @@ static int ptrace_scope(void)
     return scope;
 }
 
-/* Write why py-spy may not read a process. Yama forbids it by a sysctl, a container by a missing capability. */
+/* Write why py-spy may not read a process: a sysctl of Yama forbids it, or a container lacks a capability. */
 static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope();
@@ -621,7 +621,7 @@ static void on_closed(uv_handle_t *timer)
     free(timer->data);
 }
 
-/* Free a dump. Called when waitpid has returned all its helpers, or when the node ends. */
+/* Free a dump. Call this when waitpid has returned all helpers of the dump, or when the node ends. */
 static void dump_free(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -685,8 +685,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* Add a row if a child of a worker has ended without being reaped, because the worker may still wait for a result of
- * this child. Return false for any other process. */
+/* Add a row if a child of a worker has ended and the worker has not collected its exit status. The worker may still
+ * wait for a result of this child. Return false for any other process. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;

@@ -62,7 +62,8 @@ static void fan_open(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Close a reader. Also called if a worker cannot be started, because an expected reader blocks the other readers. */
+/* Close a reader. Call this also if a worker cannot be started, because an expected reader blocks the other
+ * readers. */
 static void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)

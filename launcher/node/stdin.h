@@ -13,7 +13,6 @@
 #include "plan/plan.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 #include <uv.h>
 

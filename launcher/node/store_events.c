@@ -10,7 +10,6 @@
 #include "contain/procfs.h"
 #include "node/node.h"
 #include "report/cause.h"
-#include "report/exit_text.h"
 #include "report/host_checks.h"
 #include "server/listen.h"
 #include "base/exit_codes.h"

@@ -14,17 +14,17 @@
     "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
 
 static char dir[CGROUP_PATH_MAX];
-static const char *why;
+static char why[CGROUP_WHY_MAX];
 
 static void found(const char *groups, const char *mounts, const char *expected)
 {
-    cr_assert(cgroup_locate(groups, mounts, dir, &why), "%s", why);
+    cr_assert(cgroup_locate(groups, mounts, dir, why), "%s", why);
     cr_assert_str_eq(dir, expected);
 }
 
 static void not_found(const char *groups, const char *mounts, const char *words)
 {
-    cr_assert_not(cgroup_locate(groups, mounts, dir, &why), "found %s", dir);
+    cr_assert_not(cgroup_locate(groups, mounts, dir, why), "found %s", dir);
     cr_assert_not_null(strstr(why, words), "\"%s\" is not in \"%s\"", words, why);
 }
 
@@ -79,10 +79,10 @@ Test(cgroup_path, a_second_mount_may_help)
 
 Test(cgroup_path, what_is_missing_is_said)
 {
-    not_found("", PROC UNIFIED, "kernel");
+    not_found("", PROC UNIFIED, "cannot read");
     not_found("8:pids:/x\n", PROC UNIFIED, "kernel");
     not_found("0::/\n", PROC, "mounted");
-    not_found("0::/\n", "", "mounted");
+    not_found("0::/\n", "", "cannot read");
 }
 
 /* Cut anywhere, the files are invalid or contain less; nothing is read beyond their ends. */
@@ -91,12 +91,12 @@ Test(cgroup_path, files_that_are_cut_anywhere)
     const char groups[] = "8:pids:/x\n0::/z\\040y\n", mounts[] = PROC HYBRID;
     for (size_t i = 0; i <= strlen(groups); i++) {
         char *cut = strndup(groups, i);
-        cgroup_locate(cut, mounts, dir, &why);
+        cgroup_locate(cut, mounts, dir, why);
         free(cut);
     }
     for (size_t i = 0; i <= strlen(mounts); i++) {
         char *cut = strndup(mounts, i);
-        cgroup_locate(groups, cut, dir, &why);
+        cgroup_locate(groups, cut, dir, why);
         free(cut);
     }
 }
@@ -106,11 +106,11 @@ Test(cgroup_path, a_path_without_end_is_refused)
     static char groups[3 * CGROUP_PATH_MAX], mounts[3 * CGROUP_PATH_MAX];
     memset(groups, 'a', sizeof(groups) - 1);
     memcpy(groups, "0::/", 4);
-    cr_expect_not(cgroup_locate(groups, UNIFIED, dir, &why));
+    cr_expect_not(cgroup_locate(groups, UNIFIED, dir, why));
     snprintf(mounts, sizeof(mounts), "35 24 0:30 / /%.9000s rw - cgroup2 cgroup2 rw\n", groups + 4);
-    cr_expect_not(cgroup_locate("0::/\n", mounts, dir, &why));
+    cr_expect_not(cgroup_locate("0::/\n", mounts, dir, why));
     groups[CGROUP_PATH_MAX - 10] = '\0';
-    cr_expect_not(cgroup_locate(groups, UNIFIED, dir, &why), "each fits, but not both together");
+    cr_expect_not(cgroup_locate(groups, UNIFIED, dir, why), "each fits, but not both together");
 }
 
 Test(cgroup_path, the_name_of_a_jobs_group)

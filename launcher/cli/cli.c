@@ -147,7 +147,7 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
         return DDP_OK;
     if (cli->collect_logs && (cli->log_dir == NULL || strcmp(cli->log_dir, "/dev/null") == 0))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--collect_logs: needs --log_dir=DIR, where the files of all hosts are stored");
+                        "--collect_logs needs --log_dir=DIR, the directory for the log files of all hosts");
     if (cli->hosts != NULL && cli->hostfile != NULL)
         return exclude(cli, OPT_HOSTS, OPT_HOSTFILE, err);
     if (cli_gives(cli, OPT_NNODES) && cli->nnodes.min != cli->nnodes.max)
@@ -266,7 +266,7 @@ ddp_status cli_check(const struct cli *cli, struct ddp_err *err)
 
 enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 
-/* Pass `text` to the option's parser; `spelled` is the option as typed, for an error. */
+/* Pass `text` to the option's parser; `spelled` is the option as the user typed it, for errors. */
 static ddp_status set_option(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
                              struct ddp_err *err)
 {
@@ -424,8 +424,8 @@ bool cli_only_prints(const struct cli *cli)
            cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
-/* Read the command line, the third round. Options end at the first word that is not an option; the program and its
- * arguments follow. */
+/* Read the command line, the third round. The first word that is not an option is the program, and the words after
+ * it are the program's arguments. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
     struct option_reader reader = { .table = &cli_table, .at = argv };

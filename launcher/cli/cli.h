@@ -154,9 +154,9 @@ struct cli {
     enum rdzv_backend backend;
     struct endpoint endpoint; /* host "": not given; port -1: not given */
     struct cli_rdzv_conf rdzv_conf;
-    const char *local_addr;       /* NULL = none given */
-    const char *secret_file;      /* NULL = none given */
-    const char *hosts, *hostfile; /* NULL = none given */
+    const char *local_addr;       /* NULL = not given */
+    const char *secret_file;      /* NULL = not given */
+    const char *hosts, *hostfile; /* NULL = not given */
     const char *remote_shell;
     const char *log_name; /* name of the log directory below --log_dir; NULL = a new random name */
     bool collect_logs, detach;
@@ -174,16 +174,16 @@ struct cli {
     struct cli_task task;                /* valid with per_task; from the scheduler */
     char master_addr[ENDPOINT_HOST_MAX]; /* without brackets */
     int master_port;                     /* 0 = any free port */
-    const char *job;                     /* --rdzv_id; NULL = none given */
+    const char *job;                     /* --rdzv_id; NULL = not given */
     uint64_t timeout_ms, grace_ms;
     struct cli_input input;
-    signal_set stop_signals;           /* in addition to the signals that always stop the job */
+    signal_set stop_signals; /* signals that stop the job in addition to SIGTERM, SIGINT and SIGHUP */
     int max_restarts, max_no_progress; /* max_no_progress 0 = no limit */
     uint64_t backoff_ms, backoff_cap_ms;
     enum exit_policy exit_policy;
     uint64_t hang_timeout_ms; /* 0 = adaptive, CLI_HANG_OFF = off */
     enum on_hang on_hang;
-    const char *progress; /* a valid regular expression; NULL = none given */
+    const char *progress; /* a valid regular expression; NULL = not given */
     bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder, profile_ranks;
     const char *rank_argument; /* "local-rank" or "local_rank", passed to PROGRAM; NULL = not passed */
     const char *role;
@@ -199,7 +199,7 @@ struct cli {
     struct std_map tee, redirects;
     struct cli_filters filters[2]; /* for stdout and stderr */
     enum prefix_mode prefix;
-    const char *prefix_template; /* NULL = none given */
+    const char *prefix_template; /* NULL = not given */
     bool timestamps, fold;
     struct rank_set console_ranks; /* local ranks that the console shows; limit 0 = all */
     enum contain_kind contain;

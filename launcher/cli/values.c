@@ -66,7 +66,8 @@ static const struct option_words words[OPTIONS] = {
     [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
 };
 
-static const char right_form[] = "0, 1, 2 or 3, or a map RANK:0-3,RANK:0-3 that names each rank once";
+static const char right_form[] =
+    "0, 1, 2 or 3, or a map such as 0:3,1:1 (RANK:STREAMS) that contains no rank twice";
 
 static int compare_map_ranks(const void *a, const void *b)
 {
@@ -263,7 +264,8 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
     const int error = regcomp(&regex, text, REG_EXTENDED | REG_NOSUB);
     if (error != 0) {
         regerror(error, &regex, why, sizeof(why));
-        return ddp_fail(err, DDP_ERR_ARG, "a valid extended regular expression; %s", why);
+        return ddp_fail(err, DDP_ERR_ARG, "a valid extended regular expression; this one has the error '%s'",
+                        why);
     }
     regfree(&regex);
     return value_TEXT(text, to, err);

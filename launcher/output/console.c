@@ -335,7 +335,7 @@ void console_stream_finish(struct console_stream *s)
 
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
-/* Append the prefix of a line. A line of one rank has its prefix already. */
+/* Append the prefix of a line. The prefix of a line of one rank comes from the node. */
 static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;

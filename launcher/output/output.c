@@ -6,9 +6,9 @@
  *
  * Failures:
  * - A sink is slower than the workers: their streams wait.
- * - The reader of stdout or stderr closes it: ddprun closes the workers' pipes, so the workers get SIGPIPE.
+ * - The reader of ddprun's stdout or stderr exits: ddprun closes the workers' pipes, so the workers get SIGPIPE.
  * - A disk is full: the user is warned once. The workers wait, or with --log_policy=drop output is lost.
- * - A process outside the job keeps a pipe open: the pipe is abandoned after the drain time. */
+ * - A process outside the job keeps a pipe open: the pipe is closed when the time of output_drain is over. */
 #include "output/output.h"
 
 #include "base/clock.h"
@@ -479,7 +479,7 @@ static void check_failures(struct output *o)
     o->looking = false;
 }
 
-/* Return true if the drain is complete: all pipes are closed, and all bytes are written or given up. */
+/* Return true if the drain is complete: all pipes are closed, and all bytes are written or no longer waited for. */
 static bool is_idle(const struct output *o)
 {
     return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));

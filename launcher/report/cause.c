@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* How many last lines are searched for hints. The report shows fewer lines, but Python may print the reason before
- * the stacks of many threads. */
+/* Number of last lines in which hints are searched. The report shows fewer lines, but Python may print the reason
+ * before the stacks of many threads. */
 enum { HINT_LINES = 50 };
 
 int cause_first(const struct report *r)
@@ -579,8 +579,8 @@ static bool begins_with(struct slice line, const char *front)
     return line.len >= len && memcmp(line.data, front, len) == 0;
 }
 
-/* Return true if `line` is an import or syntax error at the end of a traceback. `before` is the line before it,
- * which a traceback indents. */
+/* Return true if `line` is an import or syntax error at the end of a traceback. `before` is the preceding line,
+ * which is indented in a traceback. */
 static bool is_import_exception(struct slice line, struct slice before)
 {
     static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",

@@ -66,7 +66,7 @@ struct report {
     bool explain;                    /* the last line names the command `ddprun explain CODE` */
     bool colour;                     /* print colours; true if the text goes to a terminal */
     const struct program_look *look; /* the file that could not be started; NULL = none */
-    const char *path;                /* PATH of the workers, for "not found" */
+    const char *path;                /* PATH of the workers, printed if the program was not found */
     const char *python;              /* path of the Python that ran the workers; NULL = not known or none */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
     const struct disk_room *room;           /* free space of the full file system; NULL = not known */

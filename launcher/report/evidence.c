@@ -134,9 +134,9 @@ static bool writes_core(int signal)
     return false;
 }
 
-/* Record the core file of a worker, or the reason why it is missing. `status` is from waitpid. `began` is a time
- * before the worker's start, because older files belong to other processes. Do nothing after a signal that writes
- * no core file, such as SIGKILL. */
+/* Record the core file of a worker, or the reason why it is missing. `status` is from waitpid. Ignore files that
+ * are older than `began`, a time before the worker's start. Do nothing after a signal that writes no core file,
+ * such as SIGKILL. */
 static void coredump_find(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
@@ -184,7 +184,8 @@ struct evidence {
         struct worker_evidence facts;
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
-    int port_rank, port; /* local rank whose port another user took, and the port; 0 = none */
+    int port_rank,
+        port; /* local rank of the worker whose port another user took, and the port; port 0 = none */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of this timer; "" = no timer has expired */
@@ -789,8 +790,8 @@ static bool on_noexec(const char *path)
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* Return the kind of a file. On a noexec mount, access(2) fails even if the mode bits allow execution, so there
- * only the mode bits decide. */
+/* Return the kind of a file. On a noexec mount, access(2) fails even if the mode bits allow execution, so on such
+ * a mount only the mode bits decide. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -835,8 +836,8 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find a file beside `path` with nearly the same name: at most a third of its letters may differ. Only the first
- * few thousand files are compared. */
+/* Find a file in the directory of `path` with nearly the same name: at most a third of its letters may differ.
+ * Only the first few thousand files are compared. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;

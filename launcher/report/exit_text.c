@@ -386,8 +386,9 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
-/* Rows are tried in order. A row applies if its signal matches and all its observations were made. The last row of
- * each signal needs no observation. A sentence about a probable cause contains "likely" or "perhaps". */
+/* Rows are tried in order. A row applies if the worker ended by its signal and all observations in `seen` are
+ * true. The last row of each signal needs no observation. A sentence about a probable cause contains "likely" or
+ * "perhaps". */
 
 enum { NO_SIGNAL = 0 };
 

@@ -23,7 +23,7 @@ enum coredump_kind {
     CORE_LOST,       /* written but not found; `core` is the kernel's pattern */
     CORE_NO_LIMIT,   /* not written: the size limit is 0 */
     CORE_NO_PATTERN, /* not written: the kernel's pattern is empty */
-    CORE_NOT_DUMPED, /* not written, although the limits allow it */
+    CORE_NOT_DUMPED, /* not written, although limit and pattern allow it */
 };
 
 /* Sizes of the texts below, with NUL. Longer texts are cut. */
@@ -63,7 +63,8 @@ struct worker_evidence {
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
-/* Return ddprun's exit code for this failure, or 0 if `cause` is only a reason to restart. */
+/* Return ddprun's exit code for this failure. Return 0 if `cause` is no failure but another reason to restart,
+ * such as new nodes. */
 int failure_code(const struct failure *cause);
 
 enum { ENDING_MAX = 96 };

@@ -129,7 +129,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* Add the facts on which the sentences are based. Unknown facts are left out. */
+/* Add the facts from which the cause and the remedy are made. Unknown facts are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -228,7 +228,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. Its members have the names of a worker's members if the meaning is the same. */
+/* Add a failed attempt. A member with the same meaning as a member of a worker has the same name. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -478,7 +478,7 @@ static void print_it(const struct report *r, bool midline)
     const struct cli *cli = r->plan->cli;
     const bool wanted = cli->json || cli->verbose || (report_needed(r) && !other_node_prints(r));
     struct buf out = { 0 };
-    const bool row = !midline || buf_append(&out, "\n", 1); /* --json never sets midline */
+    const bool row = !midline || buf_append(&out, "\n", 1); /* with --json, midline is always false */
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
         (void)patient_write(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
     else if (wanted)
@@ -548,8 +548,8 @@ static void find_room(struct report *r, struct details *d)
     r->room = &d->room;
 }
 
-/* Copy the error file to the path that the user, or an outer launcher, has set for the whole job. A signal becomes
- * a negative code, as in torchrun. */
+/* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or
+ * an outer launcher has set. A signal becomes a negative code, as in torchrun. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* descriptors of guardian and agent, with the store and its clients */
+    FDS = 28,                  /* descriptors of guardian and agent, including those of the store */
     FDS_PER_WORKER = 4,        /* per worker: two pipes, a pidfd, a connection to the store */
     PROCESSES = 3,             /* guardian, agent and the store's thread */
     SHM_PER_WORKER = 16 << 20, /* bytes in /dev/shm for buckets, NCCL and data loaders */
@@ -32,7 +32,7 @@ static const char *number(amount out, uint64_t n)
     return out;
 }
 
-/* Limits of this machine. Value 0 in shm_size and shm_free means "not known". */
+/* Limits of this machine. In shm_size and shm_free, 0 = not known. */
 struct host_facts {
     uint64_t nofile;  /* hard limit of open files, because the agent raises the soft limit */
     uint64_t nproc;   /* limit of processes of this user; HOST_NO_LIMIT for root */
@@ -58,7 +58,7 @@ static void check_limits(const struct host_facts *f, uint64_t workers, const cha
         finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", words_size(have, f->memlock), NULL);
 }
 
-/* Check the free space of /dev/shm. A single worker needs none. */
+/* Check the free space of /dev/shm. A node with a single worker needs no shared memory. */
 static void check_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                       int *n)
 {

@@ -24,8 +24,9 @@ void host_warn(int workers, const char *host);
 
 enum { GPU_FINDINGS_MAX = 8 };
 
-/* Find GPUs of this node's workers that other processes use. Log each finding as a warning unless --quiet is set,
- * and return the number of findings. If the driver does not answer within 200 ms, return 0. */
+/* Find GPUs of this node's workers that other processes use, or whose compute mode does not admit all of these
+ * workers. Log each finding as a warning unless --quiet is set, and return the number of findings. If the driver
+ * does not answer within 200 ms, return 0. */
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 
 /* Facts about a node that has lost its connection to the store. All texts are borrowed. */

@@ -52,7 +52,7 @@ static void append_colour(struct rows *r, const char *code)
         append_row(r, code, strlen(code));
 }
 
-/* Append text without control characters and colours, because it may contain names from other programs. */
+/* Append text with escaped control characters and colours, because the text may contain names from other programs. */
 static void rows_append(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_append_plain(r->out, text);
@@ -362,7 +362,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Format "rank 1: ", with the host if the job has several. Write "" if a node was lost and not a worker. */
+/* Format "rank 1: ", with the host if the job has several. Write "" if a node was lost, because the failure is not
+ * that of a worker. */
 static void format_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';

@@ -55,7 +55,7 @@ struct reader {
     bool wide; /* the file is a 64-bit program */
 };
 
-/* Read an integer of `size` bytes at offset `at`. Return 0 if it is outside the bytes; all callers reject 0. */
+/* Read an integer of `size` bytes at offset `at`. Return 0 if the file is too short; all callers reject 0. */
 static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 {
     uint64_t value = 0;
@@ -160,8 +160,8 @@ static void elf_check(struct slice file, struct slice ours, struct elf_look *loo
 
 /* --- scripts ---------------------------------------------------------------------------------------------- */
 
-/* Parse the first line of a script: "#! /usr/bin/env -S python3\r\n" names "/usr/bin/env". For the kernel, the
- * name ends at a blank and may contain a \r, so a script with Windows line ends is "not found". */
+/* Parse the first line of a script: "#! /usr/bin/env -S python3\r\n" names "/usr/bin/env". The kernel ends the
+ * name at a blank, but not at a \r. So it does not find the interpreter of a script with Windows line ends. */
 static void read_first_line(struct program_look *look, const char *text, size_t len)
 {
     const char *end = memchr(text, '\n', len);
@@ -193,8 +193,8 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
 
 /* An errno has several causes. ENOENT: the program, its interpreter or its loader is missing. EACCES: an x bit is
  * missing, or a directory or a mount option forbids execution. ENOEXEC: the program is for another machine, or the
- * file is no program. Rows are tried in order. A row applies if its errno matches and all its observations were
- * made. */
+ * file is no program. Rows are tried in order. A row applies if its errno matches and all observations in `seen`
+ * are true. */
 
 /* The message contains only the beginning of PATH, because PATH may be very long. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
@@ -326,7 +326,7 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
-/* Fill the placeholders of a sentence. All values are prepared even if the sentence needs only some. */
+/* Fill the placeholders of a sentence. All values are formatted, although a sentence contains only some of them. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];

@@ -44,7 +44,7 @@ struct program_look {
     char path[PATH_MAX]; /* the path that was examined; "" = none */
     enum path_kind kind;
     bool is_python_file;   /* `path` is a file that Python should run, as the user wrote it */
-    char near[PATH_MAX];   /* for a missing file: a file there with nearly the same name; "" = none */
+    char near[PATH_MAX];   /* if `path` is missing: a similar path in the same directory; "" = none */
     bool empty;            /* the file has 0 bytes */
     bool noexec;           /* the file system is mounted noexec */
     char locked[PATH_MAX]; /* first directory of the path that may not be entered; "" = none */

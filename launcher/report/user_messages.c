@@ -48,8 +48,8 @@ static bool event_worker_started(struct buf *out, uint64_t t_ms, const struct pl
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* Append that a worker has ended. `exit_code` is that of a shell, so 137 may mean exit(137) or SIGKILL. `signal`
- * is present only if a signal ended the worker. */
+/* Append that a worker has ended. The member exit_code is the code that a shell would show, so 137 may mean
+ * exit(137) or SIGKILL. The member signal is present only if a signal ended the worker. */
 static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                                const struct agent_worker *how)
 {
@@ -224,7 +224,7 @@ void announce_job(const struct announce *a, const char *note)
         note_before(a, "%s", plan->notes[i]);
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
-    if (plan->cli->verbose && !plan->cli->json) /* arguments of ddpctl */
+    if (plan->cli->verbose && !plan->cli->json) /* ddpctl takes both as arguments */
         note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);

@@ -42,8 +42,8 @@ void announce_again(const struct announce *a, const struct failure *cause);
 /* Report which nodes have joined and which are missing. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* Report the store's findings about a job that does not start or hangs. `screen` is their text, which is the same
- * on every node. `push` is the store's message. */
+/* Report the store's findings about a job that does not start or hangs. `screen` is the text of the findings,
+ * which is the same on every node. `push` is the store's message. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Report that the workers of this node are stopped because of an event on another node. */

@@ -158,7 +158,8 @@ bool prefix_render(const struct prefix *p, const struct prefix_values *values, i
 
 int prefix_colour(int rank)
 {
-    /* Readable on dark and on light backgrounds; red is reserved for errors. */
+    /* These colours are readable on dark and on light backgrounds. Red is missing, because it is reserved for
+     * errors. */
     static const int colours[] = { 36, 32, 33, 35, 34, 96, 92, 95 };
     enum { COLOURS = sizeof(colours) / sizeof(colours[0]) };
     return colours[(unsigned)rank % COLOURS];

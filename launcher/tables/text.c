@@ -1,4 +1,4 @@
-/* text.c -- see text.h. UTF-8 is checked by table 3-7 of the Unicode standard. */
+/* text.c -- see text.h. UTF-8 is checked according to table 3-7 of the Unicode standard. */
 #include "tables/text.h"
 
 #include "base/text.h"
@@ -58,7 +58,7 @@ static uint32_t utf8_code(const uint8_t *p, size_t len)
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
 /* Return the value of the placeholder at `gap`, and set *end to its end. Return NULL if `words` does not contain
- * it. */
+ * the placeholder. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
 {
     size_t len = strcspn(gap + 1, "{} ");
@@ -91,7 +91,7 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* Format a size. Small numbers have one decimal: 1.5 GiB, but 64 MiB. */
+/* Format a size. A number below 100 has one decimal, unless the decimal is 0: 1.5 GiB, but 64 MiB. */
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -110,7 +110,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
-/* Format a duration in ms, s, min or h, so that the number stays small. */
+/* Format a duration in ms, s, min or h, so that the number has few digits. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {
     if (ms < 1000)
@@ -439,7 +439,8 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
 {
     struct buf list = { 0 };
     for (int i = 0; i < TOKENS; i++)
-        buf_printf(&list, "%s%%%c %s", i > 0 ? ", " : " with ", tokens[i].letter, tokens[i].words);
+        buf_printf(&list, "%s%%%c %s", i > 0 ? ", " : ", which may contain ", tokens[i].letter,
+                   tokens[i].words);
     ddp_status status = ddp_fail(err, DDP_ERR_ARG, "a file name of at most %d characters%.*s",
                                  LOG_PATTERN_MAX, (int)list.len, list.len > 0 ? (const char *)list.data : "");
     buf_free(&list);

@@ -1,4 +1,4 @@
-/* worker_env.h -- the environment of a worker: the contract between launcher and worker.
+/* worker_env.h -- the environment of a worker: all variables that the launcher sets for a worker.
  *
  * A worker inherits the launcher's environment. The rows below replace inherited variables, and --env replaces
  * both. Each name occurs once in a worker's environment. Names and values are torchrun's; ddprun's own names begin
@@ -145,7 +145,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
                    const char *const *overrides, size_t n);
 void env_base_free(struct env_base *base);
 
-/* Build the environment of a worker. `base` must outlive it. Return false when memory is short. */
+/* Build the environment of a worker. `base` must outlive `env`. Return false when memory is short. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
 void worker_env_free(struct worker_env *env);
 

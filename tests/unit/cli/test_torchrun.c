@@ -244,9 +244,9 @@ Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
     REFUSED("--log_dir= is not valid; expected: a text that is not empty", "--log_dir=", "p");
     REFUSED("--rdzv_id= is not valid; expected: 1 to 128 characters without '/' and control characters",
             "--rdzv_id=", "p");
-    refused(
-        WORDS("torchrun", "--tee=", "p"), bare,
-        "--tee= is not valid; expected: 0, 1, 2 or 3, or a map RANK:0-3,RANK:0-3 that names each rank once");
+    refused(WORDS("torchrun", "--tee=", "p"), bare,
+            "--tee= is not valid; expected: 0, 1, 2 or 3, or a map such as 0:3,1:1 (RANK:STREAMS) that "
+            "contains no rank twice");
 }
 
 Test(torchrun, a_key_that_nobody_knows_is_passed_over_under_its_name, .fini = tear_down)

@@ -282,7 +282,7 @@ Test(ddprun_meet, a_port_in_use_on_node_0_names_its_holder)
     char port[64];
     snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_SILENT));
     expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", port),
-                   "is in use by test_ddprun", "use --host_store=no");
+                   "is in use by test_ddprun", "join it with --host_store=no");
 }
 
 Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)

@@ -11,7 +11,8 @@
  *                 ddp_scaler_update(&scaler, &err)
  *
  * The float32 copy ("master weights") is needed because an update is often too small to change a 16-bit parameter.
- * The copy is the true parameter: save the copy in checkpoints. Pure arithmetic. */
+ * Save the copy in checkpoints, because only it has the exact values. All functions only compute: they use no file,
+ * thread or clock. */
 #ifndef DDP_AMP_H
 #define DDP_AMP_H
 
@@ -34,11 +35,12 @@ DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, s
  * scale is infinite or NaN, else 0. Return -1 for another type. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
+/* The last call for this step; see the table below. */
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
-/* torch.cuda.amp.GradScaler for one optimizer: constants and state, without pointers. If all ranks pass the same
- * found_inf, the struct is equal on all ranks. After averaging with SUM or AVG, found_inf is the same on all ranks,
- * because infinity and NaN survive a sum. */
+/* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may be
+ * copied. If all ranks pass the same found_inf, the struct is equal on all ranks. After averaging with SUM or AVG,
+ * found_inf is the same on all ranks, because a sum with infinity or NaN is infinite or NaN. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */
     double growth;    /* factor after `interval` good steps in a row; above 1 */
@@ -76,6 +78,7 @@ DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
 /* Number of values in the saved state: scale, growth, backoff, interval, tracker. */
 enum { DDP_SCALER_STATE = 5 };
+/* Write the state to `state`, for a checkpoint. */
 DDP_API void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE]);
 
 /* Restore a saved state, at stage READY. DDP_ERR_CORRUPT names a number that is out of its limits; `scaler` is then

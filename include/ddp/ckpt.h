@@ -61,7 +61,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
     X(step, "updates done")                                               \
     X(epoch, "epochs done")                                               \
     X(samples, "samples of the next epoch that are done, over all ranks") \
-    X(world_size, "ranks of the run that wrote the checkpoint; only for people")
+    X(world_size, "ranks of the run that wrote the checkpoint; no function uses this number")
 
 typedef struct ddp_ckpt_point {
 #define X(name, words) uint64_t name;

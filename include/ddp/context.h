@@ -53,7 +53,7 @@ typedef struct ddp_options {
     const char *backend;      /* "cpu", "nccl", or NULL = nccl with a device, else cpu */
     uint32_t init_timeout_ms; /* 0 = DDPRUN_INIT_TIMEOUT_MS or 60 000 */
     uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS or 600 000 */
-    int device;               /* CUDA's number of the GPU of this rank, or one of ddp_device_choice */
+    int device;               /* index of this rank's GPU in CUDA, or one of ddp_device_choice */
 } ddp_options;
 
 /* With a device, a group accepts buffers in the memory of the device and of the host (group.h). libddp then loads the
@@ -78,8 +78,8 @@ typedef enum ddp_device_choice {
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
 /* Wait for the other ranks, at most for the step timeout, and then free `ctx`, its groups, its store and shared
- * memory. A broken context does not wait. Everything is freed even after an error. Free each ddp_reducer and
- * ddp_zero1 before, because they use shared memory of the context. NULL is allowed. */
+ * memory. Do not wait if an earlier collective has failed. Everything is freed even after an error. First free each
+ * ddp_reducer and ddp_zero1, because they use shared memory of the context. NULL is allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Stop all waiting peers: their calls return DDP_ERR_ABORTED with the text `why`. Write {"message": ...} to
@@ -104,12 +104,12 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Return the named number of this worker, or -1 if ctx is NULL. */
+/* Return a number of this worker, or -1 if ctx is NULL. The names are those of torchrun's variables, such as RANK. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
 DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
-DDP_API int ddp_device(const ddp_ctx *ctx); /* CUDA's number; -1 = none */
+DDP_API int ddp_device(const ddp_ctx *ctx); /* index of the GPU in CUDA; -1 = no device */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
 /* Report to the launcher that step `step` is done. Count steps over all attempts, as in a checkpoint. With
@@ -123,15 +123,16 @@ DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
  * starts more workers with an empty store. This start does not count as a restart. Agree right after a checkpoint,
  * and continue until the launcher stops the program:
  *
- *     uint32_t nodes = 0;                                  // rank 0 asks, all do the same
+ *     uint32_t nodes = 0;                                  // rank 0 asks the store, all ranks use its answer
  *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
  *     ddp_broadcast(ddp_world(ctx), &nodes, 1, DDP_I32, 0, NULL, NULL);
  *     if (nodes > 0) ddp_grow_agree(ctx);
  */
 
-/* Set *nodes to the number of nodes that could join now, with one short call to the store. Without
- * ddprun, both functions return DDP_ERR_UNSUPPORTED, and *nodes is 0. */
+/* Set *nodes to the number of nodes that could join now, with one short call to the store. Without ddprun, return
+ * DDP_ERR_UNSUPPORTED, and set *nodes to 0. */
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
+/* Report that this rank agrees to a restart with the waiting nodes. Without ddprun, return DDP_ERR_UNSUPPORTED. */
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 
 /* Return the context's connection to the store at MASTER_ADDR:MASTER_PORT (store.h), owned by the context. Return

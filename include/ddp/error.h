@@ -2,7 +2,9 @@
  *
  * Every call that can fail returns a ddp_status, the code. ddp_last_error() returns the sentence. Calls without a
  * context (store, checkpoints, sampler, arithmetic) also copy the code and the sentence into a `struct ddp_err`,
- * which may be NULL. The functions of this file never allocate, print or exit. */
+ * which may be NULL. The functions of this file never allocate, print or exit.
+ *
+ * "DDP_ERR_TIMEOUT names the ranks" in a comment means: if the code is DDP_ERR_TIMEOUT, the sentence has the ranks. */
 #ifndef DDP_ERROR_H
 #define DDP_ERROR_H
 

@@ -33,7 +33,7 @@ extern "C" {
 typedef struct ddp_group ddp_group;
 typedef struct ddp_work ddp_work;
 
-/* name, text, bytes */
+/* The types of elements, as rows of name, text and size in bytes. */
 #define DDP_DTYPE_LIST(X) \
     X(F32, "f32", 4)      \
     X(F64, "f64", 8)      \
@@ -49,11 +49,12 @@ typedef enum ddp_dtype {
 #undef X
 } ddp_dtype;
 
-/* AVG divides the sum by the world size. Floats are divided with one correct rounding (f16 and bf16 in f32), integers
+/* The operations, as rows of name and text.
+ *
+ * AVG divides the sum by the world size. Floats are divided with one correct rounding (f16 and bf16 in f32), integers
  * are rounded towards zero. Integer sums and products wrap around, except the sum inside an AVG of u8. If one operand
  * of MIN or MAX is a NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero
  * (context.h). */
-/* name, text */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \
     X(AVG, "avg")      \

@@ -34,6 +34,7 @@ extern "C" {
 
 typedef struct ddp_loader ddp_loader;
 
+/* Limits of the options: the most arrays of a batch, threads, batches in memory, and streams. */
 enum {
     DDP_LOADER_ARRAYS = 4,
     DDP_LOADER_THREADS = 256,
@@ -88,12 +89,12 @@ typedef struct ddp_loader_options {
 
 /* A batch. It is valid until `held` more batches are returned, or until the loader is started or freed. */
 typedef struct ddp_batch {
-    uint64_t number; /* number in the epoch, from 0; number % streams is its stream */
-    int stream;
-    size_t rows;
+    uint64_t number;                /* number in the epoch, from 0 */
+    int stream;                     /* number % ddp_loader_options.streams: the batch is for rank + stream */
+    size_t rows;                    /* 0 = this rank has no samples left, but others have */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
-    const uint64_t *index;          /* the sample of each row */
-    const unsigned char *is_pad;
+    const uint64_t *index;          /* for each row, the number of its sample */
+    const unsigned char *is_pad;    /* for each row, 1 = padding */
 } ddp_batch;
 
 /* Create a loader: allocate memory and start the threads, which read nothing yet. DDP_ERR_ARG names an invalid

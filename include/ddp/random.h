@@ -22,13 +22,14 @@ typedef struct ddp_random {
 /* Seed the generator. Only the low 32 bits of the seed are used, as in torch.manual_seed. */
 DDP_API void ddp_random_seed(ddp_random *random, uint64_t seed);
 
+/* Return 32 random bits. */
 DDP_API uint32_t ddp_random_next(ddp_random *random);
 
 /* Return a number in [0, 1) with 24 random bits, like a float of torch. */
 DDP_API float ddp_random_uniform(ddp_random *random);
 
-/* Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011) computes numbers from a key and a counter. So a sequence can begin
- * anywhere at no cost, while mt19937 needs 624 words of state. */
+/* Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011) computes numbers from a key and a counter. So a new sequence costs
+ * nothing, while mt19937 must first compute 624 words of state. */
 typedef struct ddp_philox {
     uint32_t key[2], counter[4]; /* counter[0] is the number of the block of four words */
     uint32_t word[4];
@@ -39,6 +40,7 @@ typedef struct ddp_philox {
  * but only the low 32 bits of `epoch`. */
 DDP_API void ddp_philox_seed(ddp_philox *random, uint64_t seed, uint64_t epoch, uint64_t sample);
 
+/* Return 32 random bits. */
 DDP_API uint32_t ddp_philox_next(ddp_philox *random);
 
 /* Return a number in [0, 1) with 24 random bits. */

@@ -91,7 +91,7 @@ typedef struct ddp_reducer_options {
     ddp_uneven uneven;   /* must be equal on all ranks, like all later members */
     int compress;        /* 1 = convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
-    double predivide;    /* f: divide by f, sum, divide by N / f; 0 = sum, then divide by N */
+    double predivide;    /* f: divide by f, sum, divide by divisor / f; 0 = sum, then divide by the divisor */
     ddp_comm_hook hook;  /* NULL = ddp_all_reduce */
     void *hook_user;     /* argument of the hook */
     void *stream;        /* with a device: cudaStream_t of the program that writes and reads gradients */
@@ -146,10 +146,11 @@ DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
  * return DDP_ERR_ARG, which names the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
-/* Return the number of buckets, the size of bucket `b` in bytes, and the bucket of parameter `i`. */
-DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer);
-DDP_API size_t ddp_reducer_bucket_bytes(const ddp_reducer *reducer, size_t b);
-DDP_API size_t ddp_reducer_bucket_of(const ddp_reducer *reducer, size_t i);
+DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer); /* number of buckets */
+DDP_API size_t ddp_reducer_bucket_bytes(const ddp_reducer *reducer,
+                                        size_t b); /* size of bucket `b` in bytes */
+DDP_API size_t ddp_reducer_bucket_of(const ddp_reducer *reducer,
+                                     size_t i); /* index of the bucket of parameter `i` */
 
 /* Free the reducer; collective. Call this function before ddp_finalize. NULL is allowed. */
 DDP_API ddp_status ddp_reducer_free(ddp_reducer *reducer);

@@ -5,8 +5,8 @@
  * samples in turn. NO_PAD is for evaluation: each sample occurs exactly once over all ranks, so some ranks may get
  * one sample less.
  *
- * Pure: no clock, no file, no thread. Algorithm and golden vectors: PyTorch's torch/utils/data/distributed.py and
- * TensorFactories.cpp (randperm_cpu). */
+ * The functions only compute: they use no file, thread or clock. The algorithm is that of PyTorch's files
+ * torch/utils/data/distributed.py and TensorFactories.cpp (randperm_cpu). */
 #ifndef DDP_SAMPLER_H
 #define DDP_SAMPLER_H
 

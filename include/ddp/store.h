@@ -5,9 +5,9 @@
  * each key, so ddp_store_get(s, "a") and TCPStore.get("a") read the same key.
  *
  * Every call has a deadline. Several threads may share a handle; their calls are executed one after the other. After
- * DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, every call of the handle except ddp_store_close returns
- * DDP_ERR_CLOSED. The same holds if a call that waits for no key and no barrier has returned DDP_ERR_TIMEOUT, because
- * the store then hangs. */
+ * DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle is unusable: every call except ddp_store_close returns
+ * DDP_ERR_CLOSED. After DDP_ERR_TIMEOUT, the handle is usable only if the call has waited for a key or a barrier: any
+ * other request is answered at once, so the store hangs. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 
@@ -68,8 +68,9 @@ DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t tim
 DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum,
                                  struct ddp_err *err);
 
-/* Set `key` to `desired` if its value is `expected`. expected_len 0 also matches a missing key. *current becomes a
- * copy of the value after the call, which the caller frees; `current` may be NULL. */
+/* Set `key` to `desired` if its value is `expected`. expected_len 0 also matches a missing key. *current becomes a copy
+ * of the value after the call, or of `expected` if the key is missing. The caller frees it; `current` may be NULL. Only
+ * *current shows whether the value was replaced. */
 DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected,
                                          size_t expected_len, const void *desired, size_t desired_len,
                                          void **current, size_t *current_len, struct ddp_err *err);

@@ -6,7 +6,7 @@
  *     bn.weight = w;  bn.bias = b;  bn.running_mean = rm;  bn.running_var = rv;       rm begins as 0, rv as 1
  *     ddp_syncbn_forward(world, &bn, x, n, y)                       n samples on this rank; 0 is allowed
  *     ddp_syncbn_backward(world, &bn, x, dy, n, dx, dw, db)
- *     ddp_syncbn_infer(&bn, x, n, y)                                evaluation: with the running numbers
+ *     ddp_syncbn_infer(&bn, x, n, y)                                evaluation: with running_mean and running_var
  *
  * x, y, dy and dx are float32 arrays of n * channels * spatial elements, in torch's order (N, C, H, W) or (N, C):
  * x[(sample * channels + c) * spatial + i]. Sums are computed in double. Subnormals are flushed (context.h).
@@ -31,7 +31,7 @@ typedef struct ddp_syncbn {
     size_t channels; /* at least 1 */
     size_t spatial;  /* elements of a channel in a sample, at least 1 */
     double eps;      /* added to the variance; default as in torch: 1e-5 */
-    double momentum; /* weight of a new batch in the running numbers; default as in torch: 0.1 */
+    double momentum; /* weight of a new batch in running_mean and running_var; default as in torch: 0.1 */
     /* `channels` elements each, owned by the caller. */
     const float *weight, *bias;        /* NULL = weight 1 and bias 0 */
     float *running_mean, *running_var; /* NULL = not updated; the variance is divided by n - 1 */
@@ -46,7 +46,7 @@ typedef struct ddp_syncbn {
         0, 1, 1e-5, 0.1, NULL, NULL, NULL, NULL, NULL, 0.0 \
     }
 
-/* Normalize, set `saved` and `count`, and update the running numbers; collective. `group` NULL = this rank alone. `y`
+/* Normalize, set `saved` and `count`, and update running_mean and running_var; collective. `group` NULL = this rank alone. `y`
  * may be `x` if no backward pass follows. If the batches of all ranks are empty, nothing changes. All ranks return
  * DDP_ERR_ARG if a channel has only one value over all ranks, because one value has no variance. */
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
@@ -58,7 +58,7 @@ DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const fl
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 
-/* Compute y from the running numbers, which must not be NULL. Not collective. */
+/* Compute y with running_mean and running_var, which must not be NULL. Not collective. */
 DDP_API ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
  *                 ddp_zero1_reduce(zero)                        every rank now has the average of its share
  *                 ddp_zero1_unscale(zero, &scaler)              f16 only
  *                 ddp_zero1_clip(zero, 1.0, &norm)              optional
- *                 ddp_zero1_step(zero)                          update my share, gather all parameters
+ *                 ddp_zero1_step(zero)                          updates this rank's share, gathers all parameters
  *                 ddp_zero1_zero_grad(zero)
  *
  * Each rank has the state arrays and the float32 copy of only its share, 1/world of the model. A step sends as many
@@ -73,6 +73,7 @@ DDP_API ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm
  * call this function if a scaler skips the step. */
 DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 
+/* Set all gradients to zero. */
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
 /* Return the rule and its numbers, owned by `zero`, for example to change lr, or to save `step` in a checkpoint. All

@@ -28,7 +28,7 @@ enum {
     MUNGE_MS = 3000,                                          /* time for munged to answer */
 };
 
-/* Return a zeroed secret in a page of its own, or NULL if memory is short. MADV_DONTFORK matters because ddprun forks
+/* Return a zeroed secret in a separate page, or NULL if memory is short. MADV_DONTFORK matters because ddprun forks
  * workers, which must not have the secret. */
 static struct secret *secret_new(void)
 {

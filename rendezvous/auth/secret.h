@@ -19,7 +19,7 @@ enum {
     SECRET_CREDENTIAL_MAX = 480,        /* most bytes of a credential of MUNGE, with the NUL */
 };
 
-/* A secret in a page of its own. Core dumps leave this page out. A forked child does not have the page, so each process
+/* A secret in a separate page. Core dumps leave this page out. A forked child does not have the page, so each process
  * must read the secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];

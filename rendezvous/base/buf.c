@@ -1,7 +1,7 @@
 /* buf.c -- see buf.h.
  *
- * Bytes are only appended at the end and consumed from the front, so a pointer, a length and a capacity are
- * sufficient. */
+ * A buf is one block, so its contents can be parsed without copies. Consuming moves the remaining bytes to the front,
+ * which is cheap, because callers consume all bytes or leave only an incomplete message. */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUF_MIN = 256 };
+enum { BUF_MIN = 256 }; /* bytes of the first allocation */
 
 /* Reject requests above half of SIZE_MAX, so that the doubling below cannot overflow. */
 void *buf_reserve(struct buf *b, size_t more)
@@ -42,8 +42,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Format into the free room, which is usually sufficient. If the room is too small, format again with the known
- * length, so that the text is not cut. The NUL of vsnprintf is after `len`, and the next append overwrites it. */
+/* Format into the free room, which is usually sufficient. Otherwise the first try has returned the length of the text:
+ * reserve room for it, and format again. The NUL of vsnprintf is after `len`, and the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;
@@ -67,7 +67,8 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
     b->len -= n;
-    if (n > 0 && b->len > 0) /* with n = 0, the move would copy a long unfinished request at every read */
+    if (n > 0 &&
+        b->len > 0) /* with n = 0, memmove would copy a long unfinished request to itself at every read */
         memmove(b->data, b->data + n, b->len);
 }
 

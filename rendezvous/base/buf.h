@@ -1,5 +1,5 @@
-/* buf.h -- four ways to hold bytes: borrowed (slice), growing (buf), kept until a peer confirms them (kept), and
- * reference-counted (shared). */
+/* buf.h -- four types for bytes: `slice` borrows bytes, `buf` grows, `kept` keeps frames until the peer confirms them, and
+ * `shared` is a block with a reference count. */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 
@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A borrowed view of bytes. A slice is never freed; its bytes belong to the code that made the slice.
+/* Borrowed bytes. A slice never owns its bytes: the code that made the slice says how long they are valid.
  *
- * Keys and values of the store may contain any byte, including 0, so a pointer alone does not mark their end. A slice
- * is passed by value, in two registers. */
+ * Keys and values of the store may contain any byte, including 0, so they need a length. A slice is passed by value, in
+ * two registers. */
 struct slice {
     const void *data;
     size_t len;
@@ -27,16 +27,18 @@ static inline struct slice slice_str(const char *text)
     return (struct slice){ text, strlen(text) };
 }
 
-/* Compare two slices. An empty slice may have a NULL pointer, which memcmp does not allow even with a length of 0. */
+/* Return true if both slices have the same bytes. An empty slice may have a NULL pointer, which memcmp does not allow even
+ * with a length of 0. */
 static inline bool slice_equal(struct slice a, struct slice b)
 {
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-/* Initial value of `hash` for hash_bytes, which returns the 64-bit FNV-1a hash. To hash several pieces, pass the last
- * result as `hash`. Not for untrusted data: an attacker can choose bytes with equal hashes. */
+/* Initial value of `hash` for hash_bytes. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
+/* Return the 64-bit FNV-1a hash. To hash several pieces, pass the result for the piece before as `hash`. Do not use this
+ * function where equal hashes do harm: an attacker can choose bytes with equal hashes (see table_hash in store/). */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 {
     const uint8_t *p = data;
@@ -46,20 +48,21 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 }
 
 /* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. Callers reserve
- * memory only for bytes that exist, never for a length that a peer has announced. */
+ * memory only for bytes that exist: otherwise a peer could fill the memory by announcing a long message. */
 struct buf {
-    uint8_t *data;
-    size_t len; /* bytes in use */
-    size_t cap; /* bytes allocated */
+    uint8_t *data; /* owned; NULL = nothing is allocated */
+    size_t len;    /* bytes in use */
+    size_t cap;    /* bytes allocated */
 };
 
-/* Reserve `more` bytes after `len`. Return their address, which is valid until the next change, or NULL, with an unchanged buffer, if memory is short. */
+/* Reserve `more` bytes after `len`, and return their address, which is valid until the next change. The caller adds the
+ * bytes that it has written to `len`. Return NULL, with an unchanged buffer, if memory is short. */
 void *buf_reserve(struct buf *b, size_t more);
 
 /* Append a copy of `len` bytes. Return false, with an unchanged buffer, if memory is short. */
 bool buf_append(struct buf *b, const void *data, size_t len);
 
-/* Append formatted text without its final NUL. Return false if memory is short. */
+/* Append formatted text without its final NUL. Return false, with unchanged contents, if memory is short. */
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Remove the first `n` (<= len) bytes. */
@@ -85,36 +88,37 @@ struct kept {
 /* Keep a copy of the next frame. Return false, with an unchanged struct, if memory is short. */
 bool kept_add(struct kept *k, struct slice frame);
 
-/* Drop the frames up to the number `done`. Return false, and change nothing, if no such frame was added. An earlier
- * number changes nothing. */
+/* Remove the frames up to the number `done`. Do nothing if they were confirmed before. Return false, and change nothing,
+ * if no frame with this number was added, because the peer is then wrong. */
 bool kept_confirm(struct kept *k, uint64_t done);
 
-/* Return the frame at *at (0 = the first) in *frame, valid until the next change, and advance *at. Return false after
- * the last frame. */
+/* Set *frame to the frame at *at, and advance *at to the next one. *at is 0 for the first frame. The frame is valid until
+ * the next change. Return false after the last frame. */
 bool kept_next(const struct kept *k, size_t *at, struct slice *frame);
 
-enum { SHARED_MIN = 64 << 10 }; /* from this size on, a reference is cheaper than a copy */
+enum { SHARED_MIN = 64 << 10 }; /* bytes; below this size a copy is cheaper than a reference */
 
-/* Bytes that a value of the store and unsent replies share.
- *
- * The last release frees the bytes. Only a single holder may change the bytes. All holders are in one thread. */
+/* A block of bytes that a value of the store and unsent replies share. It is freed when the last reference is released.
+ * The owner of a reference may change the bytes only if it has the only one. All references are used by one thread,
+ * because the count is not atomic. */
 struct shared {
-    uint32_t holders;
-    size_t size; /* of `bytes` */
+    uint32_t holders; /* number of references */
+    size_t size;      /* of `bytes` */
     uint8_t bytes[];
 };
 
-/* Return a block of `size` bytes that begins with the first `keep` bytes of `old`, and release `old`. `old` may be
- * NULL. The memory of `old` is reused if `old` has no other holder. Return NULL, with an unchanged `old`, if memory
- * is short. */
+/* Return a block of `size` bytes that begins with the first `keep` bytes of `old`, and release the caller's reference to
+ * `old`, which may be NULL. The memory of `old` is reused if there is no other reference. Return NULL, with an unchanged
+ * `old`, if memory is short. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);
 
-/* Add a reference, and return `s`. Each holder releases its reference. */
+/* Add a reference, and return `s`. The caller releases the reference with shared_release. */
 struct shared *shared_hold(struct shared *s);
 
-/* Release one reference. The last release frees the bytes. NULL is allowed. */
+/* Release one reference. NULL is allowed. */
 void shared_release(struct shared *s);
 
+/* Return true if there is more than one reference, so that the bytes must not change. NULL is allowed. */
 static inline bool shared_is_held_twice(const struct shared *s)
 {
     return s != NULL && s->holders > 1;

@@ -1,12 +1,13 @@
-/* clock.h -- the only functions that read the time from the kernel. Modules with sockets or processes call them; pure
- * modules receive `now_ms` as an argument. */
+/* clock.h -- the only functions that read the time from the kernel. Modules with sockets or processes call them. Pure
+ * modules (scripts/pure-modules) get the time as an argument, so that tests can simulate it. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Return the monotonic clock in milliseconds, microseconds or nanoseconds. Steps of the wall clock have no effect. */
+/* Return the monotonic clock in milliseconds, microseconds or nanoseconds. It has no defined start, and does not change
+ * when the wall clock is set. */
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 uint64_t clock_ns(void);
@@ -23,8 +24,8 @@ static inline uint64_t earlier_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A process that was stopped reads its input for this long before it checks deadlines. Otherwise peers would seem
- * late although their messages have arrived. */
+/* A process that was suspended reads its input for this time (ms) before it checks deadlines. Otherwise it would treat
+ * peers as late although their messages have arrived meanwhile. */
 enum { CLOCK_CATCH_UP_MS = 20 };
 
 #endif

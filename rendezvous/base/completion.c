@@ -1,9 +1,9 @@
 /* completion.c -- see options.h.
  *
- * A script consists of fixed texts and of lists made from the options. In the fixed texts, each backquote is replaced
- * by the program's name. The scripts for bash, zsh and fish use one method: walk over the words before the cursor,
- * and skip options with their values. Then the word at the cursor is an option, the value of an option, the first
- * other word, or a later word. */
+ * A script consists of fixed texts and of lists that are made from the options. In the fixed texts, each backquote is
+ * replaced by the program's name. The scripts for bash, zsh and fish use one method. They walk over the words before the
+ * cursor, and skip options with their values. So they find out what the user types: an option, the value of an option,
+ * the command (the first other word), or an argument of the command. */
 #include "base/options.h"
 
 #include <string.h>
@@ -15,6 +15,7 @@ static bool is_shown(const struct option_row *o)
 
 enum value_kind { VALUE_NONE, VALUE_WORDS, VALUE_FILE, VALUE_DIR };
 
+/* Return how the value of an option is completed. VALUE_NONE = the option has no value, or any text is valid. */
 static enum value_kind kind_of(const struct option_row *o)
 {
     if (o->words != NULL && o->words->list != NULL)
@@ -84,8 +85,8 @@ static bool append_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* Append a line for each option whose value can be completed: `KEY) BEFORE words AFTER ;;`. If the value is a file
- * or directory, `file` or `dir` replaces BEFORE, words and AFTER. */
+/* Append a line for each option whose value can be completed: `KEY) BEFORE words AFTER ;;`. If the value is a file or a
+ * directory, the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
 static bool append_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                          const char *file, const char *dir)
 {
@@ -108,8 +109,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append "-|a|b": the commands whose arguments are files. "-" keeps the pattern valid if the list is empty. No
- * command has the name "-". */
+/* Append a pattern of the commands whose arguments are files, such as "-|a|b". It begins with "-", which is not the name
+ * of a command, because an empty pattern is invalid. */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
@@ -127,8 +128,8 @@ static bool append_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append the first clause of a help text, quoted for a shell's '...'. The clause has no colon, because zsh separates
- * name and text by a colon. */
+/* Append the beginning of a help text up to the first of ; : ( and newline, quoted for a shell's '...'. It must have no
+ * colon, because zsh separates name and text by a colon. */
 static bool append_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
@@ -316,7 +317,8 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* fish itself completes the values of options. Spellings with dashes are offered only if the user has typed a dash. */
+/* fish itself completes the values of options. Names with dashes, such as --log-dir, are offered only if the user has
+ * typed a dash inside the name. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"
@@ -340,7 +342,8 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append the names of options with a value, as the function __words compares them: "__nproc_per_node -r". */
+/* Append the names of options with a value, in the form that the function __PROGRAM_words of fish_walk compares:
+ * "__nproc_per_node -r". */
 static bool append_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = append_template(out, c, "set -g __`_valued");

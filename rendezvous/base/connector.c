@@ -1,4 +1,4 @@
-/* connector.c -- see connector.h. If the name server does not answer, getaddrinfo may hang for half a minute. */
+/* connector.c -- see connector.h. */
 #include "base/connector.h"
 
 #include "base/timed_call.h"
@@ -17,8 +17,8 @@
 /* --- names ---------------------------------------------------------------------------------------------- */
 
 struct name_lookup {
-    struct timed_call *call;
-    struct name_found found; /* of the thread, until the call has returned */
+    struct timed_call *call; /* owned */
+    struct name_found found; /* only the thread uses it, until the call has returned */
     char host[];
 };
 
@@ -37,9 +37,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Find the first line of /etc/hosts that names `host`; this is the line that the C library uses. An error shows this
- * line if the name resolves to a loopback address, because the mistake is then in /etc/hosts and not in DNS. Control
- * characters become blanks, because the line may be printed on a terminal. */
+/* Find the first line of /etc/hosts that names `host`, which is the line that the C library uses. If the name resolves to
+ * a loopback address, an error message shows this line, because the mistake is usually there and not in DNS. Replace
+ * control characters by blanks, because they could change the settings of the terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
     char text[1024];
@@ -57,9 +57,9 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Look up the IPv4 and IPv6 addresses of `host`. AI_ADDRCONFIG is not set, because it ignores loopback: a laptop
- * without a network would find no address. The order of the resolver (RFC 6724) is kept, because other programs try
- * the same address first. */
+/* Find the IPv4 and IPv6 addresses of `host`. Do not set AI_ADDRCONFIG: with it, a laptop without a network would find no
+ * address, because loopback addresses do not count. Keep the order of the C library (RFC 6724), because other programs
+ * try the same address first. */
 static void resolve_host(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
@@ -82,6 +82,7 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
+/* Resolve the name on the thread of the call. If no name server answers, getaddrinfo returns only after half a minute. */
 static void lookup_run(void *user)
 {
     struct name_lookup *l = user;
@@ -150,10 +151,10 @@ int connector_begin(const char *address, int port, int max_segment)
     return error != 0 ? -error : fd;
 }
 
-/* Return true if a socket is connected to itself. On loopback, about one in 28,000 connects to a free ephemeral port
- * gets that port as its own, and TCP's simultaneous open succeeds. Such a socket echoes all bytes, and occupies the
- * port of the store that will listen there. */
-static bool met_itself(int fd)
+/* Return true if a socket is connected to itself. On loopback this happens in about one of 28,000 connects to a port on
+ * which no process listens, if the kernel could also choose this port for the client: TCP then treats the connect as a
+ * simultaneous open. Such a socket echoes all bytes, and the store cannot listen on its port. */
+static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };
     socklen_t here_len = sizeof(here), there_len = sizeof(there);
@@ -168,5 +169,5 @@ int connector_error(int fd)
     socklen_t len = sizeof(error);
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
         return errno;
-    return error == 0 && met_itself(fd) ? ECONNREFUSED : error;
+    return error == 0 && is_connected_to_itself(fd) ? ECONNREFUSED : error;
 }

@@ -1,26 +1,29 @@
 /* connector.h -- opens a TCP connection to a host name without blocking, for the launcher and the store's client.
  *
- *     name_lookup_begin -> addresses -> race.h names the next address -> connector_begin -> writable -> connector_error
+ *     name_lookup_begin -> addresses -> race.h chooses the next address -> connector_begin -> the socket becomes writable
+ *     -> connector_error
  *
- * A thread looks up the name with the C library. This may take many seconds and cannot be interrupted. The caller
- * polls the descriptor name_lookup_fd in its loop. name_lookup_end does not wait for the thread. */
+ * A separate thread resolves the name with the C library, because this may take many seconds and cannot be interrupted.
+ * The caller polls the descriptor name_lookup_fd in its loop. name_lookup_end does not wait for the thread. */
 #ifndef BASE_CONNECTOR_H
 #define BASE_CONNECTOR_H
 
 #include "base/race.h"
 
-enum { HOSTS_LINE_MAX = 160 };
+enum { HOSTS_LINE_MAX = 160 }; /* bytes of a line of /etc/hosts, with the NUL */
 
+/* The result of a lookup. */
 struct name_found {
-    int error; /* 0, or EAI_... */
-    int n;
-    char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric */
+    int error; /* 0, or EAI_... of getaddrinfo */
+    int n;     /* number of addresses; further addresses of the name are left out */
+    char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric, in the order of the C library */
     char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" = none */
 };
 
 struct name_lookup;
 
-/* Start a lookup of `host` (copied). Return 0, or an errno. After 0, free *out with name_lookup_end at any time. */
+/* Start a lookup of `host`, which is copied. Return 0, or an errno. After 0, free *out with name_lookup_end, which is
+ * allowed at any time. */
 int name_lookup_begin(const char *host, struct name_lookup **out);
 
 /* Return a descriptor that becomes readable when the lookup has its answer. */
@@ -30,12 +33,13 @@ int name_lookup_fd(const struct name_lookup *lookup);
 bool name_lookup_result(struct name_lookup *lookup, struct name_found *found);
 void name_lookup_end(struct name_lookup *lookup); /* never waits; NULL is allowed */
 
-/* Resolve a literal address at once, without a name server. Return false if `host` is no literal. The C library
- * defines which texts are literals. Examples are 127.1 and "fe80::1%eth0". */
+/* Return true and set *found if `host` is a numeric address. No name server is used. The C library defines which texts are
+ * numeric addresses: also "127.1" and "fe80::1%eth0". */
 bool name_is_literal(const char *host, struct name_found *found);
 
-/* Start a connect, and return its socket: non-blocking, close-on-exec, TCP_NODELAY. If `max_segment`
- * is not 0, TCP segments of both directions have at most that many bytes. The caller owns the socket. Return -errno if the kernel rejects the connect at once. */
+/* Start to connect to a numeric address. Return the socket, which is non-blocking, close-on-exec and TCP_NODELAY; the
+ * caller owns it. Return -errno if the kernel rejects the connect at once. If `max_segment` is not 0, TCP segments of
+ * both directions have at most that many bytes. */
 int connector_begin(const char *address, int port, int max_segment);
 
 /* Return the result of the connect once `fd` is writable: 0 or an errno. */

@@ -1,7 +1,7 @@
 /* endpoint.c -- see endpoint.h.
  *
- * The port follows the last colon. A text like "::1:29400" could be an address alone or an address with a port, so it
- * is rejected, and the error shows both forms. */
+ * The port follows the last colon. A text such as "::1:29400" is rejected, because it may be an IPv6 address, or an IPv6
+ * address with a port. The error shows how to write both. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ static ddp_status parse_port(const char *text, const char *whole, int *port, str
     return DDP_OK;
 }
 
-/* Copy the host. Reject only blanks and unprintable bytes, because the resolver checks the rest. */
+/* Copy the host. Reject only blanks and unprintable bytes: other mistakes are found when the name is resolved. */
 static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
                            struct ddp_err *err)
 {
@@ -56,7 +56,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
     return end[1] == ':' ? parse_port(end + 2, text, &out->port, err) : DDP_OK;
 }
 
-/* Parse a number alone as a port, because no host has such a name. */
+/* Parse a text that is only a number as a port, because a number is not a valid name of a host. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
 {
     *out = (struct endpoint){ .port = default_port };
@@ -70,8 +70,8 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     if (colon == NULL)
         return set_host(out, text, strlen(text), text, err);
     if (memchr(text, ':', (size_t)(colon - text)) != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': put the IPv6 address in brackets, [%.*s]:%s or [%s]", text,
-                        (int)(colon - text), text, colon + 1, text);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s': an IPv6 address needs brackets: write [%.*s]:%s or [%s]",
+                        text, (int)(colon - text), text, colon + 1, text);
     ddp_status status = parse_port(colon + 1, text, &out->port, err);
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
@@ -85,7 +85,7 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
     return text;
 }
 
-/* Format an IPv4 peer as 10.0.0.2. A socket for both families shows it as ::ffff:10.0.0.2, which operators do not
+/* Format an IPv4 peer as 10.0.0.2. A socket for both families shows the peer as ::ffff:10.0.0.2, which operators do not
  * expect. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
 {

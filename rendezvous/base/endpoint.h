@@ -1,4 +1,4 @@
-/* endpoint.h -- "HOST:PORT" as text and as two values. Nothing is resolved or connected here. */
+/* endpoint.h -- parses and formats "HOST:PORT". It neither resolves names nor connects. */
 #ifndef BASE_ENDPOINT_H
 #define BASE_ENDPOINT_H
 
@@ -8,22 +8,24 @@
 
 struct sockaddr;
 
-enum { ENDPOINT_HOST_MAX = 256, ENDPOINT_TEXT_MAX = ENDPOINT_HOST_MAX + 16 };
-
-struct endpoint {
-    char host[ENDPOINT_HOST_MAX]; /* without brackets; "" = no host was given */
-    int port;                     /* 0..65535 */
+enum {
+    ENDPOINT_HOST_MAX = 256,                    /* bytes of a host with the NUL */
+    ENDPOINT_TEXT_MAX = ENDPOINT_HOST_MAX + 16, /* bytes of "[HOST]:PORT" with the NUL */
 };
 
-/* Parse "host:port", "1.2.3.4:port", "[v6]:port", ":port" or "port". "host" and "[v6]" get `default_port`. Return
- * DDP_ERR_ARG if `text` is invalid. */
+struct endpoint {
+    char host[ENDPOINT_HOST_MAX]; /* without brackets; "" = the text has only a port */
+    int port;                     /* 0 to 65535 */
+};
+
+/* Parse "host:port", "1.2.3.4:port", "[v6]:port", ":port" or "port". For "host" and "[v6]", the port is `default_port`.
+ * Return DDP_ERR_ARG if `text` is invalid. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err);
 
 /* Format "host:port", with brackets around an IPv6 address. Return `text`. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX]);
 
-/* Format a socket address as "host:port". An IPv4 address inside an IPv6 address is formatted as IPv4. Return
- * `text`. */
+/* Format a socket address as "host:port". An IPv6-mapped IPv4 address is formatted as IPv4. Return `text`. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX]);
 
 /* Return true for a loopback address in numeric form. Return false for a host name. */

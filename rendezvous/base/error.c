@@ -1,7 +1,7 @@
-/* error.c -- the texts behind include/ddp/error.h.
+/* error.c -- implements include/ddp/error.h.
  *
- * The code that detects an error formats the text with its values. Each caller may prepend its own context, such as
- * "checkpoint 'a.ckpt': " or "rank 3: ". The text has a fixed size, because an error about missing memory must not
+ * The function that detects an error formats the text. Each caller may prepend its own context with ddp_wrap, such as
+ * "checkpoint 'a.ckpt': " or "rank 3: ". The text has a fixed size, because the report of missing memory must not
  * allocate memory. */
 #include "base/not_null.h"
 
@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the name of a status. The switches below have no default, so that the compiler reports a missing case. The
- * return after each switch is for numbers that only a newer library defines. */
+/* Use a switch without a default, here and below, so that the compiler reports a missing case. The return after the
+ * switch is for numbers that only a newer library defines. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {
@@ -52,8 +52,8 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
-/* Format the error, and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). The
- * text is formatted in a second buffer, because an argument may be ddp_last_error(). */
+/* Return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). Format the text in a second
+ * buffer, because an argument may be err->msg or ddp_last_error(). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -72,8 +72,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
-/* Prepend a text in a second buffer, because the old text is in the first. A text that is too long loses its end,
- * because the beginning names the place. */
+/* Build the new text in a second buffer, because err->msg has the old one. If the new text is too long, cut its end: the
+ * beginning says where the error occurred. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -1,6 +1,6 @@
-/* events.h -- the kinds of lines in an event log, and their common members.
+/* events.h -- the kinds of lines in an event log, and the members that all lines have.
  *
- * Each row has a constant and its word in the log. Each list has the kinds that one program part writes. ddprun
+ * Each row has a constant and its word in the log. Each list has the kinds that one part of the program writes. ddprun
  * --json, ddprun --events, the store and ddpctl timeline use these words. launcher/events.schema.json describes the
  * other members of each line. Words never change, because other programs read them. */
 #ifndef BASE_EVENTS_H
@@ -58,22 +58,22 @@ enum event_kind {
         EVENT_N_KINDS
 };
 
-/* Return a word like "worker_started", or "?" for an invalid kind. */
+/* Return the word of a kind, such as "worker_started", or "?" for an invalid kind. */
 const char *event_word(enum event_kind kind);
 /* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, which a later version may have written. */
 enum event_kind event_kind_of(const char *word);
 
-/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. The members
- * `more`, such as ",\"ms\":1", are inserted at the end of the object. Return false and append nothing if memory is
- * short or `object` is no object. */
+/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. `more` has further
+ * members, such as ",\"ms\":1", which become the last members of the object. Return false and append nothing if memory
+ * is short, or if `object` is not a JSON object with a member. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
 /* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false if memory
  * is short. */
 bool event_add_text(struct buf *out, const char *name, const char *text);
 
-enum { EVENT_TIME_MAX = 32 };
-/* Format "2026-11-21T16:24:00.123456Z". */
+enum { EVENT_TIME_MAX = 32 }; /* bytes of the text of event_time, with the NUL */
+/* Format a time (clock_unix_us) as UTC: "2026-11-21T16:24:00.123456Z". */
 void event_time(char out[EVENT_TIME_MAX], uint64_t unix_us);
 
 #endif

@@ -1,14 +1,14 @@
-/* list.h -- a ring of nodes that are parts of other objects. The head is also a node, so that the ends of a list are
- * no special case.
+/* list.h -- a doubly linked list whose nodes are members of other objects. The list is a ring, and its head is a node,
+ * too, so that inserting and removing need no special case for the ends.
  *
- *     struct barrier { struct list open; ... };                 the node is part of the object
+ *     struct barrier { struct list open; ... };             the node is a member of the object
  *     LIST_EACH(node, &barriers->open)
- *         use(LIST_ENTRY(node, struct barrier, open));            from the node back to the object
+ *         use(LIST_ENTRY(node, struct barrier, open));      LIST_ENTRY returns the object that contains the node
  *
- * So inserting an object needs no memory and cannot fail, removing an object needs no search, and an object may be in
- * several lists at once. LIST_EACH must not remove its current node: fetch `next` first.
+ * Inserting an object needs no memory and cannot fail. Removing an object needs no search. An object may be in several
+ * lists at once. The body of LIST_EACH must not remove its current node.
  *
- * A node outside all lists points to itself, so removing a node twice is harmless. */
+ * A node outside all lists points to itself, so removing a node twice does no harm. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
@@ -41,6 +41,7 @@ static inline void list_insert(struct list *at, struct list *node)
     at->prev = node;
 }
 
+/* Remove `node` from its list. Do nothing if it is in no list. */
 static inline void list_remove(struct list *node)
 {
     node->prev->next = node->next;

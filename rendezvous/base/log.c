@@ -19,10 +19,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 1000 };
+enum { PATIENCE_MS = 1000 }; /* time to wait for a reader of a full pipe */
 
-/* The only mutable global of this file. main sets this variable once before any thread starts. Afterwards it is only
- * read. */
+/* main sets this variable once before any thread starts. Afterwards it is only read, so it needs no lock. */
 static struct {
     const char *program;
     enum log_level level;
@@ -50,7 +49,7 @@ void log_line(enum log_level level, const char *fmt, ...)
         len = sizeof(line) - 2;
     text_disarm(line, len, '\t'); /* names, keys and paths may be from other users */
     line[len++] = '\n';
-    /* A full pipe without a reader must not block the thread that logs. */
+    /* Check before the write, because a write to a full pipe would block this thread. */
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
     if (poll(&ready, 1, PATIENCE_MS) <= 0 || write(STDERR_FILENO, line, len) < 0)
         return; /* the line is lost, because there is no other place to report it */
@@ -61,19 +60,21 @@ void log_line(enum log_level level, const char *fmt, ...)
 enum { QUEUE_BYTES = 4 << 20 }; /* about 20,000 lines */
 
 struct line_file {
-    int fd; /* once the writing thread runs, only that thread uses it */
+    int fd; /* owned; once the writing thread runs, only that thread uses it */
     pthread_t thread;
-    pthread_mutex_t mutex; /* protects all following members */
-    pthread_cond_t more, done;
-    struct buf queue; /* whole lines */
+    pthread_mutex_t mutex;     /* protects all following members */
+    pthread_cond_t more, done; /* `more`: the queue has lines, or `ends` is set; `done`: `has_ended` is set */
+    struct buf queue;          /* whole lines that the thread has not fetched yet */
     struct line_file_state state;
-    bool has_thread, ends, has_ended;
+    bool has_thread; /* the thread was started */
+    bool ends;       /* line_file_close was called */
+    bool has_ended;  /* the thread has written all lines and does not use the struct any more */
 };
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write the line in one write. If a full disk accepts only a part of a line, set *torn. The next call then first ends
- * the torn line with a newline. */
+/* Write the line in one write. Return 0 or an errno. If a full disk accepts only a part of a line, set *torn: the next
+ * call then first writes a newline, so that the next line does not continue the partial one. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
     while (*torn) {
@@ -115,8 +116,8 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
-/* Write queued lines until the file ends. The lock is held while the buffers are swapped, but not during a write. So
- * callers never wait for the disk. Both buffers keep their memory. */
+/* Write queued lines until line_file_close. Swap the queue with an empty buffer under the lock, and write without the
+ * lock, so that callers never wait for the disk. Both buffers keep their memory. */
 static void *run_writer(void *user)
 {
     struct line_file *f = user;
@@ -145,7 +146,8 @@ static void *run_writer(void *user)
 
 /* --- the callers ---------------------------------------------------------------------------------------- */
 
-/* Open the file without waiting for a pipe's reader. Later writes may block. */
+/* Open the file. With O_NONBLOCK, the open of a pipe without a reader fails instead of blocking. Clear the flag
+ * afterwards, because only the writing thread writes, and it may block. */
 static int open_file(const char *path, int *error)
 {
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
@@ -175,8 +177,8 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
-/* Queue the line. If the queue is full, drop and count the line, because an event log must never delay its job. The
- * first line starts the thread, because a fork between open and first line would lose the thread. */
+/* Drop and count the line if the queue is full, because an event log must never delay its job. Start the thread with the
+ * first line: if the program forks after the open, as a daemon does, the child would not have the thread. */
 void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
@@ -201,8 +203,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* Wait until the thread has written all lines. Return false after `limit_ms`. Without the limit, a pipe whose reader
- * has stopped would hang the launcher at its end. */
+/* Wait until the thread has written all lines. Return false after `limit_ms`. Without the limit, the program could not
+ * exit while a pipe is full and its reader is stopped. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

@@ -1,5 +1,5 @@
-/* log.h -- writes lines without waiting: single lines on stderr for an operator ("ddprun: warning: ..."), or many
- * lines to a file. Pure modules do not use this module and return text instead.
+/* log.h -- writes lines: messages for an operator to stderr ("ddprun: warning: ..."), and lines of an event log to a
+ * file. A slow reader or disk does not block the program. Pure modules return text instead.
  *
  * main sets the program's name and the level once, before any thread starts. Each line is one write(2), so lines of
  * two processes do not mix. */
@@ -17,6 +17,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
  * not printed. */
 void log_setup(const char *program, enum log_level level);
 
+/* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the line. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
@@ -24,13 +25,13 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 
-enum { GATE_MS = 1000 };
+enum { GATE_MS = 1000 }; /* shortest time between two lines of one kind */
 
-/* Limits one kind of log line to one per second, and counts the lines left out. A port scanner that causes such lines
- * must not fill the operator's disk. A zeroed struct lets the first line pass. */
+/* Limits one kind of log line to one per second, and counts the lines that are left out. Otherwise a port scanner could
+ * fill the operator's disk with such lines. A zeroed struct is the initial state. */
 struct gate {
-    uint64_t next_ms;
-    unsigned left_out;
+    uint64_t next_ms;  /* when the next line may be written */
+    unsigned left_out; /* lines that were left out since the last line */
 };
 
 /* Return true if a line may be written now. Then set *left_out to the number of lines that were left out since the
@@ -50,10 +51,9 @@ static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_
 
 /* A file to which a separate thread appends whole lines, so that callers never wait.
  *
- * Every line is one write, so several processes may append to the same file, and a concurrent reader sees no partial
- * line. A line is lost and counted if the disk rejects the line or is too slow. The first error is kept for the
- * caller's report. Later lines are still written, because the disk may have space again. */
-
+ * Every line is one write, so several processes may append to the same file, and a reader of the file sees no partial
+ * line. A line is lost and counted if the disk rejects the line or is too slow. After an error, later lines are still
+ * written, because the disk may have space again. */
 struct line_file;
 
 /* Open a file for appending. A missing file is created with mode 0600. A pipe must have a reader. Return NULL, with
@@ -70,9 +70,9 @@ struct line_file_state {
 };
 struct line_file_state line_file_state(struct line_file *f);
 
-enum { LINE_FILE_CLOSE_MS = 2000 }; /* milliseconds to wait for a slow disk before a program exits */
-/* Wait at most `limit_ms` until all lines are written, close the file, and free `f`. If the file hangs, memory and
- * thread remain until the process exits. NULL is allowed. Return the last state. */
+enum { LINE_FILE_CLOSE_MS = 2000 }; /* the usual `limit_ms` when a program exits */
+/* Wait at most `limit_ms` until all lines are written, close the file, and free `f`. If the disk does not answer in this
+ * time, the thread and its memory remain until the process exits. NULL is allowed. Return the last state. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);
 
 #endif

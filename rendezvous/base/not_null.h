@@ -1,6 +1,6 @@
-/* not_null.h -- the first check of a public function. A NULL argument returns DDP_ERR_ARG, unless the function's
- * comment allows NULL. The check is a macro, so that the text can name the function and the argument: "ddp_store_set:
- * `store` is NULL". */
+/* not_null.h -- NOT_NULL, the first check in a public function: if the argument is NULL, the function returns
+ * DDP_ERR_ARG. It is a macro, so that the error text contains the names of the function and of the argument:
+ * "ddp_store_set: `store` is NULL". */
 #ifndef RENDEZVOUS_NOT_NULL_H
 #define RENDEZVOUS_NOT_NULL_H
 
@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-/* Keep the text of each failure for ddp_last_error(). libddp sets this pointer when libddp is loaded
- * (worker/core/error.c). The pointer is NULL in programs without ddp_last_error(). */
+/* A function that keeps the text of each failure for ddp_last_error(). libddp sets this pointer when it is loaded
+ * (worker/core/error.c). NULL = the program has no ddp_last_error(). */
 extern void (*error_keep)(const char *msg);
 
 static inline ddp_status null_argument(struct ddp_err *err, const char *call, const char *argument)

@@ -1,8 +1,8 @@
 /* options.c -- see options.h.
  *
- * getopt_long is not used, because its table has neither help texts nor offsets of values, and because getopt_long
- * prints errors itself. A default is text, and is parsed like a user's value. So a default cannot exceed the limits
- * of its option, and the help prints the real default. */
+ * getopt_long is not used, because its table has neither help texts nor offsets of fields, and because it prints errors
+ * itself. A default is a text, and is parsed like the value of a user. So a default cannot exceed the limits of its
+ * option, and the help prints the default that is used. */
 #include "base/options.h"
 
 #include "ddp/context.h"
@@ -15,7 +15,12 @@
 #include <stdlib.h>
 #include <string.h> /* defines __GLIBC__ where the C library is glibc */
 
-enum { SHOWN_MAX = 200, VALUE_MAX = 40, HELP_WIDTH = 80, HELP_COLUMN = 26 };
+enum {
+    SHOWN_MAX = 200,  /* most bytes of a word of the user that an error shows */
+    VALUE_MAX = 40,   /* the same for a value, with OPTIONS_PLAIN */
+    HELP_WIDTH = 80,  /* columns of the help */
+    HELP_COLUMN = 26, /* column at which the help texts begin */
+};
 
 bool options_is_switch(const struct option_row *row)
 {
@@ -332,8 +337,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : read_value(r, *row, text, err);
 }
 
-/* Treat a lone "-" as a word, because a lone "-" means standard input by convention. "--" ends the options, even
- * before a word that looks like an option. */
+/* Treat a single "-" not as an option, because by convention it means standard input. After "--" there are no options,
+ * even if the next word looks like one. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {
@@ -419,7 +424,7 @@ static const char *before_value(const struct option_table *table, const struct o
     return table->style == OPTIONS_ARGPARSE ? "=" : " ";
 }
 
-/* Append the name on the left and the text on the right. After a long name, the text begins on the next line. */
+/* Append the name and, from column HELP_COLUMN on, the text. After a long name, the text begins on the next line. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out)
 {
@@ -445,8 +450,8 @@ bool options_help(const struct option_table *table, struct buf *out)
     return ok;
 }
 
-/* Write a dash as \-, because roff prints a plain dash as a hyphen, which users cannot paste into a shell. Protect a
- * dot or a quote at the beginning of a line. */
+/* Write a dash as \-, because roff prints a plain dash as a hyphen, which users cannot paste into a shell. Write \& before
+ * a dot or a quote at the beginning, because roff would treat the line as a command. */
 bool options_roff(struct buf *out, const char *text)
 {
     bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);

@@ -1,10 +1,10 @@
-/* options.h -- command lines as tables of rows. The parser, --help, the manual page and shell completions
- * (completion.c) of all programs use the same rows.
+/* options.h -- parses command lines by a table with one row for each option. --help, the manual page and the shell
+ * completions (completion.c) of each program are made from the same rows.
  *
  *     { .name = "max-bytes", .value = "N", .parse = set_max_bytes, .help = "keep at most N bytes" }
  *
- * This row accepts --max-bytes N, --max-bytes=N and --max_bytes=N: '-' and '_' are equal. Pure: the module prints
- * nothing. */
+ * This row accepts --max-bytes N, --max-bytes=N and --max_bytes=N: in names, '-' and '_' are equal. The module prints
+ * nothing; it returns texts. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -42,20 +42,20 @@ struct option_row {
     char letter;       /* letter of the short form; 0 = none */
     const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = the value is optional */
     enum option_type type;
-    /* Parse `text` ("1" for a switch) into the field. NULL = parse by `type`. An error has only the reason;
-     * options_store adds the name of the option. */
+    /* Parse `text` ("1" for a switch) and store the value in the field `to`. NULL = parse by `type`. An error text has
+     * only the reason; options_store adds the name of the option. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
-    size_t at;          /* offset of the field */
+    size_t at;          /* offset of the field in the struct of the program's options */
     const char *preset; /* default, as a user would type it; NULL = none */
-    uint64_t min, max;
+    uint64_t min, max;  /* limits of OPTION_INT and OPTION_COUNT; `min` is the value of OPTION_SET */
     const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL = no words */
-    unsigned char group;              /* index into the table's groups */
+    unsigned char group;              /* section of the help; only ddprun uses it (launcher/cli/help.c) */
     unsigned char rank;               /* if an abbreviation matches several names, the lowest rank wins */
     bool in_environment;              /* the environment variable PET_<NAME> is read */
     const char *help;                 /* NULL = hidden */
 };
 
-/* How errors are worded. Each program keeps the wording that its users expect. */
+/* The wording of errors. Each program keeps the wording that its users know. */
 enum option_style {
     OPTIONS_PLAIN,    /* "--limit: '0' is not a number from 1 to 9" */
     OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be abbreviated, letters combined */
@@ -72,24 +72,24 @@ struct option_table {
         rows, sizeof(rows) / sizeof((rows)[0]), style \
     }
 
-/* Parse presets, then argv[1..], into the struct `into`. Parsing ends at the first word that is no option; *rest gets
- * the index of this word. If `rest` is NULL, such a word is an error. After DDP_ERR_ARG, err names the option and the
- * remedy. */
+/* Store the defaults, then the options in argv[1..], in the struct `into`. Stop at the first word that is not an option,
+ * and set *rest to its index in argv. If `rest` is NULL, such a word is an error. After DDP_ERR_ARG, `err` has the option
+ * and the remedy. */
 ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
                          int *rest, struct ddp_err *err);
 
-/* The state of the parser, for callers that read one option at a time with options_next(). `spelled` is the name of
- * the latest option in errors. */
+/* The state of the parser, for callers that read one option at a time with options_next. */
 struct option_reader {
-    const struct option_table *table;
-    char *const *at;     /* the next word */
-    char *const *end;    /* after the last word; NULL = a NULL ends the list */
+    const struct option_table *table; /* borrowed */
+    char *const *at;                  /* the next word */
+    char *const *end;                 /* after the last word; NULL = a NULL ends the list */
     const char *letters; /* letters of an argument such as -qv that are not parsed yet; NULL = none */
-    char spelled[80];
+    char spelled[80];    /* the option that was read last, as error texts show it */
 };
 
-/* Read the next option and its value. At the first word that is no option, set *row to NULL. A "--" is consumed.
- * Return DDP_ERR_ARG with *row NULL if the option does not exist. */
+/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). At the first word that is not an
+ * option, and at the end, set *row to NULL. Skip a "--" before such a word. Return DDP_ERR_ARG, with *row NULL, if the
+ * option does not exist. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -97,15 +97,16 @@ ddp_status options_next(struct option_reader *reader, const struct option_row **
 ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
                          const char *spelled, void *into, struct ddp_err *err);
 
-/* Return the number of entries in the list. options_word returns the index of `text` in the list, or -1 if `text` is
- * not in the list. */
+/* Return the number of entries in the list. */
 size_t options_word_count(const struct option_words *words);
+/* Return the index of `text` in the list, or -1 if `text` is not in the list. */
 int options_word(const struct option_words *words, const char *text);
 
-/* Parse "123", "64K", "64M", "2G", at most `most`. Return false for an invalid text. After false, *out is UINT64_MAX
- * if the number is too large, otherwise 0. */
+/* Parse a number of bytes, such as "123", "64K", "64M" or "2G". Return false if it is invalid or above `most`. Then *out
+ * is UINT64_MAX if the number is too large, and 0 if the text is invalid. */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
+/* Return true if the option needs no value. A switch with "[=X]" accepts one. */
 bool options_is_switch(const struct option_row *row);
 
 /* Append one row or all rows of --help, or one entry or all entries of the manual page (roff). Return false if memory

@@ -4,10 +4,10 @@
 #include <stdio.h>
 
 enum {
-    /* 250 ms as in RFC 8305: more than a round trip, much less than the timeout of a dead address. */
+    /* 250 ms as in RFC 8305: longer than a round trip, and much shorter than the timeout of an unanswered connect. */
     HEAD_START_MS = 250,
     FIRST_PAUSE_MS = 20,
-    LAST_PAUSE_MS = 2000
+    LAST_PAUSE_MS = 2000,
 };
 
 uint32_t race_pause_ms(unsigned round, uint32_t random)
@@ -26,6 +26,7 @@ void race_line_up(struct race *r, const char *const *addresses, int n)
         snprintf(r->runners[r->n].address, RACE_TEXT_MAX, "%s", addresses[r->n]);
 }
 
+/* Set the state of a runner. */
 static void enter(struct race *r, int runner, enum race_state state, uint64_t now_ms)
 {
     r->runners[runner].state = state;
@@ -49,9 +50,8 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* Return the deadline of this runner, or UINT64_MAX if the runner does not run. Connect and answer have separate
- * limits. A dead host exceeds the limit of the connect. A foreign service or a hung store exceeds the limit of the
- * answer. */
+/* Return the deadline of this runner, or UINT64_MAX if the runner does not run. Connect and answer have separate limits:
+ * a host that is down exceeds the first, a hung store or another service the second. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)
@@ -59,7 +59,7 @@ static uint64_t limit_of(const struct race_runner *runner)
     return runner->state == RUNNER_GREETS ? runner->since_ms + RACE_HELLO_MS : UINT64_MAX;
 }
 
-/* Start the next runner when the head start of the latest runner is over, or when no runner is active. */
+/* Start the next runner HEAD_START_MS after the one before, or at once if no runner is active. */
 struct race_step race_next(struct race *r, uint64_t now_ms)
 {
     uint64_t at_ms = UINT64_MAX;

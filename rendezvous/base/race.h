@@ -1,9 +1,9 @@
-/* race.h -- decides when to try which address of a name. A runner is the attempt to connect to one address. Pure.
+/* race.h -- decides which address of a name is tried when. A runner is the attempt to connect to one address.
  *
- * Some addresses of a name may be dead: IPv6 on a host without an IPv6 route, a network card that is down. Each
- * address gets a short head start before the next address is tried in parallel ("happy eyeballs", RFC 8305). So a dead
- * address costs a quarter of a second instead of the minutes of an unanswered connect. The caller owns the sockets,
- * which connector.h opens. */
+ * Some addresses of a name may not answer, for example an IPv6 address without a route. So the next address is tried
+ * 250 ms after the one before, while the earlier attempt continues; the first connection wins ("happy eyeballs", RFC
+ * 8305). An address that does not answer then costs 250 ms, not the minutes until connect fails. The caller owns the
+ * sockets, which connector.h opens. */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -12,19 +12,26 @@
 
 enum {
     RACE_ADDRESSES_MAX = 8,
-    RACE_TEXT_MAX = 64,     /* a numeric address, with its scope */
-    RACE_CONNECT_MS = 5000, /* within this time, the kernel sends four SYNs and gives up on ARP */
-    RACE_HELLO_MS = 3000
+    RACE_TEXT_MAX = 64, /* bytes of a numeric address with its scope and the NUL */
+    /* Limit for a connect. In this time the kernel sends the first packet several times. It also detects that a host of
+     * the same network does not answer (ARP). */
+    RACE_CONNECT_MS = 5000,
+    RACE_HELLO_MS = 3000, /* limit for the first answer on a connection; see race_connected */
 };
 
 struct race {
     struct race_runner {
-        char address[RACE_TEXT_MAX];
-        enum race_state { RUNNER_WAITS, RUNNER_CONNECTS, RUNNER_GREETS, RUNNER_FAILED } state;
+        char address[RACE_TEXT_MAX]; /* numeric */
+        enum race_state {
+            RUNNER_WAITS,    /* not started in this round */
+            RUNNER_CONNECTS, /* the connect is in progress */
+            RUNNER_GREETS,   /* connected; the peer has not answered yet */
+            RUNNER_FAILED,
+        } state;
         uint64_t since_ms; /* when the state began */
     } runners[RACE_ADDRESSES_MAX];
-    int n;
-    uint64_t next_ms; /* when the head start of the latest runner is over */
+    int n;            /* number of runners */
+    uint64_t next_ms; /* when the next runner may start while others run */
 };
 
 enum race_do {
@@ -36,27 +43,30 @@ enum race_do {
 
 struct race_step {
     enum race_do what;
-    int runner;
-    uint64_t at_ms;
+    int runner;     /* index of the runner, for RACE_START and RACE_LATE */
+    uint64_t at_ms; /* for RACE_WAIT */
 };
 
-/* Set the addresses of the race, in the resolver's order of preference (RFC 6724). Only the first RACE_ADDRESSES_MAX
- * are used, because more addresses would only lengthen a round. */
+/* Set the addresses of the race, the preferred one first (RFC 6724). The texts are copied. Only the first
+ * RACE_ADDRESSES_MAX are used, because more addresses would only make a round longer. */
 void race_line_up(struct race *r, const char *const *addresses, int n);
 
 /* Start a new round: all runners wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* Return the next action. Call this function until it returns RACE_WAIT or RACE_LOST. */
+/* Return the next action for the caller, and record that it is done. Call this function again until it returns RACE_WAIT
+ * or RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */
 void race_connected(struct race *r, int runner, uint64_t now_ms);
+/* Record that the runner has failed. The caller has closed its socket. */
 void race_failed(struct race *r, int runner);
 
-/* Return the pause before race number `round` (from 0): 20 ms, 30, 45, ... 2 s. A store that is starting is found
- * within a few milliseconds. While a store is away for minutes, the attempts cost its host almost nothing. `random`
- * scales the pause by a factor from 0.5 to 1.5, so that a thousand rejected nodes do not connect at the same time. */
+/* Return the pause after round number `round` (from 0) in ms: 20, 30, 45, ... 2000. The first pauses are short, because a
+ * store that is starting listens soon. The last ones are long, so that the tries cost little if the store is away for
+ * minutes. `random` scales the pause by a factor from 0.5 to 1.5, so that a thousand nodes do not connect at the same
+ * time. */
 uint32_t race_pause_ms(unsigned round, uint32_t random);
 
 #endif

@@ -1,6 +1,6 @@
-/* syscalls.h -- system calls by number, because glibc 2.17 has no functions for them. The packages are built with
- * that version, so that their programs start on every distribution since 2014. Arguments, results and errno are as in
- * the manual pages. On an older kernel, errno is ENOSYS. */
+/* syscalls.h -- system calls for which glibc 2.17 has no functions. The packages are built with that version, so that
+ * their programs start on every distribution since 2014. Arguments, results and errno are as in the manual page of each
+ * system call. If the kernel does not have the call, errno is ENOSYS. */
 #ifndef BASE_SYSCALLS_H
 #define BASE_SYSCALLS_H
 
@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* These constants are in glibc's stdio.h, but not in musl's. linux/fs.h also has these constants, but conflicts with
+/* glibc defines these constants in stdio.h, but musl does not. linux/fs.h also defines them, but conflicts with
  * sys/mount.h. */
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE (1 << 0)

@@ -1,5 +1,5 @@
-/* text.h -- format foreign bytes, durations and days as text that is safe for a terminal and a JSON string;
- * append JSON members. */
+/* text.h -- formats bytes of other users, durations and dates as text that is safe for a terminal and for a JSON string;
+ * adds members to JSON objects. Functions that append return false if memory is short. */
 #ifndef RENDEZVOUS_BASE_TEXT_H
 #define RENDEZVOUS_BASE_TEXT_H
 
@@ -8,24 +8,25 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* Check whether every byte is printable ASCII. */
+/* Return true if every byte is printable ASCII. */
 bool text_is_plain(struct slice bytes);
 
-/* Append at most `max` of the bytes. An unprintable byte becomes \xNN, and "..." marks a cut. */
+/* Append at most the first `max` bytes, and "..." if bytes are left out. A byte that is not printable ASCII becomes
+ * \xNN. */
 bool text_append(struct buf *out, struct slice bytes, size_t max);
 
-/* Replace every control byte with '?', except `keep` (a newline or '\t'). Use this function before names from other
- * users are printed. UTF-8 is not changed. */
+/* Replace every control byte with '?', except `keep` (a newline or '\t'). Other bytes of UTF-8 are not changed. Call this
+ * function before names from other users are printed. */
 void text_disarm(void *text, size_t len, char keep);
 
-/* Append at most `max` of the bytes as hex digits; "..." marks a cut. */
+/* Append at most the first `max` bytes as hexadecimal digits, and "..." if bytes are left out. */
 bool text_append_hex(struct buf *out, struct slice bytes, size_t max);
 
 /* Append a duration: "850 ms", "1.2 s", "12 min". */
 bool text_append_ms(struct buf *out, uint64_t ms);
 
-/* Copy at most `size - 1` bytes, and append a NUL. A cut never splits a character. If `text` is NULL, the copy is
- * "". */
+/* Copy at most `size - 1` bytes, and append a NUL. If the text is too long, leave out a character of UTF-8 that does not
+ * fit completely. If `text` is NULL, the copy is "". */
 void text_copy(char *to, size_t size, const char *text);
 
 struct date {
@@ -36,13 +37,13 @@ struct date {
  * and supports only one time zone. */
 struct date date_of(uint64_t day);
 
-/* Add the member `name` as raw text. cJSON's own numbers are slow, and inexact above 2^53, because cJSON prints them
- * as floating point. A raw member cannot be read from the object as a number. If memory is short, the member is left
- * out. */
+/* Add the member `name` as raw text, because cJSON prints numbers as floating point, which is slow, and inexact above
+ * 2^53. cJSON cannot read a raw member of `o` as a number before the object was printed and parsed. If memory is short,
+ * the member is left out. */
 void json_add_integer(cJSON *o, const char *name, int64_t value);
 
-/* Append `item` to `array`, which then owns `item`. If cJSON cannot append the item, free it. `array` and `item` may
- * be NULL. */
+/* Append `item` to `array`, which then owns `item`. If `array` is NULL or memory is short, free `item`. `item` may be
+ * NULL, too. */
 void json_append(cJSON *array, cJSON *item);
 
 /* Return "TERM" for SIGTERM, or NULL for a number without a name. The C library has such a function only since version

@@ -1,8 +1,8 @@
 /* timed_call.c -- see timed_call.h.
  *
- * The caller and the thread share the struct. Whichever of both comes first to the end of the call leaves the struct to
- * the other one. libuv's thread pool is not used: four calls that hang would fill the pool, and the process could not
- * exit before they return. */
+ * The caller and the thread share the struct. Each sets `ended` when it no longer needs the struct. The one that finds
+ * `ended` already set frees the struct. libuv's thread pool is not used: four calls that hang would fill the pool, and
+ * the process could not exit before they return. */
 #include "base/timed_call.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@ struct timed_call {
     void (*release)(void *user);
     void *user;
     pthread_t thread;
-    int fd;            /* an eventfd */
+    int fd;            /* an eventfd, readable after `run` has returned */
     atomic_bool ended; /* one side has ended: `run` has returned, or the caller has left */
 };
 
@@ -29,7 +29,8 @@ static void call_free(struct timed_call *call)
     free(call);
 }
 
-/* Run the call. After `ended` was set here, the caller joins this thread before it frees the struct. */
+/* Call `run` on the thread. If the caller still waits, it joins this thread before it frees the struct, so eventfd_write
+ * may use the struct after `ended` was set. */
 static void *call_main(void *arg)
 {
     struct timed_call *call = arg;

@@ -1,8 +1,10 @@
-/* timed_call.h -- calls that may never return, for example because a file server, a name server or a daemon does not
- * answer. Such a call runs on a separate thread. The caller waits for a limited time, and then abandons the thread.
+/* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a daemon
+ * does not answer. The function runs on a separate thread. The caller waits for a limited time. Then it leaves the thread
+ * alone, which may remain until the process exits.
  *
- *     timed_call_begin -> the call -> timed_call_fd is readable -> timed_call_end: the caller owns `user` again
- *                                  -> timed_call_end before:      the thread releases `user`, whenever the call ends */
+ * `user` is the argument of the function. It belongs to the thread until the function has returned. If the caller calls
+ * timed_call_end after that, the caller owns `user` again. If it calls timed_call_end before, the thread releases `user`
+ * when the function returns. */
 #ifndef BASE_TIMED_CALL_H
 #define BASE_TIMED_CALL_H
 
@@ -12,7 +14,7 @@
 
 struct timed_call;
 
-/* Call run(user) on a thread. Return NULL and set errno if that is impossible. Otherwise end the call with
+/* Start a thread that calls run(user). Return NULL and set errno if no thread can be started. End the call with
  * timed_call_end. */
 struct timed_call *timed_call_begin(void (*run)(void *user), void (*release)(void *user), void *user);
 
@@ -26,11 +28,12 @@ bool timed_call_has_returned(const struct timed_call *call);
  * thread calls release(user) after `run`. */
 bool timed_call_end(struct timed_call *call);
 
-/* Make a whole call, with timed_call_end. If no thread can be created, call `run` directly, without a limit. */
+/* Call run(user) on a thread, wait at most `limit_ms` for its return, and end the call. Return true if `run` has returned;
+ * then the caller owns `user`. If no thread can be started, call `run` on this thread, without a limit. */
 bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms);
 
-/* Start a thread with all signals blocked, because they are for the threads of the program. Return 0 or an errno. A
- * thread inherits the signal mask of its creator, so the mask is changed around pthread_create. */
+/* Start a thread that blocks all signals, because the other threads of the program must handle them. Return 0 or an
+ * errno. A thread inherits the signal mask of its creator, so the mask is changed only during pthread_create. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
 {
     sigset_t all, before;

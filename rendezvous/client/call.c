@@ -1,7 +1,7 @@
 /* call.c -- one request and its reply; see call.h.
  *
- * Only the thread that has the turn may use the handle. The turn is a flag under a mutex. A thread may hold the turn
- * for minutes while it waits for a key, but it holds the mutex only for a few instructions. */
+ * Only the thread that has acquired the turn (struct client_turn) may use the handle. A thread may keep the turn for
+ * minutes while it waits for a key. */
 
 #include "base/clock.h"
 #include "client/call.h"
@@ -19,9 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Errors of a stream: DDP_ERR_CLOSED = the peer has closed or reset the connection, DDP_ERR_TIMEOUT = the peer does
- * not answer or read, DDP_ERR_IO = the network reports an error. MSG_NOSIGNAL is set, because a library must not
- * raise SIGPIPE. */
+/* The functions of a stream return DDP_ERR_CLOSED if the peer has closed or reset the connection, DDP_ERR_TIMEOUT if the
+ * peer does not answer or read in time, and DDP_ERR_IO after another error of the network. */
 
 int client_remaining_ms(uint64_t deadline_ms)
 {
@@ -31,7 +30,6 @@ int client_remaining_ms(uint64_t deadline_ms)
     return deadline_ms - now > INT_MAX ? INT_MAX : (int)(deadline_ms - now);
 }
 
-/* Use `fd` as the socket, and drop bytes that an earlier socket has received. */
 void client_stream_attach(struct client_stream *s, int fd)
 {
     s->fd = fd;
@@ -49,8 +47,8 @@ void client_stream_close(struct client_stream *s)
     buf_free(&s->cipher);
 }
 
-/* Report a broken connection. ECONNRESET and EPIPE count as a closed connection, like EOF (0). */
-static ddp_status broken(int error, struct ddp_err *err)
+/* Fail because the connection is broken. `error` is an errno, or 0 after the FIN of the peer. */
+static ddp_status fail_broken(int error, struct ddp_err *err)
 {
     if (error == 0)
         return ddp_fail(err, DDP_ERR_CLOSED, "the peer closed the connection");
@@ -69,20 +67,20 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
         if (n > 0)
             return DDP_OK;
         if (n < 0 && errno != EINTR)
-            return broken(errno, err);
+            return fail_broken(errno, err);
         if (clock_ms() >= deadline_ms)
-            return ddp_fail(err, DDP_ERR_TIMEOUT, "no answer in time");
+            return ddp_fail(err, DDP_ERR_TIMEOUT, "the peer did not answer in time");
     }
 }
 
-/* Return true if the caller must repeat the system call, because the call would have blocked, or a signal handler of
- * the program interrupted the call. */
+/* Return true if the caller must repeat a system call, because it would have blocked, or a signal has interrupted it. */
 static bool try_again(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* Send all of `bytes` before the deadline, as they are. */
+/* Send all of `bytes` before the deadline, without encryption. MSG_NOSIGNAL is needed because a library must not raise
+ * SIGPIPE. */
 static ddp_status stream_write(struct client_stream *s, struct slice bytes, uint64_t deadline_ms,
                                struct ddp_err *err)
 {
@@ -92,7 +90,7 @@ static ddp_status stream_write(struct client_stream *s, struct slice bytes, uint
         if (n >= 0)
             sent += (size_t)n;
         else if (!try_again(n))
-            return broken(errno, err);
+            return fail_broken(errno, err);
         else if (await(s, POLLOUT, deadline_ms, err) != DDP_OK)
             return err->code;
     }
@@ -111,7 +109,8 @@ static ddp_status client_stream_send(struct client_stream *s, struct slice bytes
     return stream_write(s, buf_slice(&s->cipher), deadline_ms, err);
 }
 
-/* Receive bytes into the empty input buffer. Poll first, because right after the request no reply can have arrived. */
+/* Receive bytes into the empty input buffer. Call poll before recv, because the first recv after a request would find no
+ * reply yet. */
 static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
@@ -121,13 +120,14 @@ static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, 
         n = recv(s->fd, s->in, sizeof(s->in), 0);
     } while (try_again(n));
     if (n <= 0)
-        return broken(n == 0 ? 0 : errno, err);
+        return fail_broken(n == 0 ? 0 : errno, err);
     s->at = 0;
     s->len = (size_t)n;
     return DDP_OK;
 }
 
-/* Pass the received bytes to TLS, and empty the input buffer. `state` gets the result of client_tls.receive. */
+/* Pass the received bytes to TLS, and empty the input buffer. Set *state to the result of client_tls.receive. If TLS has
+ * failed, still send its alert to the peer, but report the failure of TLS, not a failure to send. */
 static ddp_status stream_decrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
                                  int *state, struct ddp_err *err)
 {
@@ -143,7 +143,7 @@ static ddp_status stream_decrypt(struct client_stream *s, const struct client_tl
     return *state < 0 ? err->code : DDP_OK;
 }
 
-/* Refill the empty input buffer, with TLS from the decrypted bytes. */
+/* Fill the empty input buffer, if the stream uses TLS with decrypted bytes. */
 static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     int state;
@@ -177,8 +177,8 @@ ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tl
     return DDP_OK;
 }
 
-/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may be lost, unless `len` is 1. Large values also pass
- * through the buffer, so that one code path is sufficient. */
+/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may have been read and are lost, unless `len` is 1. Copy
+ * large values through the input buffer, too: this costs a copy, but needs no second way to read. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -194,8 +194,8 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
 }
 
 /* Check that no bytes have arrived before a request is sent. Return DDP_ERR_CORRUPT for unexpected bytes, because the
- * client would read them as the next reply. Return DDP_ERR_CLOSED if the peer has closed the connection. TLS's last
- * message is not a reply: the FIN follows it. */
+ * client would read them as the next reply. Return DDP_ERR_CLOSED if the peer has closed the connection. A message of
+ * TLS that contains no data, such as the last one before a FIN, is not an unexpected byte. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t deadline_ms,
                                             struct ddp_err *err)
 {
@@ -205,17 +205,17 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t de
         if (try_again(n))
             return DDP_OK;
         if (n <= 0)
-            return broken(n == 0 ? 0 : errno, err);
+            return fail_broken(n == 0 ? 0 : errno, err);
         s->at = 0;
         s->len = (size_t)n;
         if (s->tls != NULL && stream_decrypt(s, s->tls, deadline_ms, &state, err) != DDP_OK)
             return err->code;
     }
-    return ddp_fail(err, DDP_ERR_CORRUPT, "%zu unexpected bytes arrived", s->len - s->at + s->plain.len);
+    return ddp_fail(err, DDP_ERR_CORRUPT, "unexpected bytes arrived before the request: %zu",
+                    s->len - s->at + s->plain.len);
 }
 
-/* Initialize a condition that uses the monotonic clock. With the wall clock, setting the time back would extend every
- * deadline. */
+/* Initialize a condition that uses the monotonic clock, because a change of the wall clock must not move a deadline. */
 static void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -225,6 +225,7 @@ static void cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
+/* Wait for a signal of the condition. Return false after the deadline. */
 static bool cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ms)
 {
     const struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
@@ -251,14 +252,14 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* take a free turn even if the deadline has just passed */
+    const bool mine = !turn->taken; /* also true if the turn became free just after the deadline */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
 }
 
-/* Release the turn and wake one thread, because only one thread can take the turn. If another thread takes the turn
- * first, the woken thread waits again. */
+/* Wake only one thread, because only one can have the turn. If a third thread acquires the turn first, the woken thread
+ * waits again. */
 void client_turn_release(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
@@ -271,32 +272,32 @@ void client_turn_release(struct client_turn *turn)
 
 /* A request and its reply: check, encode, send, read.
  *
- * client_begin (client.c) puts the opcode into store->out, and client_put_* append the fields. client_send sends
- * store->out with one call. client_take_* read the reply piece by piece. A GET of key 'x':
+ * client_begin (client.c) appends the opcode to store->out, and client_append_* append the fields. client_send sends
+ * store->out with one system call. client_read_* read the reply piece by piece. A GET of key 'x':
  *
  *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
- * A reply has no frame. If reading stops in the middle, the rest would be read as the next reply. So a failure after
- * the first sent byte makes the handle permanently unusable. The only exception is a wait that was cancelled. */
+ * A reply does not begin with its length. If a call stops in the middle of a reply, the next call would read the rest as
+ * its reply. So a failure after the first sent byte makes the handle permanently unusable. The only exception is a wait
+ * that was cancelled. */
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* milliseconds to cancel a wait; a store that needs longer is treated as lost */
+    CANCEL_MS = 5000, /* time for the store to confirm that a wait is cancelled; then the handle is broken */
 };
 
-/* --- the first failure counts --------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------------------------------------- */
 
 bool client_ok(const struct client_call *c)
 {
     return c->err.code == DDP_OK;
 }
 
-/* Set the call's failure, unless the call has already failed. Later failures are consequences of the first
- * failure. */
+/* Keep an earlier failure, because later failures are only its consequences. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -308,14 +309,13 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Fail the call if `ok` is false: building a request fails only if memory is short. */
-static void built(struct client_call *c, bool ok)
+/* Fail the call if a step that builds the request has failed: `ok` is then false, and memory is short. */
+static void check_built(struct client_call *c, bool ok)
 {
     if (!ok)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a request of over %zu bytes", c->store->out.len);
 }
 
-/* Append an opcode. Only this function translates the opcode to the store's dialect. */
 void client_append_op(struct client_call *c, enum op_id op)
 {
     const int16_t code = op_table[op].code[c->store->dialect];
@@ -324,34 +324,34 @@ void client_append_op(struct client_call *c, enum op_id op)
     c->op = op;
     if (code < 0)
         client_fail(c, DDP_ERR_UNSUPPORTED,
-                    "the store does not support this request, because its torch is older than 2.1");
+                    "the store does not support this request: its torch is older than 2.1; update torch");
     else
-        built(c, append_u8(&c->store->out, (uint8_t)code));
+        check_built(c, append_u8(&c->store->out, (uint8_t)code));
 }
 
 /* --- the request ---------------------------------------------------------------------------------------- */
 
 void client_append_u32(struct client_call *c, uint32_t value)
 {
-    built(c, !client_ok(c) || append_u32(&c->store->out, value));
+    check_built(c, !client_ok(c) || append_u32(&c->store->out, value));
 }
 
 void client_append_i64(struct client_call *c, int64_t value)
 {
-    built(c, !client_ok(c) || append_i64(&c->store->out, value));
+    check_built(c, !client_ok(c) || append_i64(&c->store->out, value));
 }
 
 void client_append_blob(struct client_call *c, enum field_id field, struct slice bytes)
 {
     if (bytes.data == NULL && bytes.len > 0)
-        client_fail(c, DDP_ERR_ARG, "a value of %zu bytes is NULL", bytes.len);
+        client_fail(c, DDP_ERR_ARG, "the pointer to a value of %zu bytes is NULL", bytes.len);
     if (bytes.len > field_table[field].limit)
-        client_fail(c, DDP_ERR_LIMIT, "%s of %zu bytes, at most %u are allowed", field_table[field].text,
-                    bytes.len, field_table[field].limit);
-    built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
+        client_fail(c, DDP_ERR_LIMIT, "the %s has %zu bytes; at most %u are allowed",
+                    field_table[field].text + strlen("blob "), bytes.len, field_table[field].limit);
+    check_built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
 }
 
-/* Append a key after a '/', as PyTorch's clients do, so that clients of PyTorch and libddp share keys. */
+/* Append '/' and the key, because PyTorch's clients do the same: so clients of PyTorch and libddp share keys. */
 void client_append_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
@@ -359,19 +359,20 @@ void client_append_key(struct client_call *c, const char *key)
     if (key == NULL)
         client_fail(c, DDP_ERR_ARG, "a key is NULL");
     if (len > WIRE_MAX_KEY)
-        client_fail(c, DDP_ERR_LIMIT, "the key has %zu bytes, at most %u are allowed", len - 1,
+        client_fail(c, DDP_ERR_LIMIT, "the key has %zu bytes; at most %u are allowed", len - 1,
                     WIRE_MAX_KEY - 1);
-    built(c, !client_ok(c) || (append_u64(out, len) && append_u8(out, '/') && buf_append(out, key, len - 1)));
+    check_built(c, !client_ok(c) ||
+                       (append_u64(out, len) && append_u8(out, '/') && buf_append(out, key, len - 1)));
 }
 
-/* Append the number of keys, then every key as a blob. If one key is too long, the whole list fails. */
+/* Append the number of keys, then every key as a blob. */
 void client_append_keys(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n > WIRE_MAX_KEYS)
-        client_fail(c, DDP_ERR_LIMIT, "%zu keys in one list, at most %u are allowed", n, WIRE_MAX_KEYS);
+        client_fail(c, DDP_ERR_LIMIT, "the list has %zu keys; at most %u are allowed", n, WIRE_MAX_KEYS);
     if (keys == NULL && n > 0)
         client_fail(c, DDP_ERR_ARG, "the list of keys is NULL");
-    built(c, !client_ok(c) || append_u64(&c->store->out, n));
+    check_built(c, !client_ok(c) || append_u64(&c->store->out, n));
     for (size_t i = 0; i < n && client_ok(c); i++)
         client_append_key(c, keys[i]);
 }
@@ -386,8 +387,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* Send a request. First check that no bytes have arrived, because a late or extra reply would be read as part of the
- * next reply. The check costs one recv. The check also detects a lost peer before a SET, which has no reply. */
+/* Check that no bytes have arrived, and then send the request. The check costs one recv. It also detects that the store
+ * has closed the connection before a SET, which has no reply that could fail. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, c->deadline_ms, &c->err) != DDP_OK)
@@ -397,8 +398,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Read a part of the reply. A failed read makes the handle unusable, because the rest of the reply may still arrive.
- * After a failure, all parts are zeros, so that callers need not check each part. */
+/* Set `broken` after a failure, because the rest of the reply may still arrive. After a failure of the call, all parts
+ * are zeros, so that callers need not check each part. */
 void client_read_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -421,13 +422,13 @@ int64_t client_read_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* Allocate `n` bytes and a NUL. The peer sends `n`, so first compare `n` with the largest possible reply. A larger
- * number proves that the peer is not a store. */
+/* Allocate `n` bytes and a NUL. The peer has sent `n`, so first compare it with `limit`, the size of the largest possible
+ * reply: if `n` is larger, the peer is not a store. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
     if (n > limit)
-        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes, at most %zu are allowed",
+        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes, at most %zu are possible",
                     (unsigned long long)n, limit);
     else if (data == NULL)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a reply of %llu bytes", (unsigned long long)n);
@@ -465,21 +466,21 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* Close the connection; the next call opens a new connection. Dialect A cannot cancel a wait. On the old connection,
- * the reply of the wait would arrive before the reply to the next request. */
-static void forget_connection(struct client_call *c)
+/* End a wait in dialect A, which has no CANCEL_WAIT: close the connection, and let the next call open another one. On the
+ * old connection, the reply to the wait could arrive before the reply to the next request. */
+static void replace_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
     c->store->stale = true;
 }
 
-/* Cancel a wait. The store confirms the cancel with a 1. If the store has already answered the wait, this answer
- * arrives before the 1. */
+/* Read one or two bytes: the store answers CANCEL_WAIT with 1. If it has answered the wait before, this answer (0)
+ * arrives first. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
     if (c->store->dialect == DIALECT_A) {
-        forget_connection(c);
+        replace_connection(c);
         return false;
     }
     client_append_op(c, OP_CANCEL_WAIT);
@@ -488,7 +489,7 @@ bool client_cancel_wait(struct client_call *c)
     uint8_t last = first == 0 ? client_read_u8(c) : first;
     if (last != 1) {
         c->store->broken = true;
-        client_fail(c, DDP_ERR_CORRUPT, "CANCEL_WAIT was answered with %u", last);
+        client_fail(c, DDP_ERR_CORRUPT, "the answer to CANCEL_WAIT is %u instead of 1", last);
     }
     c->op = OP_WAIT;
     return client_ok(c) && first == 0;
@@ -503,7 +504,7 @@ void client_append_json(struct client_call *c, enum op_id op, const char *json)
     if (auth == NULL)
         client_append_blob(c, FIELD_JSON, slice_str(json));
     else
-        built(c, !client_ok(c) || auth->put_frame(auth->user, kind, slice_str(json), &c->store->out));
+        check_built(c, !client_ok(c) || auth->put_frame(auth->user, kind, slice_str(json), &c->store->out));
 }
 
 char *client_read_json(struct client_call *c, uint8_t kind)
@@ -524,15 +525,15 @@ char *client_read_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Prove the secret: send messages of AUTH and pass on the answers, until the last message, the proof. The store does not
- * answer the proof. A store that rejects the proof closes the connection. */
+/* Send messages of AUTH, and pass each answer to client_auth.prove, until the next message is the proof. Do not wait for
+ * an answer to the proof: a store that rejects the proof closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;
     struct client_call c = { .store = store, .deadline_ms = deadline_ms };
     struct buf message = { 0 };
     size_t len;
-    built(&c, auth->greet(auth->user, &message));
+    check_built(&c, auth->greet(auth->user, &message));
     do {
         client_append_op(&c, OP_AUTH);
         client_append_blob(&c, FIELD_PROOF, buf_slice(&message));
@@ -556,14 +557,14 @@ ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, st
 /* IDENTIFY is the first request to a ddprun store.
  *
  *     -> 0x80 blob {"role":"worker","job":"mnist","attempt":0,"rank":3,"world_size":4,"host":"n1","pid":77}
- *     <- 0 blob ""                                    welcome
+ *     <- 0 blob ""                                    accepted
  *     <- 1 blob "the world has 8 ranks, not 4"        rejected, and the store closes the connection
  *
  * A genuine TCPStore does not support 0x80 and closes the connection without an answer. So a caller may set a role
  * only if the store is ddprun's (DDPRUN_STORE=1). */
 
-/* Return the identity as JSON, malloc'ed, or NULL if memory is short. The diagnosis prints host and pid: "rank 3 (n1,
- * pid 77) waits for ...". */
+/* Return the identity as JSON text, which the caller frees, or NULL if memory is short. The store uses host and pid in
+ * messages such as "rank 3 (n1, pid 77) waits for ...". */
 static char *identity_text(const ddp_store_options *who)
 {
     char host[256] = "";
@@ -583,8 +584,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* Send the identity. The store compares it with the agent's data. The store rejects the client if the rank is outside
- * the world, if the store runs another job, or if the attempt is over. */
+/* Send the identity and read the answer. The store rejects the client, for example, if the rank is not below the world
+ * size, if the store runs another job, or if the attempt is over. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

@@ -4,8 +4,9 @@
  *     connect.c    connect: find the dialect, retry, stop at the deadline
  *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks
  *
- * A call is a list of steps (begin, put.., send, take.., end) with one check at the end. A `client_call` keeps its
- * first failure, and all later steps do nothing. `err` is never NULL below the public functions. */
+ * A call is a list of steps (client_begin, client_append_*, client_send, client_read_*, client_end) with one check at
+ * the end. A `client_call` keeps its first failure, and all later steps do nothing. `err` is never NULL below the public
+ * functions. */
 #ifndef RENDEZVOUS_CLIENT_CALL_H
 #define RENDEZVOUS_CLIENT_CALL_H
 
@@ -18,91 +19,88 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A connected TCP socket on which every call has a deadline.
- *
- * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller
- * longer. Received bytes are buffered, so a short reply costs one recv. Before each request, the client checks that
- * no unexpected bytes have arrived. The text of an error does not name the peer, because the caller adds the peer's
- * name. */
-
-/* TLS between a stream and its socket. ddpctl supplies these functions with auth/tls.h. */
+/* The functions of TLS for a stream. ddpctl implements them with auth/tls.h; libddp contains no cryptography. */
 struct client_tls {
     void *user;
-    /* Begin a new connection, and append the first message to `out`. */
+    /* Begin a new connection, and append the first message to `out`. Return false if memory is short. */
     bool (*begin)(void *user, struct buf *out);
     /* Process received bytes: append decrypted bytes to `plain` and bytes for the peer to `out`. Return 1 after the end
      * of the handshake, 0 before, and -1 after a failure, with the reason in `err`. */
     int (*receive)(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err);
-    /* Append the encrypted bytes to `out`. */
+    /* Append the encrypted bytes to `out`. Return false after a failure. */
     bool (*send)(void *user, struct slice plain, struct buf *out);
 };
 
+/* A connected TCP socket on which every call has a deadline.
+ *
+ * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller
+ * longer. Received bytes are buffered, so a short reply costs one recv. Before each request, the client checks that
+ * no unexpected bytes have arrived. Error texts do not contain the address of the store, because the caller adds it. */
 struct client_stream {
-    int fd;                       /* -1 = not connected */
-    const struct client_tls *tls; /* borrowed; NULL = plain */
+    int fd;                       /* owned; -1 = not connected */
+    const struct client_tls *tls; /* borrowed; NULL = not encrypted */
     struct buf plain, cipher;     /* with TLS: decrypted bytes that were not read yet; bytes to send */
-    size_t at;                    /* in[at .. len) was received but not read yet */
-    size_t len;
+    size_t at, len;               /* in[at] to in[len - 1] were received but not read yet */
     uint8_t in[4096];
 };
 
-/* Return the time until `deadline_ms` as a timeout of poll(2). */
+/* Return the time until `deadline_ms` (clock_ms) as a timeout of poll(2), 0 if the deadline has passed. */
 int client_remaining_ms(uint64_t deadline_ms);
 
-/* Take over a connected socket. */
+/* Use the connected socket `fd`, and own it. Discard bytes of an earlier socket, which the caller has closed. */
 void client_stream_attach(struct client_stream *s, int fd);
 
 /* Complete a TLS handshake on a new socket. The stream is encrypted from then on. */
 ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
                                  struct ddp_err *err);
 
-/* Close the socket. Further calls do nothing. */
+/* Close the socket. Do nothing if it is closed already. */
 void client_stream_close(struct client_stream *s);
 
-/* The turn is the right of one thread to use the handle. A thread waits for the turn at most until the deadline of
- * its call. pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support that function and
- * reports every unlock as an error. So the turn is a mutex, a condition and a flag. */
+/* A lock with a deadline. The thread that has locked it may use the handle. pthread_mutex_clocklock would be simpler, but
+ * gcc 12's ThreadSanitizer does not support that function and reports every unlock as an error. */
 struct client_turn {
-    pthread_mutex_t lock; /* held for a few instructions */
-    pthread_cond_t given;
-    bool taken;
+    pthread_mutex_t lock; /* protects `taken`; held only for a few instructions */
+    pthread_cond_t given; /* signalled when `taken` becomes false */
+    bool taken;           /* a thread uses the handle */
 };
 
 void client_turn_init(struct client_turn *turn);
 void client_turn_destroy(struct client_turn *turn);
 
-/* Wait for the turn. Return false if another thread holds the turn until `deadline_ms` (clock_ms). */
+/* Wait until no other thread uses the handle. Return false if this takes longer than `deadline_ms` (clock_ms). */
 bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_release(struct client_turn *turn);
 
-/* Functions that prove a secret on a new connection, and that tag the frames after the proof. ddpctl supplies these
- * functions with auth/auth.h; libddp has no secret and contains no cryptography. */
+/* Functions that prove a secret on a new connection, and that tag the frames after the proof. ddpctl implements them
+ * with auth/auth.h; libddp has no secret and contains no cryptography. */
 struct client_auth {
     void *user;
-    /* Append the first message to `out`. */
+    /* Append the first message to `out`. Return false if memory is short. */
     bool (*greet)(void *user, struct buf *out);
     /* Check the store's answer and append the next message to `out`. Return false, with the reason in `err`, if the
      * answer is wrong. */
     bool (*prove)(void *user, struct slice answer, struct buf *out, struct ddp_err *err);
     /* Return true if `prove` has appended the final proof, which gets no answer. */
     bool (*is_proof)(void *user);
-    /* Append a frame as a blob with its tag. */
+    /* Append a frame as a blob with its tag. Return false if memory is short. */
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
-    /* Check and remove the tag of a received frame. */
+    /* Check the tag of a received frame, and remove it from *frame. Return false if the tag is wrong. */
     bool (*open)(void *user, uint8_t kind, struct slice *frame);
-    const struct client_tls *tls; /* NULL = plain */
+    const struct client_tls *tls; /* borrowed; NULL = not encrypted */
 };
 
+/* A handle. `auth`, `rank`, `timeout_ms`, `host`, `port` and `where` do not change; the thread that has the turn may use
+ * all members. */
 struct ddp_store {
     const struct client_auth *auth; /* borrowed; NULL = the caller has no secret */
-    struct client_turn turn;        /* taken from client_begin to client_end */
+    struct client_turn turn;        /* acquired by client_begin, released by client_end */
     struct client_stream stream;
-    struct buf out; /* the request that is being built; empty between calls */
-    enum dialect dialect;
-    bool ours;           /* the store is ddprun's and has accepted IDENTIFY */
-    bool stale;          /* the connection was closed during a wait (an old server cannot cancel); connect
-                          * before the next call */
-    bool broken;         /* a reply may be incomplete; permanently unusable */
+    struct buf out;       /* the request that is being built; empty between calls */
+    enum dialect dialect; /* of the store: the first greeting that it has answered */
+    bool ours;            /* the store is ddprun's and has accepted IDENTIFY */
+    bool stale;  /* the connection was closed to end a wait (dialect A); connect before the next call */
+    bool broken; /* a call has failed in the middle of a reply; all further calls fail */
     uint32_t timeout_ms; /* timeout of calls without a timeout argument */
     int rank;            /* -1 = no rank */
     char host[ENDPOINT_HOST_MAX];
@@ -111,20 +109,21 @@ struct ddp_store {
 };
 
 struct client_call {
-    struct ddp_store *store;
-    enum op_id op;
-    const char *subject; /* key or barrier for error texts; NULL = none; borrowed */
-    uint64_t start_ms, deadline_ms;
-    struct ddp_err err; /* the first failure */
-    bool has_turn; /* false = another thread's call did not end in time, so this call has no access to the
-                         * handle */
+    struct ddp_store *store;        /* borrowed */
+    enum op_id op;                  /* the last request, for error texts */
+    const char *subject;            /* key or barrier for error texts; NULL = none; borrowed */
+    uint64_t start_ms, deadline_ms; /* clock_ms */
+    struct ddp_err err;             /* the first failure */
+    bool
+        has_turn; /* false = another thread's call did not end in time, so this call must not use the handle */
     bool answered; /* the failure is an answer from the store; the connection is intact */
 };
 
-/* Append another request to the current request, or begin a request after a reply, within the same call and
- * deadline. */
+/* Append the opcode of a request. A call may have several requests, one after the other or sent together; all have the
+ * deadline of the call. Fail if the dialect of the store does not have the request. */
 void client_append_op(struct client_call *c, enum op_id op);
 
+/* Return true if no step of the call has failed. */
 bool client_ok(const struct client_call *c);
 
 /* Append to the request. If a size is above its limit (see ops.h), the call fails with DDP_ERR_LIMIT and sends
@@ -159,8 +158,8 @@ char *client_read_json(struct client_call *c, uint8_t kind);
 /* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
 char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* Clear the timeout of a call that has received no byte of its reply, and set a new deadline for cancelling the
- * request. */
+/* Clear the timeout of a call that has received no byte of its reply, so that the call can cancel its request. Set a new
+ * deadline for this. */
 void client_resume(struct client_call *c);
 
 /* Cancel a WAIT that has timed out, after client_resume. Return true if the store has answered meanwhile, so that the

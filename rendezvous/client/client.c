@@ -1,15 +1,15 @@
 /* client.c -- see call.h and ddp/store.h.
  *
- * A handle is created and connected, used for one call at a time, and closed.
+ * A handle is connected when it is created, is used for one call at a time, and is closed by its owner:
  *
  *     ddp_store_connect                         returns a handle after a store has answered
- *       client_begin ... client_end             one call; other threads wait for the turn (client_turn)
+ *       client_begin ... client_end             one call; other threads wait (struct client_turn)
  *     ddp_store_close
  *
  * Between two calls, a handle is in one of three states. client_begin checks them in this order:
  *
  *     broken   a reply may be incomplete: every call fails at once, until the owner closes the handle
- *     stale    the connection was closed during a wait, because an old server cannot cancel it: connect again
+ *     stale    the connection was closed to end a wait, because an old server cannot cancel a wait: connect again
  *     good     no request is open: the next byte belongs to the next reply */
 #include "client/call.h"
 
@@ -26,15 +26,15 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS = 60000, /* ms; torch waits 300 s, but a launcher silent for 60 s has ended */
-    CALL_TIMEOUT_MS = 300000,   /* ms, as in torch: a rank may load data for minutes before it sets a key */
-    KEEP_BYTES = 64 * 1024,     /* a request buffer that is larger than this is freed */
+    CONNECT_TIMEOUT_MS = 60000, /* torch waits 300 s, but a store that does not answer for 60 s has ended */
+    CALL_TIMEOUT_MS = 300000,   /* as in torch: a rank may load data for minutes before it sets a key */
+    KEEP_BYTES = 64 * 1024,     /* a request buffer that is larger than this is freed after the call */
 };
 
 /* --- connect and close ---------------------------------------------------------------------------------- */
 
-/* Copy the options. A caller that was built with an older, shorter struct sets only the members of that struct. The
- * other members keep the defaults of this library. */
+/* Copy the options. A program that was built with an older libddp has a shorter struct (`size`); the newer members keep
+ * their defaults. */
 static ddp_store_options read_options(const ddp_store_options *given)
 {
     ddp_store_options o = DDP_STORE_OPTIONS_INIT;
@@ -78,7 +78,7 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
     *out = NULL;
     if (host == NULL || *host == '\0' || strlen(host) >= ENDPOINT_HOST_MAX || port < 1 || port > 65535)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "store '%.64s' port %d: expected a host name and a port from 1 to 65535",
+                        "store '%.64s' port %d: must be a host name and a port from 1 to 65535",
                         host != NULL ? host : "", port);
     ddp_store *s = store_new(host, port, &o);
     if (s == NULL)
@@ -133,8 +133,9 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
 
 /* --- one call ------------------------------------------------------------------------------------------- */
 
-/* Take the turn and begin a request. timeout_ms 0 = the store's timeout. client_end must end every call. The timeout
- * includes the time during which other threads use the store, so a call may time out before the request is sent. */
+/* Acquire the turn and begin a request. `timeout_ms` 0 = the timeout of the handle. client_end must end every call, even
+ * if client_begin has failed. The timeout includes the time during which other threads use the handle, so a call may time
+ * out before its request is sent. */
 static void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                          uint32_t timeout_ms)
 {
@@ -143,7 +144,8 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
     c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
     c->has_turn = client_turn_acquire(&store->turn, c->deadline_ms);
     if (!c->has_turn)
-        client_fail(c, DDP_ERR_TIMEOUT, "another thread's call on this handle did not end in time");
+        client_fail(c, DDP_ERR_TIMEOUT,
+                    "a call of another thread on this handle did not end in time; use a handle per thread");
     else if (store->broken)
         client_fail(c, DDP_ERR_CLOSED,
                     "an earlier call failed, and the connection was closed; open a new handle");
@@ -152,8 +154,8 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
     client_append_op(c, op);
 }
 
-/* Put "store HOST:PORT: GET 'key', after 12 ms: " before the error. The text of a failed wait already contains the
- * duration. */
+/* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. Leave out the duration for a request that waits,
+ * because the text of its failure contains the duration. */
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -164,8 +166,8 @@ static void prepend_place(struct client_call *c)
              named ? c->subject : "", named ? "'" : "", after);
 }
 
-/* End a call. If the handle becomes unusable, close its socket at once, so that the server and its diagnosis detect
- * the loss of this client. Only this function makes a handle unusable. */
+/* End a call. If the handle is broken, close its socket at once, so that the store detects that this client is lost, and
+ * does not report it as waiting. */
 static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;
@@ -187,50 +189,51 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
     return code;
 }
 
-/* --- client ddprun ---------------------------------------------------------------------------------------- */
+/* --- requests of ddprun --------------------------------------------------------------------------------- */
 
-/* Requests that only a ddprun store supports: named barriers and CONTROL. The client sends these requests only to a
- * store that has accepted IDENTIFY, because a genuine TCPStore closes the connection on an unknown opcode. */
+/* Only a ddprun store supports named barriers and CONTROL. The client sends these requests only to a store that has
+ * accepted IDENTIFY, because a TCPStore of PyTorch closes the connection on an unknown opcode. */
 
+/* Time that a client waits longer for a barrier than its timeout, so that the answer of the store usually arrives. */
 enum { BARRIER_GRACE_MS = 2000 };
 
 /* --- named barriers ------------------------------------------------------------------------------------- */
 
-/* The outcomes of a barrier, in the order of docs/protocol.md. */
+/* The result of a call for each outcome, in the order of enum barrier_outcome (store/barrier.h). */
 static const ddp_status outcome_status[] = {
     DDP_OK, DDP_ERR_TIMEOUT, DDP_ERR_PEER_LOST, DDP_ERR_ABORTED, DDP_ERR_MISMATCH,
 };
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* Turn the store's outcome into the call's failure. This function uses only "message" of the JSON: one or more lines
- * in which the store names the missing ranks. Programs that use CONTROL also get the list of missing ranks. */
-static void conclude(struct client_call *c, uint8_t outcome, const char *json)
+/* Fail the call unless the outcome is BARRIER_RELEASED. The error text is the member "message" of the report `json`: one
+ * or more lines that begin with the name of the barrier and list the missing ranks. */
+static void apply_outcome(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
         return;
     if (outcome >= OUTCOMES) {
-        client_fail(c, DDP_ERR_CORRUPT, "outcome %u of a barrier is unknown", outcome);
+        client_fail(c, DDP_ERR_CORRUPT, "the store has sent the outcome %u, which is unknown", outcome);
         return;
     }
     cJSON *object = cJSON_Parse(json);
     const char *message = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, "message"));
     const ddp_status status = outcome_status[outcome];
     if (message != NULL)
-        client_fail(c, status, "%s", message); /* begins with the barrier's name */
+        client_fail(c, status, "%s", message);
     else
         client_fail(c, status, "barrier '%.120s': %s", c->subject, ddp_status_text(status));
     c->answered = true;
     cJSON_Delete(object);
 }
 
-/* Leave a barrier after the timeout of this client, and check whether the outcome has arrived meanwhile. The store
- * sends:
+/* Leave a barrier after the timeout of this client: send CANCEL_WAIT and PING. The outcome may have been sent before, so
+ * the store answers in one of two ways:
  *
- *     no outcome      01 nonce                            (the answers to CANCEL_WAIT and PING)
- *     an outcome      outcome, u64 length, json, 01 nonce
+ *     without an outcome   01 nonce                              (the answers to CANCEL_WAIT and PING)
+ *     with an outcome      outcome, u64 length, json, 01 nonce
  *
- * The first byte may be 1 in both cases, so the next four bytes decide. Read as a length, the nonce is more than a
+ * The first byte may be 1 in both cases, so the next four bytes decide: as a length, the nonce would be more than a
  * gigabyte, and no JSON is so long. */
 static void leave_barrier(struct client_call *c)
 {
@@ -246,19 +249,19 @@ static void leave_barrier(struct client_call *c)
     uint8_t outcome = client_read_u8(c);
     client_read_bytes(c, low, sizeof(low));
     if (outcome == 1 && get_u32(low) == nonce) {
-        client_fail(c, DDP_ERR_TIMEOUT, "left the barrier after %llu ms without an answer from the store",
-                    waited_ms);
+        client_fail(c, DDP_ERR_TIMEOUT,
+                    "waited %llu ms without an answer from the store, then left the barrier", waited_ms);
         return;
     }
     client_read_bytes(c, high, sizeof(high));
     char *json = client_read_text(c, get_u32(low) | ((uint64_t)get_u32(high) << 32), WIRE_MAX_JSON);
     client_read_bytes(c, ones, sizeof(ones));
-    conclude(c, outcome, json);
+    apply_outcome(c, outcome, json);
     free(json);
 }
 
-/* Wait for the outcome of the barrier. The outcome arrives before the timeout of this client, unless the rank that
- * arrived first has set a longer timeout. */
+/* Wait for the outcome of the barrier. Usually it arrives before the deadline of this client, because all ranks have the
+ * same timeout. If the rank that arrived first has set a longer one, this client must leave the barrier. */
 static void await_outcome(struct client_call *c)
 {
     size_t len;
@@ -268,11 +271,11 @@ static void await_outcome(struct client_call *c)
         return;
     }
     char *json = client_read_blob(c, WIRE_MAX_JSON, &len);
-    conclude(c, outcome, json);
+    apply_outcome(c, outcome, json);
     free(json);
 }
 
-/* Append the ranks in wire format: a little-endian u32 for each. */
+/* Append the list of members in wire format: a little-endian u32 for each rank. */
 static void append_members(struct client_call *c, const uint32_t *members, size_t n)
 {
     struct buf list = { 0 };
@@ -280,21 +283,21 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
         if (!append_u32(&list, members[i]))
             client_fail(c, DDP_ERR_NOMEM, "out of memory for %zu members", n);
     if (n > WIRE_MAX_RANKS)
-        client_fail(c, DDP_ERR_LIMIT, "%zu members, at most %u are allowed", n, WIRE_MAX_RANKS);
+        client_fail(c, DDP_ERR_LIMIT, "the list has %zu members; at most %u are allowed", n, WIRE_MAX_RANKS);
     client_append_blob(c, FIELD_MEMBERS, buf_slice(&list));
     buf_free(&list);
 }
 
-/* Fail unless the store has accepted IDENTIFY. Call this function before sending, because a store that is not
- * ddprun's would close the connection. */
+/* Fail unless the store has accepted IDENTIFY. Call this function before a request of ddprun is sent. */
 static void need_ours(struct client_call *c)
 {
     if (!c->store->ours)
-        client_fail(c, DDP_ERR_UNSUPPORTED, "needs a ddprun store and a handle with `role` in its options");
+        client_fail(c, DDP_ERR_UNSUPPORTED,
+                    "needs a store of ddprun; connect to one, and set `role` in the options");
 }
 
-/* Join a barrier. The store ends the barrier for all ranks at the deadline of the first arrival. Wait
- * BARRIER_GRACE_MS longer than the timeout, so that the store's answer, with the missing ranks, usually arrives. */
+/* Wait BARRIER_GRACE_MS longer than the timeout: the store ends the barrier at the deadline of the first rank, and its
+ * answer lists the missing ranks. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -306,7 +309,7 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
     c.deadline_ms += BARRIER_GRACE_MS;
     need_ours(&c);
     if (store->rank < 0)
-        client_fail(&c, DDP_ERR_ARG, "only a rank can join; connect with `rank` in the options");
+        client_fail(&c, DDP_ERR_ARG, "this handle has no rank; connect with `rank` in the options");
     client_append_blob(&c, FIELD_NAME, slice_str(name));
     client_append_i64(&c, (int64_t)wait_ms);
     append_members(&c, members, members != NULL ? n : 0);
@@ -318,8 +321,8 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Return true if the store has pushed this object. The store may push an object to an agent at any time. A pushed
- * object has a member "push" and is not the answer. */
+/* Return true if `json` is not the answer to a request, but a message that the store may send to an agent at any time.
+ * Such a message has the member "push". */
 static bool is_push(const char *json)
 {
     cJSON *object = cJSON_Parse(json);
@@ -349,16 +352,15 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
     return client_end(&c, err);
 }
 
-/* --- store client ----------------------------------------------------------------------------------------- */
+/* --- requests of PyTorch's protocol ----------------------------------------------------------------------- */
 
-/* The calls of PyTorch's protocol. call.h describes their steps.
- *
- * Each public function lists the bytes of a request in order: begin, put.., send, take.., end. A wait that times out
- * is cancelled before the call returns. The error names the missing key. */
+/* Each public function builds the bytes of its request in order; call.h describes the steps. A wait that times out is
+ * cancelled before the call returns, and the error names the missing key. */
 
 enum { NAMING_MS = 2000 }; /* time to find out which key is missing after a wait has timed out */
 
-/* Set a key. The store sends no reply. Once a later call on this handle has returned, the value is stored. */
+/* Return without an answer, because the store sends none. The value is certainly stored after the next call with an
+ * answer on this handle. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -371,7 +373,6 @@ ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, s
     return client_end(&c, err);
 }
 
-/* Add to a counter. A delta of 0 is the usual way to read a counter, and creates a missing counter as "0". */
 ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum, struct ddp_err *err)
 {
     NOT_NULL(store, err);
@@ -386,8 +387,6 @@ ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64
     return client_end(&c, err);
 }
 
-/* Replace the value of a key if the value equals `expected`. Only the returned value shows whether the store has
- * replaced the value. */
 ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected, size_t expected_len,
                                  const void *desired, size_t desired_len, void **current, size_t *current_len,
                                  struct ddp_err *err)
@@ -422,7 +421,8 @@ static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
     return client_read_u8(c) == 0 && client_ok(c);
 }
 
-/* Find the first missing key by halving the list: 131,072 keys take 17 requests. */
+/* Return the index of the first missing key. Each request halves the part of the list that is left, so 131,072 keys need
+ * 17 requests. */
 static size_t first_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     size_t low = 0, high = n;
@@ -436,7 +436,7 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* Set the failure that names the first missing key. Find that key with a new deadline, because the deadline of the
+/* Fail the call with a text that names the first missing key. The search has a new deadline, because the deadline of the
  * wait has passed. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
@@ -457,8 +457,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for the key '%.200s'", waited_ms, keys[i]);
 }
 
-/* Send WAIT within a call that was begun with OP_WAIT. If sending fails, nothing is cancelled, because the store has
- * not registered the wait. */
+/* Send WAIT within a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. Do not
+ * cancel it if the request was not sent completely, because the store has then not begun to wait. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
@@ -472,7 +472,7 @@ static void wait_for(struct client_call *c, const char *const keys[], size_t n)
         if (!client_cancel_wait(c))
             name_missing(c, keys, n);
     } else if (client_ok(c) && answer != 0) {
-        client_fail(c, DDP_ERR_CORRUPT, "WAIT was answered with %u", answer);
+        client_fail(c, DDP_ERR_CORRUPT, "the answer to WAIT is %u instead of 0", answer);
     }
 }
 
@@ -486,8 +486,7 @@ ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, 
     return client_end(&c, err);
 }
 
-/* Wait for a key, then get its value. Both requests are needed, because genuine servers close the connection on a GET
- * of a missing key. */
+/* Send WAIT before GET, because PyTorch's server closes the connection on a GET of a missing key. */
 ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
                          struct ddp_err *err)
 {
@@ -518,13 +517,12 @@ ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n,
     client_send(&c);
     uint8_t answer = client_read_u8(&c);
     if (answer > 1)
-        client_fail(&c, DDP_ERR_CORRUPT, "CHECK was answered with %u", answer);
+        client_fail(&c, DDP_ERR_CORRUPT, "the answer to CHECK is %u instead of 0 or 1", answer);
     if (client_ok(&c))
         *all = answer == 0;
     return client_end(&c, err);
 }
 
-/* Delete a key. The store answers with the number of removed keys, 0 or 1. */
 ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err)
 {
     NOT_NULL(store, err);

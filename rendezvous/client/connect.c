@@ -1,18 +1,19 @@
-/* connect.c -- connect to a store.
+/* connect.c -- connects to a store.
  *
- * A store does not announce its version, but each version of torch supports only one numbering of opcodes. So a round
- * tries all numberings, one line after the other:
+ * A store does not announce its version, but each version of torch supports only one numbering of opcodes. So the client
+ * tries three greetings, each on a new connection, until the store answers one:
  *
- *     dial, send VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
- *     dial, send VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
- *     dial, send GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
+ *     VALIDATE and PING                 torch 2.5 and newer, and ddprun
+ *     VALIDATE and DELETE_KEY           torch 2.2 to 2.4
+ *     GETNUMKEYS in the old numbering   up to torch 2.0
  *
- * If the peer closes the connection, or does not answer for two seconds, the next line is tried. A wrong answer ends
- * the search, because the peer is not a store. Rounds are repeated with growing pauses until the deadline, because the
- * store may start later than the workers. The error describes the last round.
+ * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. A wrong answer ends
+ * the search, because the peer is not a store. After the last greeting the client pauses and begins again with the first
+ * one (the next round), because the store may start later than the workers. The pauses grow; the deadline ends the
+ * search. The error describes the last round.
  *
- * If the caller has a role, the store is ddprun's. In this case only the first line is tried, with a longer timeout,
- * so that a busy store is not mistaken for an old store. */
+ * A caller that sets a role declares that the store is ddprun's. Then only the first greeting is tried, with a longer
+ * timeout: otherwise the client could treat a ddprun store that is busy like an old store. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "client/call.h"
@@ -27,31 +28,32 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 2000,       /* time for the answer to a greeting from an unknown store */
-    TLS_ALERT = 21,         /* type of a record of TLS */
-    TLS_MAJOR = 3,          /* first byte of its version */
-    ANSWER_OURS_MS = 10000, /* time for the answer, from a server known to be ddprun's */
+    ANSWER_MS = 2000,       /* time for the answer of an unknown store to a greeting */
+    ANSWER_OURS_MS = 10000, /* time for the answer of a store that is ddprun's */
+    TLS_ALERT = 21,         /* first byte of an alert of TLS (RFC 8446, 5.1) */
+    TLS_MAJOR = 3,          /* second byte of an alert of TLS */
 };
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* Return a text that helps the user more than the text of errno. */
-static const char *words_for(int error)
+/* Return the reason why no connection was possible, with the likely cause where the text of errno does not show it. */
+static const char *dial_error_text(int error)
 {
     switch (error) {
     case ECONNREFUSED:
         return "the connection is refused: no process listens there";
     case ETIMEDOUT:
-        return "no answer from that address; the machine may be down, or a firewall drops packets";
+        return "no answer from that address; the host may be down, or a firewall drops packets";
     case EHOSTUNREACH:
     case ENETUNREACH:
-        return "no route to that address";
+        return "no route to that address; check the network and the address";
     default:
         return strerror(error);
     }
 }
 
-/* Look up the addresses of `host` before the deadline. A numeric address needs no thread. */
+/* Find the addresses of `host` before the deadline. A separate thread asks the name server, because the C library may
+ * block longer. A numeric address needs no thread. */
 static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct name_found *found,
                                  struct ddp_err *err)
 {
@@ -60,7 +62,8 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
         return DDP_OK;
     const int rc = name_lookup_begin(host, &lookup);
     if (rc != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot start a thread to look up '%s': %s", host, strerror(rc));
+        return ddp_fail(err, DDP_ERR_IO, "cannot start a thread to resolve the name '%s': %s", host,
+                        strerror(rc));
     struct pollfd answer = { name_lookup_fd(lookup), POLLIN, 0 };
     do
         poll(&answer, 1, client_remaining_ms(deadline_ms));
@@ -68,20 +71,23 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
     const bool finished = name_lookup_result(lookup, found);
     name_lookup_end(lookup);
     if (!finished)
-        return ddp_fail(err, DDP_ERR_TIMEOUT, "the name server does not answer for '%s'", host);
+        return ddp_fail(err, DDP_ERR_TIMEOUT, "cannot resolve the name '%s': the name server does not answer",
+                        host);
     if (found->error != 0)
-        return ddp_fail(err, DDP_ERR_CLOSED, "the name '%s' cannot be resolved (%s)", host,
+        return ddp_fail(err, DDP_ERR_CLOSED, "cannot resolve the name '%s': %s; check the name", host,
                         gai_strerror(found->error));
     return DDP_OK;
 }
 
+/* Attempts to connect to several addresses at the same time (base/race.h). */
 struct client_race {
     struct race race;
-    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1 = no attempt in progress */
-    int error; /* errno of the last failure; a later failure does not replace ECONNREFUSED, the most helpful error */
+    struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd -1 = no attempt in progress */
+    int error; /* errno of the last failure; ECONNREFUSED is kept, because it shows best what is wrong */
 };
 
-static void drop_out(struct client_race *r, int i, int error)
+/* End an attempt that has failed with `error`. */
+static void runner_fail(struct client_race *r, int i, int error)
 {
     if (r->runners[i].fd >= 0)
         close(r->runners[i].fd);
@@ -91,18 +97,18 @@ static void drop_out(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* Start an attempt to connect. An attempt that fails at once is dropped like an attempt that fails later. Return
- * false only after a permanent local error, such as no descriptors or no memory. */
+/* Start an attempt to connect. Return true even if the attempt fails at once, because another address may work. Return
+ * false if no address can work, because descriptors or memory have run out. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port, 0);
     r->runners[i].fd = fd;
     if (fd < 0)
-        drop_out(r, i, -fd);
+        runner_fail(r, i, -fd);
     return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
-/* Return the index of an attempt that has connected, or -1 if no attempt has connected yet. Drop failed attempts. */
+/* Return the index of an attempt that has connected, or -1 if no attempt has connected yet. End failed attempts. */
 static int find_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
@@ -111,7 +117,7 @@ static int find_winner(struct client_race *r)
         const int error = connector_error(r->runners[i].fd);
         if (error == 0)
             return i;
-        drop_out(r, i, error);
+        runner_fail(r, i, error);
     }
     return -1;
 }
@@ -129,10 +135,10 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
                 return ddp_fail(err, DDP_ERR_IO, "cannot open a socket: %s", strerror(r->error));
             continue;
         case RACE_LATE:
-            drop_out(r, step.runner, ETIMEDOUT);
+            runner_fail(r, step.runner, ETIMEDOUT);
             continue;
         case RACE_LOST:
-            return ddp_fail(err, DDP_ERR_CLOSED, "%s", words_for(r->error));
+            return ddp_fail(err, DDP_ERR_CLOSED, "%s", dial_error_text(r->error));
         case RACE_WAIT:
             break;
         }
@@ -142,15 +148,13 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
         if (*winner >= 0)
             return DDP_OK;
         if (clock_ms() >= deadline_ms)
-            return ddp_fail(err, DDP_ERR_TIMEOUT, "%s", words_for(ETIMEDOUT));
+            return ddp_fail(err, DDP_ERR_TIMEOUT, "%s", dial_error_text(ETIMEDOUT));
     }
 }
 
-/* Connect to the address of `host` that answers first. The caller owns *fd: non-blocking, close-on-exec, TCP_NODELAY.
- * After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another try may succeed. DDP_ERR_IO means a permanent local error, such as
- * no descriptors.
- *
- * The other sockets of the race are closed here. */
+/* Connect to the address of `host` that answers first, and close the sockets for its other addresses. The caller owns
+ * *fd: non-blocking, close-on-exec, TCP_NODELAY. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another try may succeed.
+ * DDP_ERR_IO means an error of this host, for example that no descriptors are left. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
 {
     struct client_race r = { 0 };
@@ -176,9 +180,9 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* Report that `reply` (its first bytes) is not an answer from a store. Print these bytes, because they often name the
- * service ("HTTP", "SSH-2.0"). */
-static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
+/* Fail because `reply`, the first bytes that the peer has sent, is not an answer of a store. The text contains these
+ * bytes, because they often name the service ("HTTP", "SSH-2.0"). */
+static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t len)
 {
     const struct client_stream *in = &c->store->stream;
     char text[24];
@@ -191,13 +195,13 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
     if (len >= 2 && reply[0] == TLS_ALERT && reply[1] == TLS_MAJOR)
         client_fail(c, DDP_ERR_CORRUPT,
                     "the store accepts only encrypted connections from other hosts; use --encrypt");
-    client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"", text);
+    client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"; check host and port", text);
 }
 
-/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next eight bytes as the
- * length of a key: 0x..nonce0D3C85F7CE. The third byte of the nonce is never 0, so this length is above 2^56. The
- * server's allocation fails, and the server closes the connection at once. With a smaller length, the server's only
- * thread would wait for the key. */
+/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length of
+ * a key. These are the magic number, the opcode of PING and 3 bytes of the nonce; the last one is never 0, so the length
+ * is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a smaller length,
+ * its only thread would wait for the key, and serve no client. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -209,10 +213,10 @@ static void greet_with_ping(struct client_call *c)
     client_send(c);
     client_read_bytes(c, echo, sizeof(echo));
     if (client_ok(c) && memcmp(echo, expected, sizeof(echo)) != 0)
-        foreign(c, echo, sizeof(echo));
+        fail_not_a_store(c, echo, sizeof(echo));
 }
 
-/* Read a count. A number above `most` is part of the text of another service. */
+/* Read a count, and fail if it is above `most`: the peer is then another service, whose text was read as a number. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -220,21 +224,21 @@ static void expect_count(struct client_call *c, int64_t most)
     int64_t count = 0;
     memcpy(&count, reply, sizeof(count));
     if (client_ok(c) && (count < 0 || count > most))
-        foreign(c, reply, sizeof(reply));
+        fail_not_a_store(c, reply, sizeof(reply));
 }
 
-/* Greet a store without PING by deleting a missing key with 4096 bytes. An old server reads 4096 as the upper bytes
- * of a key's length (see above), and closes the connection. With a shorter key, the server's only thread would
- * wait. */
+/* Greet a store without PING by deleting a key that does not exist. The key has 4096 bytes: an old server reads this
+ * number as part of a length, as in greet_with_ping, and closes the connection because the length is too large. With a
+ * shorter key, its only thread would wait. */
 static void greet_without_ping(struct client_call *c)
 {
-    char nobodys[4096];
-    memset(nobodys, '?', sizeof(nobodys) - 1);
-    nobodys[sizeof(nobodys) - 1] = '\0';
+    char missing[4096];
+    memset(missing, '?', sizeof(missing) - 1);
+    missing[sizeof(missing) - 1] = '\0';
     client_append_op(c, OP_VALIDATE);
     client_append_u32(c, WIRE_MAGIC);
     client_append_op(c, OP_DELETE_KEY);
-    client_append_key(c, nobodys);
+    client_append_key(c, missing);
     client_send(c);
     expect_count(c, 1);
 }
@@ -247,11 +251,11 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* The greetings. The newest greeting is first, because most stores are new. */
-static const struct way {
+/* The greetings. The greeting for the newest torch is first, because most stores are new. */
+static const struct greeting {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
-} ways[] = {
+} greetings[] = {
     { DIALECT_C, greet_with_ping },
     { DIALECT_C, greet_without_ping },
     { DIALECT_A, greet_in_old_numbers },
@@ -259,8 +263,8 @@ static const struct way {
 
 /* --- one round ------------------------------------------------------------------------------------------ */
 
-/* Return true if no process listened or answered, because a later try may then succeed. */
-static bool is_passing(ddp_status status)
+/* Return true if a later try may succeed: no process has listened yet, or the peer has not answered. */
+static bool is_temporary(ddp_status status)
 {
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
 }
@@ -272,11 +276,11 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
     return then < deadline_ms ? then : deadline_ms;
 }
 
-/* Dial and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout is
- * short, because many servers do not answer an unknown greeting. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT, *dialled
- * shows whether the peer has accepted the connection. */
-static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint64_t deadline_ms,
-                     bool *dialled, struct ddp_err *err)
+/* Connect and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout for
+ * the answer is short, because some servers do not answer an unknown greeting. Set *dialled if the peer has accepted the
+ * connection, even if it does not answer the greeting. */
+static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *greeting, bool ours,
+                                 uint64_t deadline_ms, bool *dialled, struct ddp_err *err)
 {
     struct client_call c = { .store = s };
     int fd;
@@ -286,64 +290,64 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
     if (status != DDP_OK)
         return status;
     client_stream_attach(&s->stream, fd);
-    s->dialect = way->dialect;
+    s->dialect = greeting->dialect;
     s->broken = false;
     s->out.len = 0;
     c.deadline_ms = sooner(deadline_ms, ours ? ANSWER_OURS_MS : ANSWER_MS);
     if (s->auth != NULL && s->auth->tls != NULL &&
         client_stream_encrypt(&s->stream, s->auth->tls, c.deadline_ms, err) != DDP_OK)
         return err->code;
-    way->greet(&c);
+    greeting->greet(&c);
     if (c.err.code == DDP_ERR_IO)
-        c.err.code =
-            DDP_ERR_CLOSED; /* treat a connection that broke after the dial like a refused connection */
+        c.err.code = DDP_ERR_CLOSED; /* so that another greeting and another round are tried */
     *err = c.err;
     return err->code;
 }
 
-/* Report that no greeting was answered. `status` is the result of the last greeting. */
-static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
+/* Fail because no greeting was answered. `status` is the result of the last greeting. */
+static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
-        return ddp_fail(
-            err, status,
-            "the server accepts the connection, but closes it on every greeting; the server may be a "
-            "store of another user, or a proxy without a store");
+        return ddp_fail(err, status,
+                        "the server accepts the connection, but closes it on every greeting: it may be the "
+                        "store of another user, or a proxy without a store; check host and port");
     return ddp_fail(err, status,
-                    "the server accepts the connection, but does not answer; the server may be stopped, "
-                    "or may not be a store");
+                    "the server accepts the connection, but does not answer: it may be a stopped process, or "
+                    "not a store; check host and port");
 }
 
-/* Try all greetings once. If all greetings fail, `err` describes the last failure. */
+/* Try all greetings once, and after an answer also AUTH and IDENTIFY. `who` NULL = do not send IDENTIFY. If all greetings
+ * fail, `err` describes the last failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
-    const size_t n = who != NULL ? 1 : sizeof(ways) / sizeof(*ways);
+    const size_t n = who != NULL ? 1 : sizeof(greetings) / sizeof(*greetings);
     ddp_status status = DDP_ERR_CLOSED;
     for (size_t i = 0; i < n && (i == 0 || clock_ms() < deadline_ms); i++) {
         bool dialled;
-        status = go(s, &ways[i], who != NULL, deadline_ms, &dialled, err);
+        status = dial_and_greet(s, &greetings[i], who != NULL, deadline_ms, &dialled, err);
         if (status == DDP_OK && who != NULL && s->auth != NULL)
             status = client_authenticate(s, deadline_ms, err);
         if (status == DDP_OK)
             return who != NULL ? client_identify(s, who, deadline_ms, err) : DDP_OK;
-        if (!dialled || !is_passing(status))
+        if (!dialled || !is_temporary(status))
             return status;
     }
-    return nobody_answers(status, err);
+    return fail_no_answer(status, err);
 }
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
 
-/* Return a number that differs between processes and between rounds. */
+/* Return a number that differs between processes and between rounds, so that ranks do not all try at the same time. The
+ * two factors are odd numbers that spread the bits. */
 static uint32_t luck(void)
 {
     uint64_t x = clock_us() * 0x9E3779B97F4A7C15u + (uint64_t)getpid() * 0xD1B54A32D192ED03u;
     return (uint32_t)(x >> 32);
 }
 
-/* Connect in rounds until the deadline. The last pause ends at the deadline, and no round follows. Another round
- * could only report a timeout, which would hide the failure of the last round. */
+/* Try in rounds until the deadline. The last pause ends at the deadline, and no round follows it: such a round would have
+ * no time, and its timeout would replace the failure of the round before. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {
@@ -351,7 +355,7 @@ ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who,
     ddp_status status;
     for (unsigned round = 0;; round++) {
         status = one_round(store, who, deadline_ms, err);
-        if (!is_passing(status))
+        if (!is_temporary(status))
             break;
         poll(NULL, 0, client_remaining_ms(sooner(deadline_ms, race_pause_ms(round, luck()))));
         if (clock_ms() >= deadline_ms) {

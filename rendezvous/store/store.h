@@ -88,7 +88,7 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
 struct slice store_get(const struct store *s, struct slice key); /* empty if the key is missing */
 /* Return the block that contains `value`, the result of store_get(key). If the caller adds a reference to the block
  * (base/buf.h), the bytes stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN,
- * outdated, or not in a block of its own. */
+ * outdated, or not in a separate block. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
 /* Replace the value of a key by `desired` if the value equals `expected`. An empty `expected` also matches a missing key.
  * Set *current to the value that the client gets as the answer: a view into the store or of an argument. */

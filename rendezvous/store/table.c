@@ -177,7 +177,7 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* Continue in the chain of `after`, then in the chains behind it. `after` contains its hash, so a walk needs no other
+/* Continue in the chain of `after`, then in the next chains. `after` contains its hash, so a walk needs no other
  * state. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {

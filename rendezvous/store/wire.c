@@ -94,7 +94,7 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
 }
 
 /* Scan a blob: its length, and then its content. If both are complete, set *length to the length of the content, and
- * move `at` behind the blob. */
+ * move `at` to the end of the blob. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {

@@ -424,17 +424,18 @@
       "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       "${words}${unclaimed}",                                                                               \
-      "give every node its own --node_rank; stop the other ddprun if it is a leftover",                     \
+      "give every node its own --node_rank; stop the other ddprun if an earlier start has left it",         \
       "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has rank 2: was the "          \
       "same --node_rank used on every node?",                                                               \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
       "line.")                                                                                              \
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
       FINDING_WAS_REJECTED,                                                                                 \
-      "node ranks count from 0 to nnodes - 1",                                                              \
+      "pass a --node_rank from 0 to nnodes - 1, or raise --nnodes on every node",                           \
       "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2, but --nnodes=2",                       \
       "A node joined with a rank that is not below --nnodes. Typical causes: node ranks counted from 1, or "        \
       "--nnodes that was not raised.")                                                                              \
+    /* A rejected node that may be one too many: the remedy is to raise the number, or to stop the extra node. */ \
     X(JOB_FULL, ERROR,                                                                                      \
       "${words}",                                                                                           \
       "raise --nnodes, or stop the extra node, which may belong to an earlier start or to another job",     \
@@ -488,7 +489,9 @@
       "a finished job.")                                                                                            \
     X(STORE_FULL, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
-      "delete keys that are not needed ('ddpctl keys' lists them); a ddp-rendezvous can have a larger --max-bytes",                                                                      \
+      "delete keys that the program no longer needs (delete_key of PyTorch's store, ddp_store_delete "      \
+      "of libddp; 'ddpctl keys' lists all keys), or pass a larger --max-bytes to ddp-rendezvous if it "     \
+      "hosts the store",                                                                                    \
       "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
@@ -577,29 +580,31 @@
       "free space there ('df -h' and 'df -i' show which file system is full), or choose another "           \
       "directory with --log_dir",                                                                           \
       "n1 has a full disk: /home/ann/run/logs: No space left on device",                                    \
-      "A file could not be written there before the job started. Only a job with --log_dir on that disk is "        \
-      "stopped. Typical causes: logs or checkpoints of earlier jobs.")                                              \
+      "A file could not be written on that host before the job started. Only a job whose --log_dir is "     \
+      "on the full disk is stopped. Typical causes: logs or checkpoints of earlier jobs.")                  \
     X(HOST_QUOTA_FULL, ERROR,                                                                               \
       "${subject} has no quota left for this user: ${words}",                                               \
       "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "A file could not be written there before the job started. Only a job with --log_dir on that disk is "        \
-      "stopped. Typical causes: logs or checkpoints of earlier jobs.")                                              \
+      "A file could not be written on that host before the job started. Only a job whose --log_dir is "     \
+      "on that file system is stopped. Typical causes: logs or checkpoints of earlier jobs.")               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
       "start again later, or raise the limit on ${subject}: ulimit -u, pids.max of the cgroup, or "         \
       "MaxStartups in sshd_config; a firewall or fail2ban may refuse logins in the same way",               \
       "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
-      "A shell, sshd or ddprun there could not create a process, or sshd closed the connection before the "         \
-      "login. Typical causes: many hosts started at once from one machine, or a limit for each user.")              \
+      "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
+      "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \
+      "each user.")                                                                                         \
     /* The remote shell has worked before. */                                                               \
     X(HOST_ENDED, ERROR,                                                                                    \
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
       "read the lines of ${subject} above, correct the error and start again",                              \
       "n1: ddprun has ended (exit code 125), so the job cannot begin",                                      \
-      "With --hosts, ddprun on one host ended before all nodes had joined. The others end, too, because "   \
-      "ddprun starts each host only once. Typical causes: an option that is wrong on that host, or a kill.")                                                                 \
+      "With --hosts, ddprun on one host ended before all nodes had joined. The other nodes end, too, "      \
+      "because ddprun starts each host only once. Typical causes: an option that is wrong on that "         \
+      "host, or a user who stopped ddprun there.")                                                          \
     X(HOST_LOST, ERROR,                                                                                     \
       "${subject} was lost: its remote shell ended while the job ran (${words})",                           \
       "check ${subject} and the network to this host; the workers on that host stop by themselves",                  \
@@ -629,14 +634,14 @@
       "'${launch} ...' starts one ddprun on each node (check for --ntasks=1); pass "                        \
       "--nnodes=${launched} if this is intended",                                                           \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
-      "The step has fewer nodes than the allocation. Typical causes: --nodes or --ntasks of the step is "           \
-      "smaller than that of the allocation.")                                                                       \
+      "The step has fewer nodes than the allocation. Typical cause: the step has a smaller --nodes or "     \
+      "--ntasks than the allocation.")                                                                      \
     X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
       "${subject} needs ${count} nodes (--nnodes), but ${scheduler} started ddprun on ${launched}",         \
       "request ${count} nodes from ${scheduler}, or omit --nnodes",                                         \
       "job 77 needs 4 nodes (--nnodes), but Slurm started ddprun on 2",                                     \
-      "--nnodes differs from the number of nodes of the scheduler's step. Typical cause: --nnodes kept from a "     \
-      "larger job.")                                                                                                \
+      "--nnodes differs from the number of nodes on which the scheduler started ddprun. Typical cause: "    \
+      "a --nnodes that was copied from a larger job.")                                                      \
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
       "no action needed if intended; otherwise find out why ${other} has fewer workers",                    \
@@ -679,8 +684,8 @@
       "with one host and port, or a ddprun of an earlier job.")                                             \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
-      "no action needed if it is a health check or a port scanner; a firewall that drops the messages "     \
-      "of its connections causes the same",                                                                 \
+      "no action needed for a health check or a port scanner; a firewall that allows connections but "      \
+      "drops their data causes the same finding",                                                           \
       "10.0.0.9 connected (4 times), but never sent a complete message",                                     \
       "A connection to the store closed or timed out before its first message was complete. Typical causes: a "     \
       "health check, a port scanner, or a firewall.")                                                               \
@@ -709,7 +714,9 @@
       "accept failed with EMFILE or ENFILE. Typical cause: the default of 1024 open files, with many workers.")     \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
       "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
-      "delete keys that are not needed ('ddpctl keys' lists them); a ddp-rendezvous can have a larger --max-bytes",                        \
+      "delete keys that the program no longer needs (delete_key of PyTorch's store, ddp_store_delete "      \
+      "of libddp; 'ddpctl keys' lists all keys), or pass a larger --max-bytes to ddp-rendezvous if it "     \
+      "hosts the store",                                                                                    \
       "the store on n0 is full: 1073000000 of 1073741824 bytes",                                            \
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
@@ -766,9 +773,8 @@
      * the fault in the network. */                                                                         \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
-      "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual "   \
-      "machine that was moved or suspended; the job waits for a node that pauses for less than "            \
-      "--node_timeout",                                                                                     \
+      "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
+      "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
       "without it: the store's reason is 'silent for 15 s' (--node_timeout is 15 s)",                   \
       "The agent's own timers fired late by that duration. Meanwhile the store dropped the node. Typical "          \
@@ -816,6 +822,8 @@
       "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
       "in the queue of the scheduler, or another --rdzv_id.")                                                       \
+    /* The remaining nodes have stopped their workers, because a round cannot continue without the ranks of a lost \
+     * node. */                                                                                             \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
       "only ${subject} ${are} left: the job waits for ${missing} to join, for at most ${left} "             \
       "(${knob} is ${limit}), and then ends",                                                               \
@@ -1065,24 +1073,24 @@
       "see the findings about the missing ranks; the others continue when they arrive",                     \
       "init_process_group: 3 of 4 ranks have waited for 32 s for the address of rank 3; missing: "          \
       "rank 3",                                                                                             \
-      "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process group. "         \
-      "Typical causes: a rank that is still importing, has failed, or was not started.")                            \
+      "The ranks wait for a key that a missing rank sets during the set-up of a process group of "          \
+      "PyTorch. Typical causes: a rank that is still importing, has failed, or was not started.")           \
     X(RANK_STATE_DIFFERS, WARNING,                                                                          \
       "${subject} ${does}, while ${others}; no progress for ${time}; the stacks cannot be read: ${note}",   \
       "'ddpctl stacks' shows what all threads wait for; if you install py-spy and allow ptrace, this "      \
       "report names the line of the program",                                                               \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",          \
-      "In two samples this rank slept in one system call, and all other ranks in another. Their stacks "    \
-      "could not be read, so it is not certain that the others wait for this rank. Typical "                \
+      "In two samples this rank slept in one system call, and all other ranks slept in another. The "       \
+      "stacks could not be read, so it is not certain that the others wait for this rank. Typical "         \
       "causes: a rank that sleeps, or reads a file, pipe or socket that has no data.")                      \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
       "install py-spy, or allow ptrace; then every node names the rank that the others wait for",                             \
       "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
       "installed; pip install py-spy",                                                                      \
-      "Stacks were sampled because the job made no progress, but no rank has Python frames in the samples. "        \
-      "Typical causes: py-spy is not installed, or the system forbids ptrace.")                                     \
+      "Stacks were sampled because the job made no progress, but the samples show Python frames of no "     \
+      "rank. Typical causes: py-spy is not installed, or the system forbids ptrace.")                       \
     X(KEY_NOT_SET, WARNING,                                                                                 \
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
       "find the rank that should set the key, among the ranks that do not wait: it is busy, has ended, "    \

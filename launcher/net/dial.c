@@ -1,5 +1,5 @@
-/* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are polled,
- * because libuv's streams hide the kernel's errno, from which the findings follow. */
+/* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are
+ * polled, because libuv's streams hide the kernel's errno, from which the findings follow. */
 #include "net/dial.h"
 
 #include "auth/auth.h"
@@ -86,8 +86,8 @@ void loop_lookup_end(struct loop_lookup *l)
  * With --encrypt, a TLS handshake precedes the requests. If MUNGE delivers the key, the request for the store's
  * credential precedes the handshake.
  *
- * All three requests are sent in one write, because this needs only one round trip. PyTorch's store also sends the echo
- * (the answer to PING), but then closes the connection, because it does not know CONTROL. */
+ * All three requests are sent in one write, because this needs only one round trip. PyTorch's store also sends the
+ * echo (the answer to PING), but then closes the connection, because it does not know CONTROL. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
 
@@ -218,8 +218,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Return the error for a connection that the peer has closed. A peer that sends the echo before it closes is PyTorch's
- * store. */
+/* Return the error for a connection that the peer has closed. A peer that sends the echo before it closes is
+ * PyTorch's store. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -256,8 +256,8 @@ static bool send_all(struct runner *r, const struct buf *bytes)
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return the error for a failed handshake. `bytes` are the last bytes from the peer. A record of type 23 is application
- * data (RFC 8446). Any host on the path can send an alert, so the dial continues in each case. */
+/* Return the error for a failed handshake. `bytes` are the last bytes from the peer. A record of type 23 is
+ * application data (RFC 8446). Any host on the path can send an alert, so the dial continues in each case. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -342,8 +342,8 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
-/* Keep the answer of a refusing store. pump() then ends the dial. The answer is not authenticated, so ddprun only prints
- * it, and this node sends no data about the job. */
+/* Keep the answer of a refusing store. pump() then ends the dial. The answer is not authenticated, so ddprun only
+ * prints it, and this node sends no data about the job. */
 static void take_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;
@@ -600,8 +600,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* Set the timer for the next step or the next message, whichever is earlier. Update libuv's clock first, because libuv
- * updates this clock only once in each turn of the loop. */
+/* Set the timer for the next step or the next message, whichever is earlier. Update libuv's clock first, because
+ * libuv updates this clock only once in each turn of the loop. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t say_ms = dial_status_due(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
@@ -637,8 +637,8 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Return a nonce whose third byte is not 0. Otherwise an old PyTorch store would parse the nonce as the length of a text
- * and would wait for more bytes. */
+/* Return a nonce whose third byte is not 0. Otherwise an old PyTorch store would parse the nonce as the length of
+ * a text and would wait for more bytes. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);

@@ -31,8 +31,8 @@ void loop_lookup_end(struct loop_lookup *lookup);
  *     resolve -> route -> connect -> hello
  *
  * Every node dials, even the node that has just started the store. No call blocks: a thread resolves names, and
- * connections are polled. The user gets a message after 2 s, after each change and every 30 s. At the timeout the user
- * gets a full report with the results of each stage. */
+ * connections are polled. The user gets a message after 2 s, after each change and every 30 s. At the timeout the
+ * user gets a full report with the results of each stage. */
 struct join_dial;
 
 /* A store that has answered. */
@@ -60,8 +60,8 @@ struct join_dial_options {
     int max_segment;        /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's */
     const char *code;       /* if not NULL: `failed` gets this code, and `note` as the report; static */
     const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
-    /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store at a
-     * loopback address. */
+    /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store
+     * at a loopback address. */
     const char *munge_job;
     const char *this_host; /* name of this node, for messages; borrowed */
     /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is

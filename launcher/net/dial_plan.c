@@ -90,8 +90,8 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* Return the error for an answer that is not a store's. A TLS record begins with 22 (handshake) or 21 (alert) and major
- * version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client without TLS. */
+/* Return the error for an answer that is not a store's. A TLS record begins with 22 (handshake) or 21 (alert) and
+ * major version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client without TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -562,8 +562,8 @@ uint64_t dial_status_due(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Append the line of a stage. A stage without failure has a line, too: "4 of 4 worked" shows that this stage is not the
- * cause. */
+/* Append the line of a stage. A stage without failure has a line, too: "4 of 4 worked" shows that this stage is
+ * not the cause. */
 static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];

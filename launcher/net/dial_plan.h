@@ -1,12 +1,12 @@
-/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: dial.c carries out
- * the steps, and reports each result with its time. A dial is one node's attempt to connect to the store, with all
- * retries.
+/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: dial.c carries
+ * out the steps, and reports each result with its time. A dial is one node's attempt to connect to the store, with
+ * all retries.
  *
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
  *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
  *
- * All addresses of a name are tried at overlapping times, and the first that answers wins (base/race.h). The connection
- * to one address is a runner. The pauses between two races grow from 20 ms to 2 s. */
+ * All addresses of a name are tried at overlapping times, and the first that answers wins (base/race.h). The
+ * connection to one address is a runner. The pauses between two races grow from 20 ms to 2 s. */
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
@@ -54,8 +54,8 @@ enum dial_error {
 
 /* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
  *
- * A row matches the stage where an attempt ended, the error, and the duration of the stage. The first row that matches
- * is reported, so within a stage special errors precede general errors.
+ * A row matches the stage where an attempt ended, the error, and the duration of the stage. The first row that
+ * matches is reported, so within a stage special errors precede general errors.
  *
  * Columns: code, stage, error (0 = any), minimum milliseconds, sure (true if waiting rarely helps, so the finding is
  * reported at once). */
@@ -188,8 +188,8 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 /* Record that a runner has connected from the local address `source` and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
-/* Record that a runner has failed in its current stage. `on_the_spot` is true if connect() has failed at once. `answer`
- * contains the received bytes, or for HELLO_NO_SECRET the reason. */
+/* Record that a runner has failed in its current stage. `on_the_spot` is true if connect() has failed at once.
+ * `answer` contains the received bytes, or for HELLO_NO_SECRET the reason. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 

@@ -9,8 +9,8 @@
  *     any        with --host_store=no         JOIN           JOIN                     JOIN
  *
  * Two mistakes are reported at once, because later they would look like a firewall. First, a name may resolve to
- * 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other nodes could not reach
- * a store at this address. Second, the address of a container bridge exists on many machines.
+ * 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other nodes could not
+ * reach a store at this address. Second, the address of a container bridge exists on many machines.
  *
  * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
 #include "net/hosting.h"
@@ -60,8 +60,8 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Return true if other hosts can reach the address. Other hosts cannot use a link-local address, because its scope has
- * another name on each host. */
+/* Return true if other hosts can reach the address. Other hosts cannot use a link-local address, because its scope
+ * has another name on each host. */
 static bool is_reachable(const struct own_address *own)
 {
     return !endpoint_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
@@ -83,8 +83,8 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Return true for an interface of containers or virtual machines, whose address often exists on many machines. Such an
- * interface is recognized by the start of its name. */
+/* Return true for an interface of containers or virtual machines, whose address often exists on many machines.
+ * Such an interface is recognized by the start of its name. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -103,8 +103,8 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`; "" = every address. In this case this node dials an address that other nodes can
- * use, too, because its workers get this address. */
+/* Decide to host the store on `address`; "" = every address. In this case this node dials an address that other
+ * nodes can use, too, because its workers get this address. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -159,8 +159,8 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* Decide to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So the report
- * of a failed dial contains the addresses of this node. */
+/* Decide to join a store on another machine. In an elastic job, perhaps no node has the endpoint's address. So the
+ * report of a failed dial contains the addresses of this node. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -175,8 +175,8 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
         f->resolved[0], f->here, own);
 }
 
-/* Warn if the address is of a container interface. This address exists on many machines, so another node that dials the
- * address may reach itself. */
+/* Warn if the address is of a container interface. This address exists on many machines, so another node that
+ * dials the address may reach itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
@@ -202,8 +202,8 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Return true for a loopback endpoint. `address` is NULL on a node that only joins, because such a node has not resolved
- * the name. For this node the name "localhost" counts. */
+/* Return true for a loopback endpoint. `address` is NULL on a node that only joins, because such a node has not
+ * resolved the name. For this node the name "localhost" counts. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
     return address != NULL ? endpoint_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;

@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * Requests: each function returns a JSON tree, which store_link_send frees. If memory is short, members are missing or
- * the tree is NULL. store_link_send checks for NULL.
+ * Requests: each function returns a JSON tree, which store_link_send frees. If memory is short, members are
+ * missing or the tree is NULL. store_link_send checks for NULL.
  *
  * Pushes: the peer is not trusted. hub/messages.h limits every number, and this file cuts texts to their buffers.
  * Only an invalid round or verdict is rejected, because the agent acts only on these two messages. */
@@ -241,8 +241,8 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Write "n0, n1, ...". If not all names fit, "..." replaces the last ones. A name is never cut, because the cut name may
- * be the name of another host. */
+/* Write "n0, n1, ...". If not all names fit, "..." replaces the last ones. A name is never cut, because the cut
+ * name may be the name of another host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;

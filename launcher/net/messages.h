@@ -36,8 +36,8 @@ cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 /* Encode FAILED, or EXPLAIN with more details about the same failure. */
 cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
-/* Encode `stopped`. `max_code` is the highest exit code of the workers that ended by themselves. `rank0` is the exit code
- * of rank 0; -1 = rank 0 is on another node or has no exit code. */
+/* Encode `stopped`. `max_code` is the highest exit code of the workers that ended by themselves. `rank0` is the
+ * exit code of rank 0; -1 = rank 0 is on another node or has no exit code. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
 cJSON *encode_leave(int signal, const char *by);
 
@@ -99,8 +99,8 @@ struct heard_verdict {
  * the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
-/* Write the first finding in a push "findings" that explains why the job does not start, as "sentence  [CODE]". Write ""
- * if there is none. */
+/* Write the first finding in a push "findings" that explains why the job does not start, as "sentence  [CODE]".
+ * Write "" if no finding explains this. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
 /* Decode the first finding of a "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
@@ -117,9 +117,9 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
 
-/* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each finding
- * through the socket NEWS_FD to the relay of its host (remote/relay.c). The relay sends the finding to the starter, and the
- * starter sends it to all hosts. A finding is one line of JSON of at most NEWS_MAX bytes. */
+/* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each
+ * finding through the socket NEWS_FD to the relay of its host (remote/relay.c). The relay sends the finding to the
+ * starter, and the starter sends it to all hosts. A finding is one line of JSON of at most NEWS_MAX bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
 struct news {
@@ -132,7 +132,8 @@ struct news {
 /* Append the line, without a newline. Return false if memory is short or the line is too long. */
 bool encode_news(const struct news *news, struct buf *out);
 
-/* Parse the line. Control characters become '?', because the line is from another host. Return false if it is invalid. */
+/* Parse the line. Control characters become '?', because the line is from another host. Return false if it is
+ * invalid. */
 bool decode_news(struct slice line, struct news *news);
 
 #endif

@@ -133,8 +133,8 @@ static void add_all_children(struct buf *family, struct vouch_process of)
         closedir(dir);
 }
 
-/* Walk through all workers and their descendants. The list `family` grows during the walk, so each entry is copied before
- * the array may move. */
+/* Walk through all workers and their descendants. The list `family` grows during the walk, so each entry is copied
+ * before the array may move. */
 static void walk_processes(struct vouch *v, const struct vouch_process *workers, size_t n)
 {
     struct buf family = { 0 };

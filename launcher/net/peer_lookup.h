@@ -5,8 +5,8 @@
  *
  *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, a child of worker 3
  *
- * The first step takes microseconds. The second step reads /proc/PID/fd of all workers and their descendants. Such a walk
- * takes milliseconds, so there is at most one every 100 ms. */
+ * The first step takes microseconds. The second step reads /proc/PID/fd of all workers and their descendants. Such
+ * a walk takes milliseconds, so there is at most one every 100 ms. */
 #ifndef LAUNCHER_NET_PEER_LOOKUP_H
 #define LAUNCHER_NET_PEER_LOOKUP_H
 
@@ -18,8 +18,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker, as an argument; or the process that owns a socket, as a result. `rank` is the rank of the worker, or of the
- * worker from which the process descends. */
+/* A worker, as an argument; or the process that owns a socket, as a result. `rank` is the rank of the worker, or
+ * of the worker from which the process descends. */
 struct vouch_process {
     pid_t pid;
     int rank;
@@ -56,8 +56,8 @@ enum vouch_answer {
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 
-/* Keep a question until the next walk. Return the time of the next walk, which may be `now_ms`. Return UINT64_MAX if the
- * question was dropped, because too many questions wait or memory is short. */
+/* Keep a question until the next walk. Return the time of the next walk, which may be `now_ms`. Return UINT64_MAX
+ * if the question was dropped, because too many questions wait or memory is short. */
 uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
 
 /* Find the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until

@@ -28,8 +28,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return the size of an address for getnameinfo, or 0 for an address that is not IP. getnameinfo formats addresses like
- * those of resolved names, so that both can be compared. */
+/* Return the size of an address for getnameinfo, or 0 for an address that is not IP. getnameinfo formats addresses
+ * like those of resolved names, so that both can be compared. */
 static socklen_t size_of(const struct sockaddr *addr)
 {
     return addr->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
@@ -83,8 +83,8 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* --- a reserved port ---------------------------------------------------------------------------------------- */
 
-/* Bind to every address: IPv6 and IPv4 at once for AF_INET6, only IPv4 for AF_INET. PyTorch's server binds in the same
- * way. */
+/* Bind to every address: IPv6 and IPv4 at once for AF_INET6, only IPv4 for AF_INET. PyTorch's server binds in the
+ * same way. */
 static bool bind_any(int fd, int family, int port)
 {
     const int yes = 1, no = 0;
@@ -323,8 +323,9 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if this node joins a store that node 0 hosts. If the job has no secret, node 0 does not start this store,
- * so this node fails at once, too. A job with --rdzv_endpoint may use a ddp-rendezvous without a secret instead. */
+/* Return true if this node joins a store that node 0 hosts. If the job has no secret, node 0 does not start this
+ * store, so this node fails at once, too. A job with --rdzv_endpoint may use a ddp-rendezvous without a secret
+ * instead. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -363,8 +364,8 @@ static bool decide(const struct store_host_options *o, const struct name_found *
     return false;
 }
 
-/* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret contains the reason. The
- * timer repeats until the thread that seals the secret has ended. */
+/* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret contains the reason.
+ * The timer repeats until the thread that seals the secret has ended. */
 static void on_sealing(uv_timer_t *timer)
 {
     struct store_host *h = timer->data;
@@ -475,8 +476,8 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* Run the steps that are due. dial_plan.h decides about the pauses and messages, as in dial.c, but there is no connection
- * to make. */
+/* Run the steps that are due. dial_plan.h decides about the pauses and messages, as in dial.c, but there is no
+ * connection to make. */
 static void pump(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());

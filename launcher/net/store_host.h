@@ -1,8 +1,8 @@
 /* store_host.h -- decides whether this node hosts the store of the job, and starts a hosted store.
  *
- * The store of a job of one node listens on 127.0.0.1 or --master_addr. The store of several nodes listens only on the
- * address of the endpoint, and hosting.h decides which node hosts it. If the endpoint is a name, the name is looked up
- * first. A failed lookup is repeated until the timeout. */
+ * The store of a job of one node listens on 127.0.0.1 or --master_addr. The store of several nodes listens only on
+ * the address of the endpoint, and hosting.h decides which node hosts it. If the endpoint is a name, the name is
+ * looked up first. A failed lookup is repeated until the timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
 
@@ -13,8 +13,8 @@
 
 enum { OWN_ADDRESSES_MAX = 64 };
 
-/* List the numeric addresses of this machine's interfaces that are up. Return their number, or 0 if the kernel returns no
- * list. */
+/* List the numeric addresses of this machine's interfaces that are up. Return their number, or 0 if the kernel
+ * returns no list. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX]);
 
 /* Check that --local_addr is a numeric address of this machine. The error DDP_ERR_ARG lists the valid addresses. */
@@ -22,8 +22,8 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* --- a reserved port ---------------------------------------------------------------------------------------- */
 
-/* A port is reserved for rank 0, which listens on the port seconds later. Without the reservation, another process could
- * get the port in this time. */
+/* A port is reserved for rank 0, which listens on the port seconds later. Without the reservation, another process
+ * could get the port in this time. */
 
 /* Bind a socket to *port on every address without listening, and return the socket, which the caller owns. If *port
  * is 0, the kernel chooses a port and *port is set. The kernel assigns this port to no other process. PyTorch's store
@@ -51,7 +51,8 @@ struct host_failure {
     const char *at;
 };
 
-/* Split the text of a failure, or of a message during the search, into the sentence in its first line and the advice. */
+/* Split the text of a failure, or of a message during the search, into the sentence in its first line and the
+ * advice. */
 void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX]);
 
 struct store_host;
@@ -59,8 +60,8 @@ struct store_host;
 struct store_host_options {
     uv_loop_t *loop;
     struct plan *plan; /* borrowed; the real port of the store is written here */
-    /* Either `found` or `failed` is called, once, and ends the search. If no lookup is needed, the call happens before
-     * store_host_find returns. */
+    /* Either `found` or `failed` is called, once, and ends the search. If no lookup is needed, the call happens
+     * before store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
     void (*failed)(void *user, const struct host_failure *failure);
     /* Called with a message for the user during the lookup. */
@@ -73,8 +74,8 @@ struct store_host_options {
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
-/* End the search. A store that was started continues to run. The call is also allowed inside `found` and `failed`. NULL
- * is allowed. */
+/* End the search. A store that was started continues to run. The call is also allowed inside `found` and `failed`.
+ * NULL is allowed. */
 void store_host_close(struct store_host *host);
 
 /* Start the store of a job with one node, without a callback. If the default port is in use, `note` names the free
@@ -84,9 +85,9 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- the refusing store ------------------------------------------------------------------------------------- */
 
-/* A refusing store is started if this node cannot host the real store. It rejects every node with the failure of this
- * node, so that the other nodes do not wait until their timeout. If the job has a secret, only nodes with the secret get
- * the failure. */
+/* A refusing store is started if this node cannot host the real store. It rejects every node with the failure of
+ * this node, so that the other nodes do not wait until their timeout. If the job has a secret, only nodes with the
+ * secret get the failure. */
 struct refusing_store;
 
 /* Start a refusing store on the job's port. After DDP_OK the caller owns *out. Return DDP_ERR_IO if the port is in

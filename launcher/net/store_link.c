@@ -1,8 +1,8 @@
 /* store_link.c -- see store_link.h.
  *
- * The first failure that no new connection can repair calls `lost`, from the loop, never inside a function that the
- * owner has called. Such failures are: no process listens, or the store rejects this agent, disconnects, sends invalid
- * data, does not read, or is silent.
+ * The first failure that no new connection can repair calls `lost`, from the loop, never inside a function that
+ * the owner has called. Such failures are: no process listens, or the store rejects this agent, disconnects, sends
+ * invalid data, does not read, or is silent.
  *
  * Requests are collected in `out` while `sending` is being written, because libuv needs the bytes of a write in
  * place. If the queue overflows or memory is short, the link is lost before the loop waits again. */
@@ -47,8 +47,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Return true if the queue has space. After one refused request, the queue refuses all later requests, because the store
- * would not notice a missing request. */
+/* Return true if the queue has space. After one refused request, the queue refuses all later requests, because the
+ * store would not notice a missing request. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -196,8 +196,8 @@ static struct auth *tags_of(struct store_link *link)
     return has_secret(link) ? &link->auth : NULL;
 }
 
-/* Queue a request. If the link may resume, keep a copy until the answer arrives. While the connection is broken, only the
- * copy is made. */
+/* Queue a request. If the link may resume, keep a copy until the answer arrives. While the connection is broken,
+ * only the copy is made. */
 static void ask(struct store_link *link, cJSON *json)
 {
     struct link_queue *out = &link->out;
@@ -358,9 +358,9 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for AUTH");
 }
 
-/* Handle the answer to the request for the credential. This node does not join a store without a secret, unless ddprun
- * was started as torchrun. But such a store may be a refusing store (store_host.h), so the node still sends `join` to get
- * the reason. */
+/* Handle the answer to the request for the credential. This node does not join a store without a secret, unless
+ * ddprun was started as torchrun. But such a store may be a refusing store (store_host.h), so the node still sends
+ * `join` to get the reason. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -404,10 +404,10 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- heartbeats ----------------------------------------------------------------------------------------- */
 
-/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The time
- * of the pause must not count as a silence of the store, so the length of the pause is added to `heard_ms`. Only this
- * length is added, because on a busy machine every heartbeat may be late. Both the timer and the reader call this
- * function, because either may run first after a pause. */
+/* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The
+ * time of the pause must not count as a silence of the store, so the length of the pause is added to `heard_ms`.
+ * Only this length is added, because on a busy machine every heartbeat may be late. Both the timer and the reader
+ * call this function, because either may run first after a pause. */
 static void detect_pause(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -427,9 +427,9 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
 
-/* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the network
- * or of the store's host, but not of the store: even if the store is frozen, the kernel of its host acknowledges. Once
- * the connection is suspect, the record is kept. */
+/* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the
+ * network or of the store's host, but not of the store: even if the store is frozen, the kernel of its host
+ * acknowledges. Once the connection is suspect, the record is kept. */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };
@@ -467,9 +467,9 @@ static void lose_silent(struct store_link *link)
     link_lose(link, why);
 }
 
-/* Call `broken` once if a request has no answer for a quarter of the timeout, so that the owner dials. A router may have
- * forgotten the connection, and the kernel would notice this too late. Heartbeats call this function every third of the
- * timeout, so at least the last third is left for the dial. */
+/* Call `broken` once if a request has no answer for a quarter of the timeout, so that the owner dials. A router
+ * may have forgotten the connection, and the kernel would notice this too late. Heartbeats call this function
+ * every third of the timeout, so at least the last third is left for the dial. */
 static void suspect_silence(struct store_link *link)
 {
     if (link->state != LINK_UP || link->suspect || !can_resume(link) || link->asked == link->answered ||
@@ -566,8 +566,8 @@ static void report_end_of_silence(struct store_link *link)
     link->options.calls.restored(link->options.user);
 }
 
-/* Decrypt received bytes. TLS may also have bytes to send. If TLS fails, bytes were changed on the way, so the link may
- * resume on a new connection. */
+/* Decrypt received bytes. TLS may also have bytes to send. If TLS fails, bytes were changed on the way, so the
+ * link may resume on a new connection. */
 static void decrypt(struct store_link *link, struct slice bytes)
 {
     struct link_wire *wire = link->wire;
@@ -602,8 +602,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* Set the kernel's timeouts for a host that has disappeared. The kernel ends the connection if sent bytes, or probes of
- * an idle connection, are not acknowledged in time. */
+/* Set the kernel's timeouts for a host that has disappeared. The kernel ends the connection if sent bytes, or
+ * probes of an idle connection, are not acknowledged in time. */
 static void watch_host(struct store_link *link)
 {
     int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
@@ -843,8 +843,8 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 
 /* --- answers ---------------------------------------------------------------------------------------------- */
 
-/* The store answers in the order of the requests, so a counter matches answers to requests. The first answer belongs to
- * IDENTIFY. Between answers the store may push objects, which have the member "push". */
+/* The store answers in the order of the requests, so a counter matches answers to requests. The first answer
+ * belongs to IDENTIFY. Between answers the store may push objects, which have the member "push". */
 
 /* Handle the answer to IDENTIFY, the only answer with a status byte before its JSON object. */
 static void link_handle_welcome(struct store_link *link, uint8_t status, struct slice text)
@@ -937,8 +937,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if it is valid: this node has joined since the last round, the number is higher than
- * that of the last round, and in a static job the node rank is that of --node_rank. */
+/* Decode a pushed round. Return true if it is valid: this node has joined since the last round, the number is
+ * higher than that of the last round, and in a static job the node rank is that of --node_rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -1038,8 +1038,8 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Call the receiver of a push. Unknown kinds are ignored, because a newer store may send them. No push is accepted from a
- * store that this node must not join, because a round would start workers. */
+/* Call the receiver of a push. Unknown kinds are ignored, because a newer store may send them. No push is accepted
+ * from a store that this node must not join, because a round would start workers. */
 static void handle_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const receivers[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
@@ -1056,8 +1056,8 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store. Every object after the token is counted in `heard`, except the answer to `resume`. The
- * store gets this number and does not send these objects again. */
+/* Handle an object from the store. Every object after the token is counted in `heard`, except the answer to
+ * `resume`. The store gets this number and does not send these objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
@@ -1078,8 +1078,8 @@ static void link_handle_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* A link ends in three steps: it may be lost, the owner closes it, and the close callback of its last handle frees it.
- * The owner may close the link within any callback. */
+/* A link ends in three steps: it may be lost, the owner closes it, and the close callback of its last handle frees
+ * it. The owner may close the link within any callback. */
 
 /* Return true if a pause of this process may have caused the loss: the pause was long and ended recently. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)

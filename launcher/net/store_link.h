@@ -3,12 +3,12 @@
  *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round` -> messages.h
  *
  * After the join, the agent sends messages as events occur, and a heartbeat every options.beat_ms. The answers to
- * heartbeats show that the store runs. No function blocks. Requests that are made before the connection exists are sent
- * when it exists.
+ * heartbeats show that the store runs. No function blocks. Requests that are made before the connection exists are
+ * sent when it exists.
  *
- * If the connection breaks without a FIN from the store, it is replaced: the owner dials (dial.h) and passes the new
- * socket to store_link_resume. The token from the join proves that the new connection belongs to this node. Both ends
- * keep their frames until the other end confirms them, so each frame arrives exactly once. */
+ * If the connection breaks without a FIN from the store, it is replaced: the owner dials (dial.h) and passes the
+ * new socket to store_link_resume. The token from the join proves that the new connection belongs to this node.
+ * Both ends keep their frames until the other end confirms them, so each frame arrives exactly once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -24,8 +24,8 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with a
- * status byte. Both directions have a limit. */
+/* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins
+ * with a status byte. Both directions have a limit. */
 
 enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes: ten times what the starts and ends of 1,000 workers need */
 
@@ -48,8 +48,8 @@ struct store_link_calls {
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* Called with the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
-    /* Called when the store has accepted the join. If `spare` is true, a round is running, and this node waits for the
-     * next round. `store_ms` is the time of the store's clock. `instance` identifies this start of the job. */
+    /* Called when the store has accepted the join. If `spare` is true, a round is running, and this node waits for
+     * the next round. `store_ms` is the time of the store's clock. `instance` identifies this start of the job. */
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
     /* Called with an event of the store for the event log, an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
@@ -57,20 +57,20 @@ struct store_link_calls {
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* Called before each heartbeat. The owner adds changes of the workers' processes to `beat`. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT".
-     * The owner of the link answers with encode_vouch if the process is a worker. If `any` is true, the owner answers
-     * for every other process with encode_owner. */
+    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both
+     * "ADDRESS:PORT". The owner of the link answers with encode_vouch if the process is a worker. If `any` is
+     * true, the owner answers for every other process with encode_owner. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* Called when the store asks for the stacks of these ranks; "" = all ranks. If `still_ms` is not negative, the store
-     * also asks for their flight records. The owner answers with encode_sampled. */
+    /* Called when the store asks for the stacks of these ranks; "" = all ranks. If `still_ms` is not negative, the
+     * store also asks for their flight records. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
-    /* Called with the push "left_waiting", which contains one finding. The finding is about a worker that exited with 0
-     * while other ranks wait for it, or about a rank that failed first because its wait timed out. */
+    /* Called with the push "left_waiting", which contains one finding. The finding is about a worker that exited
+     * with 0 while other ranks wait for it, or about a rank that failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
-    /* Called when the connection is broken, or silent. The owner dials the store. `why` is NULL for a silent connection.
-     * Without this callback, a broken connection is lost. */
+    /* Called when the connection is broken, or silent. The owner dials the store. `why` is NULL for a silent
+     * connection. Without this callback, a broken connection is lost. */
     void (*broken)(void *user, const char *why);
     /* Called when the old or the new connection works. The owner ends its dial. */
     void (*restored)(void *user);
@@ -109,15 +109,15 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, to which dial.h has connected and sent the greeting. The link owns the socket and `tls`, and
- * closes both if the old connection works again. `own` is the local address of the socket. */
+/* Continue on a new socket, to which dial.h has connected and sent the greeting. The link owns the socket and
+ * `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */
 void store_link_join(struct store_link *link);
 
-/* Send a request that messages.h has made. Add the number of the round, and take ownership of `json`. If `link` is NULL,
- * only free `json`. If the queue becomes too long, the link is lost. */
+/* Send a request that messages.h has made. Add the number of the round, and take ownership of `json`. If `link` is
+ * NULL, only free `json`. If the queue becomes too long, the link is lost. */
 void store_link_send(struct store_link *link, struct cJSON *json);
 
 /* Send a request within a few milliseconds, together with other such requests. Without this delay, the starts of 256

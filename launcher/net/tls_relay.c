@@ -2,13 +2,14 @@
  *
  *     accept -> uid gate -> connect -> TLS handshake -> read the worker -> both directions -> both ends closed
  *
- * Each direction has a pipe with at most PIPE_MAX waiting bytes and one read. While a pipe is full, its source is not
- * read, so a slow reader delays only its own connection.
+ * Each direction has a pipe with at most PIPE_MAX waiting bytes and one read. While a pipe is full, its source is
+ * not read, so a slow reader delays only its own connection.
  *
- * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and the
- * reverse. Any other end becomes a reset, so that the other side can distinguish a cut connection from a complete one. A
- * connection is closed when both sides have ended, or ENDING_MS after the last bytes of the side that has ended. Until
- * then input is read and discarded, because the kernel sends a reset if close(2) finds unread input.
+ * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and
+ * the reverse. Any other end becomes a reset, so that the other side can distinguish a cut connection from a
+ * complete one. A connection is closed when both sides have ended, or ENDING_MS after the last bytes of the side
+ * that has ended. Until then input is read and discarded, because the kernel sends a reset if close(2) finds
+ * unread input.
  *
  * The relay uses only a share of the descriptors. While this share is in use, further workers wait in the kernel's
  * queue. */
@@ -277,8 +278,8 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes, or pass on the end of the source. If the source was cut, close the link with a reset. Read the
- * source only while the pipe has room. */
+/* Write the waiting bytes, or pass on the end of the source. If the source was cut, close the link with a reset.
+ * Read the source only while the pipe has room. */
 static void pump(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
@@ -477,10 +478,10 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive there, for
- * every address of this host. Accepted sockets inherit the filter. If the socket is bound to another interface, such as a
- * VRF, packets from this host arrive through that interface, so the socket gets no filter. Even without the filter, the
- * uid gate rejects other hosts. */
+/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive there,
+ * for every address of this host. Accepted sockets inherit the filter. If the socket is bound to another
+ * interface, such as a VRF, packets from this host arrive through that interface, so the socket gets no filter.
+ * Even without the filter, the uid gate rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

@@ -3,8 +3,9 @@
  *     worker --plain, never on a network--> relay in the agent --TLS with the job's secret--> store
  *
  * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay accepts only
- * connections from this host, which arrive through the loopback interface. It still listens on the address that this
- * node has for other nodes, because some libraries derive the node's address from MASTER_ADDR or from their connection. */
+ * connections from this host, which arrive through the loopback interface. It still listens on the address that
+ * this node has for other nodes, because some libraries derive the node's address from MASTER_ADDR or from their
+ * connection. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 
@@ -40,8 +41,8 @@ enum tls_relay_found {
 };
 
 /* Find the worker that uses the relay's connection to the store. `peer` is the relay's end of this connection
- * ("ADDRESS:PORT", as the store sees it). For TLS_RELAY_WORKER, write both ends of the worker's connection to the relay:
- * `worker` and `here`. A NULL relay is allowed. */
+ * ("ADDRESS:PORT", as the store sees it). For TLS_RELAY_WORKER, write both ends of the worker's connection to the
+ * relay: `worker` and `here`. A NULL relay is allowed. */
 enum tls_relay_found tls_relay_find(const struct tls_relay *relay, const char *peer,
                                     char worker[static ENDPOINT_TEXT_MAX],
                                     char here[static ENDPOINT_TEXT_MAX]);

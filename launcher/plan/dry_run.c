@@ -1,5 +1,5 @@
-/* dry_run.c -- prints the plan for --dry_run and the options for --explain, as text and as JSON. Commands and variables
- * that --dry_run prints can be pasted into a shell:
+/* dry_run.c -- prints the plan for --dry_run and the options for --explain, as text and as JSON. Commands and
+ * variables that --dry_run prints can be pasted into a shell:
  *
  *     job j: 2 workers on n1, store at 127.0.0.1:29500
  *     GPUs: 2 visible of 4

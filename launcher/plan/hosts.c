@@ -90,8 +90,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are multiplied. The
- * loop stops above HOST_LIST_MAX, so the product cannot overflow. */
+/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are
+ * multiplied. The loop stops above HOST_LIST_MAX, so the product cannot overflow. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -197,8 +197,8 @@ static bool is_before(const char *text, const char *word, size_t len)
     return false;
 }
 
-/* Parse a list of names. A name may be repeated, once for each slot of the host. Repeated names are usually adjacent, so
- * a comparison with the previous name avoids most searches. */
+/* Parse a list of names. A name may be repeated, once for each slot of the host. Repeated names are usually
+ * adjacent, so a comparison with the previous name avoids most searches. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out)
 {
     const char *at = text, *word, *last = "";

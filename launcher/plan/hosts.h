@@ -1,5 +1,5 @@
-/* hosts.h -- parses lists of hosts, as schedulers and users write them. Pure: the input is text. The limits below bound
- * the memory and time that a wrong list can cost.
+/* hosts.h -- parses lists of hosts, as schedulers and users write them. Pure: the input is text. The limits below
+ * bound the memory and time that a wrong list can cost.
  *
  *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 
-/* HOST_LIST_MAX limits lists in Slurm's form, and HOST_WORDS_MAX limits lists of names, which cost memory and time for
- * each name. */
+/* HOST_LIST_MAX limits lists in Slurm's form, and HOST_WORDS_MAX limits lists of names, which cost memory and time
+ * for each name. */
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 /* Facts about a list of hosts. */

@@ -1,8 +1,8 @@
 /* machine.c -- facts about this machine for the plan: GPUs, CPUs, Pythons and PyTorch. See plan.h.
  *
- * NVIDIA's management library (NVML) is loaded at run time, because it is a part of the driver. NVML is preferred to
- * /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself is not used, because CUDA
- * needs about a second to start and creates a context on each GPU. */
+ * NVIDIA's management library (NVML) is loaded at run time, because it is a part of the driver. NVML is preferred
+ * to /proc, because NVML omits GPUs that a container or a batch system has removed. CUDA itself is not used,
+ * because CUDA needs about a second to start and creates a context on each GPU. */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -331,8 +331,8 @@ void numa_look_close(struct numa_look *look)
 
 enum { GPU_PROCESSES_MAX = 128 };
 
-/* Return true for the server process of CUDA's multi-process service (MPS). This process is no user of the GPU, because
- * it only serves other processes. The kernel cuts a process name to 15 characters. */
+/* Return true for the server process of CUDA's multi-process service (MPS). This process is no user of the GPU,
+ * because it only serves other processes. The kernel cuts a process name to 15 characters. */
 static bool is_service(int pid)
 {
     char path[64], name[16] = "";
@@ -344,7 +344,8 @@ static bool is_service(int pid)
     return ok && strcmp(name, "nvidia-cuda-mps") == 0;
 }
 
-/* Write the name of the process's owner, or the uid if the uid has no name. Write nothing if /proc hides the process. */
+/* Write the name of the process's owner, or the uid if the uid has no name. Write nothing if /proc hides the
+ * process. */
 static void name_owner(int pid, char out[32])
 {
     char path[64], space[1024];
@@ -415,8 +416,8 @@ static char *read_whole(int fd, size_t size)
     return text;
 }
 
-/* Read a plain file. O_NONBLOCK is set, because the path comes from a variable and may name a FIFO, whose open() would
- * wait for a writer. */
+/* Read a plain file. O_NONBLOCK is set, because the path comes from a variable and may name a FIFO, whose open()
+ * would wait for a writer. */
 char *scheduler_read_file(const char *path)
 {
     struct stat st;
@@ -536,8 +537,8 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
 }
 
 /* Return true if the GNU hash table (DT_GNU_HASH) at file offset `table` does not contain `name`. The table's head
- * contains the number of buckets, the first symbol and the size of the filter. A bucket contains the first symbol of a
- * chain. The lowest bit of a hash marks the end of a chain. If a hash is equal, the name counts as found. */
+ * contains the number of buckets, the first symbol and the size of the filter. A bucket contains the first symbol
+ * of a chain. The lowest bit of a hash marks the end of a chain. If a hash is equal, the name counts as found. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;
@@ -618,8 +619,8 @@ static bool find_in_prefix(struct torch_look *look, const char *prefix, const ch
     return prefix[0] != '\0' && find_in_list(look, list);
 }
 
-/* Search the directories in the order of sys.path. Python searches packages in the user's home directory only if it also
- * searches system packages. */
+/* Search the directories in the order of sys.path. Python searches packages in the user's home directory only if
+ * it also searches system packages. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look)
 {
     const char *home = env_sources_find(env, "HOME");

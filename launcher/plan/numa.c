@@ -1,7 +1,7 @@
 /* numa.c -- see numa.h.
  *
- * A GPU's PCI address determines its NUMA node, and the node determines the CPUs. A worker gets these CPUs, except CPUs
- * that ddprun itself may not use:
+ * A GPU's PCI address determines its NUMA node, and the node determines the CPUs. A worker gets these CPUs, except
+ * CPUs that ddprun itself may not use:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes
@@ -295,7 +295,8 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
-/* Keep in `cpus` the share of cores of one GPU. `all` GPUs share the cores, and `before` of them come before this GPU. */
+/* Keep in `cpus` the share of cores of one GPU. `all` GPUs share the cores, and `before` of them come before this
+ * GPU. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };

@@ -45,9 +45,9 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
 }
 
 /* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default.
- * `join_knob` names the option that sets this time. torchrun's --rdzv_conf sets an interval of heartbeats and a number
- * of attempts; node_timeout_ms is their product. With port 0 no other node can find the store, so the job does not wait
- * for more nodes. */
+ * `join_knob` names the option that sets this time. torchrun's --rdzv_conf sets an interval of heartbeats and a
+ * number of attempts; node_timeout_ms is their product. With port 0 no other node can find the store, so the job
+ * does not wait for more nodes. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -88,9 +88,9 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Return the default job id. A job of several nodes gets "none", as in torchrun, because all nodes need the same id. A
- * job of one node gets a random id. If ddprun was started as torchrun with a port, an endpoint or a backend, the id is
- * "none" as well. */
+/* Return the default job id. A job of several nodes gets "none", as in torchrun, because all nodes need the same
+ * id. A job of one node gets a random id. If ddprun was started as torchrun with a port, an endpoint or a backend,
+ * the id is "none" as well. */
 static const char *default_job_id(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -101,8 +101,8 @@ static const char *default_job_id(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. Sites often set this variable
- * of torchrun for a whole cluster, so it counts only for programs that may use PyTorch. */
+/* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. Sites often set this
+ * variable of torchrun for a whole cluster, so it counts only for programs that may use PyTorch. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -159,8 +159,8 @@ static bool plan_meet(struct plan *plan)
 
 #define FILTERS_NEED "it filters only the lines that --tee writes to log files; add --log_dir and --tee"
 
-/* Add a note that an option on the command line has no effect, for the reason `why`. Options from PET_ variables get no
- * note, because a site may set a default such as PET_LOG_ROTATE for all jobs. */
+/* Add a note that an option on the command line has no effect, for the reason `why`. Options from PET_ variables
+ * get no note, because a site may set a default such as PET_LOG_ROTATE for all jobs. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *why)
 {
     if (plan->cli->origin[option] == FROM_COMMAND_LINE)
@@ -288,8 +288,8 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* Add a note if a task sees too few GPUs for its LOCAL_RANK. A common mistake is that each task sees only its own GPU:
- * inside the task this GPU has the number 0. */
+/* Add a note if a task sees too few GPUs for its LOCAL_RANK. A common mistake is that each task sees only its own
+ * GPU: inside the task this GPU has the number 0. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -466,8 +466,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
 }
 
-/* Choose the prefix of lines: from the option, from torchrun's variable, or the default. An invalid prefix is rejected
- * before the start, because otherwise only the logs would show the mistake. */
+/* Choose the prefix of lines: from the option, from torchrun's variable, or the default. An invalid prefix is
+ * rejected before the start, because otherwise only the logs would show the mistake. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;

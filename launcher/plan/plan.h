@@ -1,10 +1,10 @@
-/* plan.h -- the plan of one node: the GPU, CPUs, command, environment and output of each worker. The plan is complete
- * before any process starts.
+/* plan.h -- the plan of one node: the GPU, CPUs, command, environment and output of each worker. The plan is
+ * complete before any process starts.
  *
- * The plan is made in two steps. plan_make decides everything that is known before the nodes join. plan_round adds the
- * results of a round of the rendezvous: ranks, and the file names and environments that contain ranks. --dry_run
- * prints the plan, and the agent executes the plan. The caller passes the facts about the machine, so plan.c and
- * worker.c read no file and a test can plan for any machine. */
+ * The plan is made in two steps. plan_make decides everything that is known before the nodes join. plan_round adds
+ * the results of a round of the rendezvous: ranks, and the file names and environments that contain ranks.
+ * --dry_run prints the plan, and the agent executes the plan. The caller passes the facts about the machine, so
+ * plan.c and worker.c read no file and a test can plan for any machine. */
 #ifndef LAUNCHER_PLAN_PLAN_H
 #define LAUNCHER_PLAN_PLAN_H
 
@@ -50,8 +50,8 @@ struct plan_facts {
     const char *error_stem;
 };
 
-/* The destination of a worker's stdout or stderr. If `console` is false and `file` is NULL, ddprun keeps only the last
- * lines, for the report of a failure. */
+/* The destination of a worker's stdout or stderr. If `console` is false and `file` is NULL, ddprun keeps only the
+ * last lines, for the report of a failure. */
 struct plan_stream {
     bool console; /* ddprun prints the lines */
     bool shared;  /* another stream uses the same file */
@@ -174,8 +174,8 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt);
  * of one node, rank 0 uses the port. */
 void plan_offer_port(struct plan *plan, int port);
 
-/* Return true if MUNGE delivers the secret of a store at this address. MUNGE is used if a scheduler has started a job of
- * several nodes, and the user has set neither --secret_file nor --insecure. */
+/* Return true if MUNGE delivers the secret of a store at this address. MUNGE is used if a scheduler has started a
+ * job of several nodes, and the user has set neither --secret_file nor --insecure. */
 bool plan_uses_munge(const struct plan *plan, const char *address);
 
 /* Return true if this node must get the key of --encrypt from MUNGE before it can encrypt. */
@@ -187,8 +187,8 @@ bool plan_gets_input(const struct plan *plan, int local_rank);
 /* Return true if colours are allowed. NO_COLOR (https://no-color.org) and TERM=dumb forbid them. */
 bool plan_wants_colour(const struct plan *plan);
 
-/* Return the argument of flight_path() for the workers' flight records, or NULL if no records are written to files. The
- * text is borrowed. */
+/* Return the argument of flight_path() for the workers' flight records, or NULL if no records are written to
+ * files. The text is borrowed. */
 const char *plan_flight(const struct plan *plan);
 
 /* Build the environment of a worker. After DDP_OK the caller frees it with worker_env_free, before the plan is

@@ -174,10 +174,10 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
-/* Set the job id, and compute a port from the first two numbers a and b in the id: 12000 + (a * 31 + b) % 16000. So all
- * nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 gives neighbouring
- * jobs of an array different ports. All ports are below 28000, because the kernel's ephemeral ports begin at 32768 and
- * torchrun's defaults are 29400 and 29500. */
+/* Set the job id, and compute a port from the first two numbers a and b in the id: 12000 + (a * 31 + b) % 16000.
+ * So all nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 gives
+ * neighbouring jobs of an array different ports. All ports are below 28000, because the kernel's ephemeral ports
+ * begin at 32768 and torchrun's defaults are 29400 and 29500. */
 static void scheduler_set_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -197,8 +197,8 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* Set the number of workers to the number of GPUs in the variable `name`, or to the number of visible GPUs, whichever is
- * smaller. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
+/* Set the number of workers to the number of GPUs in the variable `name`, or to the number of visible GPUs,
+ * whichever is smaller. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
 static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
@@ -279,8 +279,8 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job id of the rendezvous. A requeued job keeps Slurm's job id, so the id also contains Slurm's restart count.
- * Otherwise nodes of an earlier run could join. */
+/* Set the job id of the rendezvous. A requeued job keeps Slurm's job id, so the id also contains Slurm's restart
+ * count. Otherwise nodes of an earlier run could join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -358,11 +358,11 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
  *
- * The variables of a process contain its number and the number of processes on its node. No variable contains the host
- * of process 0, so the host comes from the batch job in which mpirun runs, or from the user. */
+ * The variables of a process contain its number and the number of processes on its node. No variable contains the
+ * host of process 0, so the host comes from the batch job in which mpirun runs, or from the user. */
 
-/* Return the number of a task's node, which no variable contains. mpirun fills one node after another (the default), or
- * places processes round robin. The task's number on its node shows which of the two orders applies. */
+/* Return the number of a task's node, which no variable contains. mpirun fills one node after another (the
+ * default), or places processes round robin. The task's number on its node shows which of the two orders applies. */
 static int node_of(const struct scheduler_tasks *t)
 {
     const bool in_turn = t->local != t->task % t->here && t->local == t->task / t->nodes;
@@ -380,8 +380,8 @@ static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
     scheduler_note(s, "%s does not report the host of its process 0; set --master_addr", s->title);
 }
 
-/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id, and two runs of mpirun need
- * different ids. */
+/* Set the job id from mpirun's id, or from the batch job's id. All nodes need the same id, and two runs of mpirun
+ * need different ids. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX];
@@ -442,8 +442,8 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return on how many hosts ddprun was started. A process that is not on the first host proves that ddprun was started on
- * all hosts, because pbsdsh or blaunch has started it. `place` is the index of this host in the list. */
+/* Return on how many hosts ddprun was started. A process that is not on the first host proves that ddprun was
+ * started on all hosts, because pbsdsh or blaunch has started it. `place` is the index of this host in the list. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -488,8 +488,8 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  * torchrun's PET_* variables, which ddprun reads as options. In this case WORLD_SIZE is the number of workers, so
  * WORLD_SIZE and RANK are ignored. */
 
-/* Return the length of "job" in "job-3.domain". If the name before the dot does not end in a dash and digits, return the
- * length of this name. */
+/* Return the length of "job" in "job-3.domain". If the name before the dot does not end in a dash and digits,
+ * return the length of this name. */
 static int stem_of(const char *host)
 {
     const size_t len = strcspn(host, ".");
@@ -787,8 +787,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes, because each task would start all workers of its node. Return false
- * if the user has set options that show that this is intended. */
+/* Return true if the job has more tasks than nodes, because each task would start all workers of its node. Return
+ * false if the user has set options that show that this is intended. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

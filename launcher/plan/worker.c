@@ -51,7 +51,8 @@ void plan_output_free(struct plan_worker *w)
 
 static const char rank_name[] = "local_rank"; /* torchrun replaces ${local_rank} */
 
-/* Python code for --run_path: run the script with runpy, as torchrun does, and with the argv that the script expects. */
+/* Python code for --run_path: run the script with runpy, as torchrun does, and with the argv that the script
+ * expects. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
@@ -209,8 +210,8 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* --- environment ------------------------------------------------------------------------------------------- */
 
-/* The environments of the workers. The common part is built once, because it may be large. The other variables are added
- * when a worker starts. */
+/* The environments of the workers. The common part is built once, because it may be large. The other variables are
+ * added when a worker starts. */
 
 /* Set the task's local world size and node, which the worker expects in its variables. The plan has other values,
  * because the rendezvous counts each task as a node. */
@@ -221,14 +222,15 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but prints the variables of a real start. */
+/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but prints the variables of a real
+ * start. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* Set the address and port of the store that rank 0 hosts. If rank 0 hosts no store, keep the address of the launcher's
- * store. */
+/* Set the address and port of the store that rank 0 hosts. If rank 0 hosts no store, keep the address of the
+ * launcher's store. */
 static void set_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -246,9 +248,9 @@ static const char *user_value(const struct plan *plan, const char *name)
     return env_sources_find(&sources, name);
 }
 
-/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. A shell
- * script may start ranks in containers that do not contain the log directory. So FIFOs are only for a Python that ddprun
- * starts itself. */
+/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. A
+ * shell script may start ranks in containers that do not contain the log directory. So FIFOs are only for a Python
+ * that ddprun starts itself. */
 static bool uses_fifos(const struct plan *plan)
 {
     return plan->can_fifo && program_python(plan->cli, plan->facts->python) != NULL &&
@@ -550,8 +552,8 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Mark two streams that have the same file as shared. Return DDP_ERR_ARG if the streams belong to different workers and
- * --log_merge is not set. */
+/* Mark two streams that have the same file as shared. Return DDP_ERR_ARG if the streams belong to different
+ * workers and --log_merge is not set. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;

@@ -1,7 +1,8 @@
-/* collect.c -- see remote.h: the log files of all hosts, for --collect_logs.
+/* collect.c -- see remote.h. Sends and receives the log files of all hosts, for --collect_logs.
  *
- * A relay forks a sender when its job has ended. The sender walks the host's log directory and never follows a link. The
- * starter stores the files in a folder for each host. A host is not trusted: the starter checks each name and size. */
+ * When the job has ended, the relay forks a sender, which sends the files of the host's log directory and never
+ * follows a link. The starter stores the files in a folder for each host. The starter does not trust a host: it
+ * checks each name and size. */
 #include "remote/remote.h"
 
 #include "base/text.h"
@@ -23,11 +24,11 @@
 
 struct sender {
     int out;
-    bool counts; /* the first walk only counts */
-    uint64_t files, bytes, left_out;
+    bool counts;                     /* this is the first of two walks, which only counts */
+    uint64_t files, bytes, left_out; /* numbers of this walk so far */
 };
 
-/* Write all bytes, and wait until the descriptor accepts them. */
+/* Write all bytes. If the descriptor is non-blocking, wait until it accepts them. */
 static bool write_bytes(int out, const uint8_t *data, size_t len)
 {
     while (len > 0) {
@@ -70,7 +71,8 @@ static bool send_file(const struct sender *s, int fd, const char *name, uint64_t
 
 static bool walk(struct sender *s, int dir, const char *above, int depth);
 
-/* Count or send an entry of a directory. An entry that is neither a file nor a directory, such as a link, is left out. */
+/* Count or send an entry of a directory. An entry that is neither a file nor a directory, such as a link, is left
+ * out. */
 static bool walk_entry(struct sender *s, int dir, const char *above, const char *entry, int depth)
 {
     char name[COLLECT_NAME_MAX + 1];
@@ -124,19 +126,21 @@ bool collect_send(const char *root, int out)
         if (pass == 0 && !send_words(&s, REMOTE_TOTAL, text))
             return false;
     }
-    snprintf(text, sizeof(text), "%" PRIu64 " entries are not plain files, or exceed a limit", s.left_out);
+    snprintf(text, sizeof(text), "%" PRIu64 " %s not plain files, or exceed%s a limit", s.left_out,
+             s.left_out == 1 ? "entry is" : "entries are", s.left_out == 1 ? "s" : "");
     return send_words(&s, REMOTE_FILES_END, s.left_out > 0 ? text : "");
 }
 
 /* --- the starter -------------------------------------------------------------------------------------------- */
 
-/* Note the reason why a file is missing or cut. */
+/* Record why a file is missing or cut. */
 static void note_fault(struct collected *c, const char *what, const char *why)
 {
     snprintf(c->why, sizeof(c->why), "%.200s: %.1000s", what, why);
     text_disarm(c->why, strlen(c->why), '\0');
 }
 
+/* Record a fault that ends the transfer. Return false. */
 static bool stop_at(struct collected *c, const char *what, const char *why)
 {
     note_fault(c, what, why);
@@ -144,7 +148,8 @@ static bool stop_at(struct collected *c, const char *what, const char *why)
     return false;
 }
 
-/* Close the open file. A file that has shrunk during the transfer is noted, and the next files are still taken. */
+/* Close the open file. A file that became shorter during the transfer is recorded as a fault, but the next files
+ * are still received. */
 static bool close_file(struct collected *c)
 {
     const bool whole = c->left == 0, was_open = c->open;
@@ -153,12 +158,12 @@ static bool close_file(struct collected *c)
     if (was_open && close(c->fd) != 0)
         return stop_at(c, c->name, strerror(errno));
     if (!whole)
-        note_fault(c, c->name, "shorter than at its beginning");
+        note_fault(c, c->name, "the file became shorter during the transfer");
     return true;
 }
 
 /* Begin a file. Its body is "SIZE NAME". */
-static bool take_FILE(struct collected *c, struct slice body)
+static bool receive_FILE(struct collected *c, struct slice body)
 {
     char text[COLLECT_NAME_MAX + 32], path[PATH_MAX], *end;
     struct ddp_err err;
@@ -168,14 +173,14 @@ static bool take_FILE(struct collected *c, struct slice body)
     const uint64_t size = strtoull(text, &end, 10);
     const char *name = end + 1;
     if (end == text || *end != ' ' || strlen(text) != body.len || !collect_name_is_safe(slice_str(name)))
-        return stop_at(c, "a file", "its name or size is not valid");
+        return stop_at(c, "a file", "invalid name or size");
     if (c->files >= COLLECT_FILES_MAX || size > COLLECT_BYTES_MAX - c->announced)
-        return stop_at(c, name, "above the limit of files or bytes");
+        return stop_at(c, name, "the host sends more than 100,000 files or 64 GiB");
     if ((size_t)snprintf(path, sizeof(path), "%s/%s", c->dir, name) >= sizeof(path))
         return stop_at(c, name, strerror(ENAMETOOLONG));
     c->fd = logdir_create(path, LOGDIR_OUTPUT, &err);
     if (c->fd < 0)
-        return stop_at(c, "here", err.msg);
+        return stop_at(c, "on the starting host", err.msg);
     snprintf(c->name, sizeof(c->name), "%s", name);
     c->open = true;
     c->left = size;
@@ -184,7 +189,7 @@ static bool take_FILE(struct collected *c, struct slice body)
     return true;
 }
 
-static bool take_DATA(struct collected *c, struct slice body)
+static bool receive_DATA(struct collected *c, struct slice body)
 {
     if (!c->open || body.len > c->left)
         return stop_at(c, c->open ? c->name : "a file", "more bytes than announced");
@@ -193,7 +198,7 @@ static bool take_DATA(struct collected *c, struct slice body)
     return write_bytes(c->fd, body.data, body.len) || stop_at(c, c->name, strerror(errno));
 }
 
-static bool take_TOTAL(struct collected *c, struct slice body)
+static bool receive_TOTAL(struct collected *c, struct slice body)
 {
     char text[64], *end;
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
@@ -202,7 +207,7 @@ static bool take_TOTAL(struct collected *c, struct slice body)
     return true;
 }
 
-static bool take_FILES_END(struct collected *c, struct slice body)
+static bool receive_FILES_END(struct collected *c, struct slice body)
 {
     char text[80];
     c->ended = true;
@@ -212,8 +217,8 @@ static bool take_FILES_END(struct collected *c, struct slice body)
 
 void collect_store(struct collected *c, struct slice bytes)
 {
-    static bool (*const take[REMOTE_MESSAGE_KINDS])(struct collected *, struct slice) = {
-#define X(id, ...) [REMOTE_##id] = take_##id,
+    static bool (*const receivers[REMOTE_MESSAGE_KINDS])(struct collected *, struct slice) = {
+#define X(id, ...) [REMOTE_##id] = receive_##id,
         REMOTE_FILE_MESSAGES(X)
 #undef X
     };
@@ -222,16 +227,16 @@ void collect_store(struct collected *c, struct slice bytes)
     size_t size;
     int got = 1;
     if (c->ended || c->stopped)
-        return; /* the rest of a host with a fault is dropped */
+        return; /* after a fault, all further bytes are dropped */
     if (!buf_append(&c->in, bytes.data, bytes.len)) {
         stop_at(c, "a file", strerror(ENOMEM));
         return;
     }
     disk_begin(DISK_MAIN, c->dir);
     while (!c->ended && (got = remote_decode(buf_slice(&c->in), &kind, &body, &size)) == 1) {
-        if (take[kind] == NULL)
+        if (receivers[kind] == NULL)
             stop_at(c, "the connection", "not a message with files");
-        if (take[kind] == NULL || !take[kind](c, body))
+        if (receivers[kind] == NULL || !receivers[kind](c, body))
             break;
         buf_consume(&c->in, size);
     }
@@ -299,13 +304,14 @@ bool collection_report(const struct collection *all, bool is_quiet, struct buf *
         bytes += c->bytes;
         if (!c->ended || c->why[0] != '\0')
             ok = ok &&
-                 buf_printf(out, "ddprun: %s: log files are missing here, and are in %s_node%d there (%s)\n",
-                            all->hosts[i].name, all->root, i,
-                            c->why[0] != '\0' ? c->why : "it did not send all of them");
+                 buf_printf(out, "ddprun: %s: log files were not copied: %s; they are on %s in %s_node%d\n",
+                            all->hosts[i].name, c->why[0] != '\0' ? c->why : "the connection ended too early",
+                            all->hosts[i].name, all->root, i);
     }
     if (!is_quiet)
-        ok = ok && buf_printf(out, "ddprun: %" PRIu64 " log files of %d host%s are in %s (%s)\n", files,
-                              all->n, all->n == 1 ? "" : "s", all->root, words_size(size, bytes));
+        ok = ok && buf_printf(out, "ddprun: %" PRIu64 " log file%s of %d host%s: %s (%s)\n", files,
+                              files == 1 ? "" : "s", all->n, all->n == 1 ? "" : "s", all->root,
+                              words_size(size, bytes));
     return ok;
 }
 

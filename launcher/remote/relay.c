@@ -1,9 +1,9 @@
-/* relay.c -- see remote.h: `ddprun --relay`, which a remote shell runs on each host.
+/* relay.c -- see remote.h. `ddprun --relay`, which a remote shell runs on each host.
  *
- * The relay is the parent of the host's ddprun. The job's stdout and stderr are those of the remote shell. One
- * loop waits for messages, the child and probes. The relay stays alive until the child has ended, because the
- * remote shell returns the relay's exit status. If the relay dies, the kernel kills the child, and the child's
- * agent then ends the workers. */
+ * The relay is the parent of the host's ddprun, which inherits stdout and stderr from the remote shell. One loop
+ * waits for messages, the child and probes. The relay runs until the child has ended, because the remote shell
+ * returns the relay's exit status. If the relay dies, the kernel kills the child (PR_SET_PDEATHSIG), and the
+ * child's agent then ends the workers. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -35,8 +35,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* FIRST_MS: until the job must have arrived. AT_ONCE_MS: from the first SIGTERM to the second, which makes ddprun
- * kill its workers at once. KILL_MS: from the first SIGTERM to SIGKILL. PLACE_MS: time for the file systems. */
+/* FIRST_MS: longest silence of the starter before the message JOB. AT_ONCE_MS: time from the first SIGTERM to the
+ * second, which makes ddprun kill its workers at once. KILL_MS: time from the first SIGTERM to SIGKILL. PLACE_MS:
+ * time limit for the file systems of the job's directories. */
 enum {
     FIRST_MS = 60000,
     PLACE_MS = 10000,
@@ -47,32 +48,34 @@ enum {
 };
 
 struct relay {
-    struct buf in;    /* received bytes that do not form a complete message yet */
-    struct buf input; /* bytes that the child's stdin pipe has not accepted yet */
-    bool input_ended;
-    uint64_t taken,
-        taken_told;        /* bytes of input that the child's pipe has accepted; as in the last answer ROOM */
-    int signals, listener; /* -1 = none */
-    int news;              /* socket to the host's ddprun for findings; -1 = none */
-    struct buf findings;   /* answers FINDING that stdout has not accepted yet */
-    int child_in;          /* write end of the child's stdin pipe; -1 = closed */
-    char token[REMOTE_TOKEN_MAX];
-    pid_t child;   /* pid of the host's ddprun, then of the sender of its log files; 0 = not running */
-    char *collect; /* log directory of the job, with --collect_logs; else NULL */
-    char job_token[REMOTE_TOKEN_MAX]; /* of all answers after JOB */
+    struct buf in;                    /* received bytes that do not form a complete message yet */
+    struct buf input;                 /* bytes that the child's stdin pipe has not accepted yet */
+    bool input_ended;                 /* no more input follows `input` */
+    uint64_t taken;                   /* bytes of input that the child's pipe has accepted */
+    uint64_t taken_reported;          /* `taken` in the last answer ROOM */
+    int signals;                      /* a signalfd */
+    int listener;                     /* socket that answers probes; -1 = none */
+    int news;                         /* socket to the host's ddprun for findings; -1 = none */
+    struct buf findings;              /* answers FINDING that stdout has not accepted yet */
+    int child_in;                     /* write end of the child's stdin pipe; -1 = closed */
+    char token[REMOTE_TOKEN_MAX];     /* the token that answers probes */
+    pid_t child;                      /* the host's ddprun, later the sender of its log files; 0 = no child */
+    char *collect;                    /* owned; log directory of the job, with --collect_logs; else NULL */
+    char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" = JOB has not arrived */
     bool had_job;                     /* the host's ddprun was started */
-    bool sends;                       /* the child is the sender */
-    bool told_to_end;                 /* the starter has sent END */
+    bool sends;                       /* the child is the sender of log files */
+    bool must_end;                    /* the starter has sent END */
     int job_code;                     /* exit code of the job, while its log files are sent */
-    bool rests;         /* Ctrl-Z has stopped the job; a stopped starter is silent, and this is no failure */
+    bool rests; /* Ctrl-Z has stopped the job and the starter, so the starter's silence is no failure */
     uint64_t silent_ms; /* the relay ends the job if the starter is silent for longer */
     uint64_t heard_ms;  /* when the starter's last message arrived */
     uint64_t end_ms;    /* when the relay first requested the child's end; 0 = never */
-    int terms;          /* how often */
+    int terms;          /* how often the relay has requested the child's end */
     int exit_code;      /* the relay's exit code; -1 = not known yet */
-    uint64_t branch_ms; /* of the message BRANCH; 0 = none */
+    uint64_t branch_ms; /* the time in the message BRANCH; 0 = BRANCH has not arrived */
 };
 
+/* Print a finding about this host. */
 static void report_host(enum finding_code code, const char *what, const char *why)
 {
     char host[256] = "this host", words[512];
@@ -85,13 +88,14 @@ static void report_host(enum finding_code code, const char *what, const char *wh
     log_info("  finding  %s", finding_code_name(f.code));
 }
 
-/* Report that this host cannot start the job. */
+/* Print a finding and end the relay, because this host cannot start the job. */
 static void fail_host(struct relay *r, enum finding_code code, const char *what, const char *why)
 {
     report_host(code, what, why);
     r->exit_code = EXIT_CODE_DDPRUN;
 }
 
+/* Call fail_host with the code for the text of a system error. */
 static void not_ready(struct relay *r, const char *what, const char *why)
 {
     fail_host(r, start_code(why), what, why);
@@ -116,8 +120,8 @@ static void send_answer(struct relay *r, const struct remote_answer *answer)
     buf_free(&out);
 }
 
-/* List this host's addresses, separated by blanks: first the network addresses, then the loopback ones. Loopback
- * addresses suffice if all hosts of --hosts are this machine. */
+/* List this host's addresses, separated by blanks: first the network addresses, then the loopback addresses. A
+ * loopback address works if all hosts of --hosts are this machine. */
 static void list_addresses(char *out, size_t size)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -148,7 +152,8 @@ static void send_here(struct relay *r, int port)
 
 /* --- findings ------------------------------------------------------------------------------------------------- */
 
-/* Write to stdout, unless this would block. The flags of stdout belong to the job, too, and stay. */
+/* Write to stdout, unless this would block. The job shares the open file of stdout, so O_NONBLOCK must not be set
+ * on it. A pipe is opened again for this write. */
 static bool write_at_once(struct slice bytes)
 {
     struct stat st;
@@ -163,7 +168,7 @@ static bool write_at_once(struct slice bytes)
     return n == (ssize_t)bytes.len;
 }
 
-/* Read the findings of the host's ddprun. */
+/* Read the findings of the host's ddprun, and queue an answer FINDING for each. */
 static void read_findings(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };
@@ -180,7 +185,8 @@ static void read_findings(struct relay *r)
     }
 }
 
-/* Send the findings, with `waits` also if stdout blocks. The sender's bytes must not be interrupted. */
+/* Send the queued findings. If `waits` is true, wait until stdout accepts them. While the sender writes log files
+ * to the same stdout, send no findings. */
 static void send_findings(struct relay *r, bool waits)
 {
     while (!r->sends && r->findings.len > 0) {
@@ -195,8 +201,8 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* Listen at the master port to answer probes. The store of the job uses this port later. */
-static void take_LISTEN(struct relay *r, struct slice body)
+/* Listen on the master port to answer probes. The store of the job uses this port later. */
+static void handle_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
@@ -206,7 +212,7 @@ static void take_LISTEN(struct relay *r, struct slice body)
     if (r->listener < 0 || listen(r->listener, PROBES_MAX) != 0 ||
         fcntl(r->listener, F_SETFL, O_NONBLOCK) != 0 ||
         sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-        not_ready(r, "cannot listen at the master port", strerror(errno));
+        not_ready(r, "cannot listen on the master port", strerror(errno));
         return;
     }
     for (size_t i = 0; i < sizeof(random); i++)
@@ -246,7 +252,7 @@ static void probe_begin(struct probe *p, const char *address, const char *port)
     freeaddrinfo(at);
 }
 
-/* Read the token from the probed address. A different or incomplete text means failure. */
+/* Read the token from the probed address. The probe fails if the text is different or incomplete. */
 static void probe_read(struct probe *p, const char *token)
 {
     const ssize_t got = read(p->fd, p->got + p->n, sizeof(p->got) - 1 - p->n);
@@ -284,7 +290,8 @@ static void probe_all(struct probe *probes, int n, const char *token)
             close(probes[i].fd);
 }
 
-static void take_PROBE(struct relay *r, struct slice body)
+/* Connect to all addresses of the first host at once, and report the addresses that sent the token. */
+static void handle_PROBE(struct relay *r, struct slice body)
 {
     char text[REMOTE_LINE_MAX + 1], *rest, *address;
     char reached[REMOTE_LINE_MAX] = "";
@@ -307,8 +314,8 @@ static void take_PROBE(struct relay *r, struct slice body)
 
 /* --- the job -------------------------------------------------------------------------------------------------- */
 
-/* Replace the forked child by the host's ddprun, with `input` as stdin. The program of --ship has no path, and another
- * user can create a file at the former path in /tmp. */
+/* Replace the forked child by the host's ddprun, with `input` as stdin and `news` as NEWS_FD. Execute /proc/self/exe,
+ * because the file of --ship is removed, and another user could create a file at its former path in /tmp. */
 static void exec_job(pid_t relay, char **argv, int input, int news)
 {
     sigset_t none;
@@ -357,7 +364,7 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the host's ddprun. Its stdin receives a line with the secret, then the job's input. */
+/* Start the host's ddprun. Its stdin receives a line with the secret, unless `secret` is "", then the job's input. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80];
@@ -387,7 +394,8 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
-/* Create a file without a name in the directory, and write to it. Return ENOSPC or EDQUOT if the disk takes no bytes. */
+/* Write to an unnamed temporary file in the directory. Return ENOSPC or EDQUOT if the disk or the quota is full,
+ * and 0 otherwise. */
 static int probe_disk(const char *directory)
 {
     static const char bytes[4096];
@@ -400,11 +408,11 @@ static int probe_disk(const char *directory)
     return error == ENOSPC || error == EDQUOT ? error : 0;
 }
 
-/* The directories of the job. A thread enters and checks them, because a file server may not answer. */
+/* The directories of the job. A thread checks the directories, because a file server may not answer. */
 struct place {
     char *directory, *log_dir; /* owned; log_dir NULL = no log files */
     int error;                 /* errno of chdir */
-    int log_error, own_error;  /* see probe_disk: the disk of the log files, and that of the directory */
+    int log_error, own_error;  /* results of probe_disk for `log_dir` and `directory` */
 };
 
 static void place_free(void *user)
@@ -415,7 +423,8 @@ static void place_free(void *user)
     free(p);
 }
 
-/* Enter the directory, and check its disk and that of the log files, which need not exist yet. */
+/* Change to the directory, and check its disk and the disk of the log files. The log directory need not exist yet,
+ * so its nearest existing parent is checked. */
 static void place_enter(void *user)
 {
     struct place *p = user;
@@ -436,8 +445,8 @@ static void place_enter(void *user)
     p->own_error = probe_disk(".");
 }
 
-/* Enter the directory of the job within PLACE_MS. The job may write elsewhere than to its directory, so a full disk
- * there is only a warning. */
+/* Change to the directory of the job within PLACE_MS. A full disk of the log files is an error. A full disk of the
+ * directory is only a warning, because the job may write to other directories. */
 static void enter_directory(struct relay *r, const char *directory, const char *log_dir)
 {
     char why[80];
@@ -447,7 +456,7 @@ static void enter_directory(struct relay *r, const char *directory, const char *
     if (p == NULL || p->directory == NULL || (log_dir != NULL && p->log_dir == NULL)) {
         not_ready(r, directory, strerror(ENOMEM));
     } else if (!timed_call_run(place_enter, place_free, p, PLACE_MS)) {
-        snprintf(why, sizeof(why), "its file system has not answered within %d s", PLACE_MS / 1000);
+        snprintf(why, sizeof(why), "the file system has not answered within %d s", PLACE_MS / 1000);
         not_ready(r, directory, why);
         return; /* the thread owns `p` */
     } else if (p->error == ENOENT) {
@@ -463,8 +472,8 @@ static void enter_directory(struct relay *r, const char *directory, const char *
         place_free(p);
 }
 
-/* Raise a soft limit to that of the starting host. */
-static void raise_limit(int resource, const cJSON *wanted, const char *object, const char *remedy, bool quiet)
+/* Raise a soft limit to the soft limit of the starting host. */
+static void raise_limit(int resource, const cJSON *wanted, const char *name, const char *object, bool quiet)
 {
     struct rlimit limit;
     char host[256] = "this host", cap[24];
@@ -479,30 +488,30 @@ static void raise_limit(int resource, const cJSON *wanted, const char *object, c
         return;
     gethostname(host, sizeof(host) - 1);
     snprintf(cap, sizeof(cap), "%llu", (unsigned long long)want);
-    log_info("%s allows %llu %s, the starting host %s; raise the hard limit on %s: %s", host,
-             (unsigned long long)limit.rlim_cur, object, want == RLIM_INFINITY ? "an unlimited number" : cap,
-             host, remedy);
+    log_info(
+        "%s allows %llu %s, but the starting host allows %s; raise '%s' in /etc/security/limits.conf on %s",
+        host, (unsigned long long)limit.rlim_cur, object, want == RLIM_INFINITY ? "an unlimited number" : cap,
+        name, host);
 }
 
 static void raise_limits(const cJSON *o)
 {
     const bool quiet = cJSON_IsTrue(cJSON_GetObjectItem(o, "quiet"));
-#define X(id, name, object, remedy) \
-    raise_limit(RLIMIT_##id, cJSON_GetObjectItem(o, name), object, remedy, quiet);
+#define X(id, name, object) raise_limit(RLIMIT_##id, cJSON_GetObjectItem(o, name), name, object, quiet);
     REMOTE_LIMITS(X)
 #undef X
 }
 
-/* Give this process the directory, the variables and the limits of the job. */
+/* Set the directory, the variables, the limits and the umask of this process, which the host's ddprun inherits. */
 static bool prepare_host(struct relay *r, const cJSON *o)
 {
     const cJSON *umask_item = cJSON_GetObjectItem(o, "umask");
     const char *directory = cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory"));
     const char *log_dir = cJSON_GetStringValue(cJSON_GetObjectItem(o, "log_dir"));
     if (directory == NULL)
-        not_ready(r, "the job", "it has no directory");
+        not_ready(r, "the message JOB", "no directory");
     else if (!set_environment(cJSON_GetObjectItem(o, "env")))
-        not_ready(r, "its variables", "out of memory");
+        not_ready(r, "the variables of the job", "out of memory");
     else
         enter_directory(r, directory, log_dir);
     if (r->exit_code >= 0)
@@ -513,7 +522,7 @@ static bool prepare_host(struct relay *r, const cJSON *o)
     return true;
 }
 
-static void take_JOB(struct relay *r, struct slice body)
+static void handle_JOB(struct relay *r, struct slice body)
 {
     cJSON *o = cJSON_ParseWithLength(body.data, body.len);
     const cJSON *silent = cJSON_GetObjectItem(o, "silent_ms");
@@ -527,7 +536,7 @@ static void take_JOB(struct relay *r, struct slice body)
     if (r->job_token[0] == '\0')
         snprintf(r->job_token, sizeof(r->job_token), "%s", token != NULL ? token : "-");
     if (r->child != 0 || argv == NULL || secret == NULL || !cJSON_IsNumber(silent)) {
-        not_ready(r, "the job", "its description arrived twice or incomplete");
+        not_ready(r, "the message JOB", "received twice, or incomplete");
     } else if (prepare_host(r, o)) {
         r->silent_ms = (uint64_t)silent->valuedouble;
         r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
@@ -537,7 +546,7 @@ static void take_JOB(struct relay *r, struct slice body)
     cJSON_Delete(o);
 }
 
-static void take_SIGNAL(struct relay *r, struct slice body)
+static void handle_SIGNAL(struct relay *r, struct slice body)
 {
     char text[8];
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
@@ -550,9 +559,9 @@ static void take_SIGNAL(struct relay *r, struct slice body)
         kill(r->child, number);
 }
 
-/* Buffer input for the job. The relay must keep reading its stdin, because signals arrive there too. The starter sends at
- * most REMOTE_INPUT_WINDOW bytes that the job has not taken. */
-static void take_INPUT(struct relay *r, struct slice body)
+/* Buffer input for the job. The relay must always read its own stdin, because messages about signals arrive there,
+ * too. The starter sends at most REMOTE_INPUT_WINDOW bytes that the job has not read. */
+static void handle_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
         return;
@@ -560,58 +569,61 @@ static void take_INPUT(struct relay *r, struct slice body)
         r->input_ended = true;
     } else if (r->input.len + body.len > REMOTE_INPUT_WINDOW + REMOTE_INPUT_MAX ||
                !buf_append(&r->input, body.data, body.len)) {
-        log_warn("stdin: out of memory, and the rest is lost");
+        log_warn("stdin of the job: out of memory; the remaining input is lost");
         r->input_ended = true;
     }
 }
 
-static void take_BEAT(struct relay *r, struct slice body)
+/* Do nothing: process_messages has recorded the time of the message. */
+static void handle_BEAT(struct relay *r, struct slice body)
 {
     (void)r, (void)body;
 }
 
-/* Pass a finding on. A ddprun that does not read its findings does not need more of them. */
-static void take_NEWS(struct relay *r, struct slice body)
+/* Send a finding to the host's ddprun. If its socket is full, drop the finding, because the relay must not block. */
+static void handle_NEWS(struct relay *r, struct slice body)
 {
     if (r->news >= 0)
         (void)!send(r->news, body.data, body.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static void take_END(struct relay *r, struct slice body)
+static void handle_END(struct relay *r, struct slice body)
 {
     (void)body;
-    r->told_to_end = true;
+    r->must_end = true;
 }
 
-/* Report that the job has taken input, so that the starter sends more. The sender's bytes must not be interrupted. */
+/* Report how much input the job has read, so that the starter sends more. Do not write while the sender writes log
+ * files to the same stdout. */
 static void send_room(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_ROOM, .version = DDP_VERSION };
     struct buf out = { 0 };
-    if (r->sends || r->taken - r->taken_told < REMOTE_INPUT_WINDOW / 2)
+    if (r->sends || r->taken - r->taken_reported < REMOTE_INPUT_WINDOW / 2)
         return;
     memcpy(a.token, r->job_token, sizeof(a.token));
     snprintf(a.addresses, sizeof(a.addresses), "%" PRIu64, r->taken);
     if (remote_print_answer(&a, &out) && write_at_once(buf_slice(&out)))
-        r->taken_told = r->taken;
+        r->taken_reported = r->taken;
     buf_free(&out);
 }
 
-/* Let the loop end, so that the branch begins. */
-static void take_BRANCH(struct relay *r, struct slice body)
+/* Record that the relay becomes a branch. This ends the loop of relay_run, which then calls branch_run. */
+static void handle_BRANCH(struct relay *r, struct slice body)
 {
     char text[16];
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
     const long ms = atol(text);
     if (r->child != 0 || ms <= 0)
-        not_ready(r, "the relay", "BRANCH arrived too late or without a time");
+        not_ready(r, "the message BRANCH", "received too late, or without a time");
     else
         r->branch_ms = (uint64_t)ms;
 }
 
 /* --- the loop -------------------------------------------------------------------------------------------------- */
 
-static void give_input(struct relay *r)
+/* Write buffered input to the child's stdin, and close it after the last byte. */
+static void write_input(struct relay *r)
 {
     const ssize_t n = r->input.len > 0 ? write(r->child_in, r->input.data, r->input.len) : 0;
     if (n > 0) {
@@ -625,8 +637,8 @@ static void give_input(struct relay *r)
     }
 }
 
-/* Tell the child to end: first with SIGTERM, then with a second SIGTERM, which kills the workers, then with
- * SIGKILL. */
+/* Request the child's end: first with SIGTERM, then with a second SIGTERM, which makes ddprun kill its workers,
+ * then with SIGKILL. SIGCONT follows, because a stopped process does not handle SIGTERM. */
 static void end_child(struct relay *r)
 {
     const uint64_t now = clock_ms();
@@ -646,12 +658,12 @@ static void end_child(struct relay *r)
 
 static void process_messages(struct relay *r)
 {
-    /* Messages with files have no row, because only the starter receives them. */
-    static void (*const take[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
-#define X(id, ...) [REMOTE_##id] = take_##id,
+    /* Messages with files have no row here, because only the starter receives them. */
+    static void (*const handlers[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
+#define X(id, ...) [REMOTE_##id] = handle_##id,
         REMOTE_MESSAGES(X)
 #undef X
-            [REMOTE_BRANCH] = take_BRANCH,
+            [REMOTE_BRANCH] = handle_BRANCH,
     };
     enum remote_message kind;
     struct slice body;
@@ -660,12 +672,12 @@ static void process_messages(struct relay *r)
     while (r->exit_code < 0 && r->branch_ms == 0 &&
            (got = remote_decode(buf_slice(&r->in), &kind, &body, &size)) == 1) {
         r->heard_ms = clock_ms();
-        if (take[kind] != NULL)
-            take[kind](r, body);
+        if (handlers[kind] != NULL)
+            handlers[kind](r, body);
         buf_consume(&r->in, size);
     }
     if (got < 0) {
-        log_error("stdin: not a message of `ddprun --hosts`; --relay is not an option for users");
+        log_error("stdin: not a message of 'ddprun --hosts'; --relay is not an option for users");
         r->in.len = 0;
         end_child(r);
     }
@@ -705,12 +717,14 @@ static void start_sender(struct relay *r)
     _exit(getppid() == relay && collect_send(r->collect, STDOUT_FILENO) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN);
 }
 
+/* Handle the end of the child. After the end of the job, start the sender of log files if it is needed. */
 static void reap(struct relay *r)
 {
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN; /* as of a lost node */
+    const int code =
+        WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN; /* a killed ddprun is a lost node */
     r->child = 0;
     read_findings(r);
     send_findings(r, true);
@@ -754,7 +768,7 @@ int relay_run(void)
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
     bool gone = false;
     sigset_t set;
-    sys_close_range(STDERR_FILENO + 1, UINT32_MAX, 0); /* --ship: the program's file */
+    sys_close_range(STDERR_FILENO + 1, UINT32_MAX, 0); /* with --ship, descriptor 3 is the program's file */
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
         sigaddset(&set, watched[i]);
@@ -783,12 +797,12 @@ int relay_run(void)
         if (fds[POLL_STDIN].revents != 0 && r.exit_code < 0)
             gone = !read_messages(&r) || gone;
         if (r.child_in >= 0 && (r.input.len > 0 || r.input_ended))
-            give_input(&r);
+            write_input(&r);
         if (fds[POLL_NEWS].revents != 0)
             read_findings(&r);
         send_findings(&r, false);
         send_room(&r);
-        if (r.exit_code < 0 && (gone || is_silent(&r) || (r.told_to_end && !r.sends)))
+        if (r.exit_code < 0 && (gone || is_silent(&r) || (r.must_end && !r.sends)))
             end_child(&r);
     }
     const bool is_branch = r.exit_code < 0;

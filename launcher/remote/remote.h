@@ -4,24 +4,25 @@
  *        |-- ssh a --- ddprun --relay --- ddprun --node_rank=0 ...
  *        '-- ssh b --- ddprun --relay --- ddprun --node_rank=1 ...
  *
- * The starter (starter.c) runs a remote shell for each host and carries output and input. A relay (relay.c) reads
- * the starter's messages on stdin, starts the host's ddprun and passes signals on. If the starter, the remote
- * shell or the network dies, the relay's stdin ends or falls silent. The relay then ends the job on its host.
- * start.c contains the decisions, which are pure.
+ * The starter (starter.c) runs a remote shell for each host, prints the output of the job and sends the job's
+ * input. A relay (relay.c) reads the starter's messages on stdin, starts the host's ddprun and passes signals to
+ * it. If the starter, the remote shell or the network fails, the relay's stdin ends, or no messages arrive. The
+ * relay then ends the job on its host. start.c contains the decisions, which are pure.
  *
- * With many hosts, or --ssh_fanout, a host starts other hosts. Its relay becomes a branch (tree.c), which runs remote
- * shells and a second relay for its own host:
+ * With many hosts, or with --ssh_fanout, some hosts start other hosts. The relay of such a host becomes a branch
+ * (tree.c), which runs the remote shells, and a second relay for its own host:
  *
  *     ddprun --hosts n[0-99] train.py
  *        '-- ssh n0 --- ddprun --relay, a branch
  *                          |-- ddprun --relay --- ddprun --node_rank=0 ...
  *                          '-- ssh n16 --- ddprun --relay --- ddprun --node_rank=16 ...
  *
- * A branch passes bytes on. If it dies, the stdin of all its processes ends, so the job ends on their hosts.
+ * A branch only passes bytes between the starter and its processes. If the branch dies, the stdin of all its
+ * processes ends, so the job ends on their hosts.
  *
  * With --ship the starter first sends its own program to the host's shell, which executes the program as the relay.
  *
- * The relays find an address of the first host that all other hosts reach. That address becomes the store's. */
+ * The relays find an address of the first host that all other hosts reach. The store uses this address. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -31,33 +32,34 @@
 
 /* --- log files (collect.c) -------------------------------------------------------------------------------------- */
 
-/* Send the files below `root` to the descriptor `out`. Return false if the starter no longer reads. */
+/* Send the files in and below `root` to the descriptor `out`. Return false if the starter no longer reads. */
 bool collect_send(const char *root, int out);
 
 /* The received files of one host. Initialize with zeros and `dir`. */
 struct collected {
-    char *dir; /* folder of the files, owned; created with the first file */
-    struct buf in;
-    bool open, ended; /* `fd` is an open file; the message FILES_END has arrived */
-    bool stopped;     /* a fault has ended the transfer */
+    char *dir;     /* folder of the files, owned; created with the first file */
+    struct buf in; /* received bytes that are no complete message yet */
+    bool open;     /* `fd` is an open file */
+    bool ended;    /* the message FILES_END has arrived */
+    bool stopped;  /* a fault has ended the transfer */
     int fd;
-    char name[COLLECT_NAME_MAX + 1];
-    uint64_t left;                     /* missing bytes of the open file */
-    uint64_t files, bytes;             /* received */
-    uint64_t announced;                /* sum of the sizes of all begun files */
-    uint64_t total_files, total_bytes; /* of the message TOTAL */
-    char why[1280];                    /* reason for missing files; "" = none is missing so far */
+    char name[COLLECT_NAME_MAX + 1];   /* name of the open file, below `dir` */
+    uint64_t left;                     /* bytes of the open file that have not arrived */
+    uint64_t files, bytes;             /* numbers of received files and bytes */
+    uint64_t announced;                /* sum of the sizes in all messages FILE */
+    uint64_t total_files, total_bytes; /* numbers in the message TOTAL */
+    char why[1280];                    /* why files are missing; "" = no file is missing so far */
 };
 
-/* Store files from the bytes that a host sends. Set `why` after a fault. After each fault but a file that has shrunk, drop all
- * further bytes. */
+/* Store files from the bytes that a host sends. Set `why` after a fault. Most faults end the transfer, and all
+ * further bytes are dropped. After a file that has become shorter, the transfer continues. */
 void collect_store(struct collected *c, struct slice bytes);
 
 /* The log files of all hosts. */
 struct collection {
     const struct host_spec *hosts; /* borrowed */
-    struct collected *of;          /* of each host */
-    char *root;                    /* directory of their folders */
+    struct collected *of;          /* owned; `n` hosts */
+    char *root;                    /* owned; directory of the hosts' folders */
     int n;
 };
 
@@ -66,74 +68,81 @@ ddp_status collection_open(struct collection *c, const char *dir, const char *na
                            const struct host_spec *hosts, int n, struct ddp_err *err);
 void collection_close(struct collection *c);
 
-/* Append where the files are, unless `is_quiet`, and which are missing. Return false if memory is short. */
+/* Append which files are missing, and unless `is_quiet` is true, where the files are. Return false if memory is
+ * short. */
 bool collection_report(const struct collection *c, bool is_quiet, struct buf *out);
 
-/* Append how much `sending` hosts have sent so far. Return false if memory is short. */
+/* Append how many bytes have arrived so far. `sending` hosts still send. Return false if memory is short. */
 bool collection_progress(const struct collection *c, int sending, struct buf *out);
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
 
-/* Carry processes until stdin ends, and return the exit code. `signals` is a signalfd, `in` has the bytes read after
- * BRANCH. */
+/* Run the branch of a host until stdin ends or the starter is silent for `silent_ms`. Return the exit code.
+ * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
-/* A link is a process with a pipe for each of stdin, stdout and stderr. The starter or a branch runs the process. */
+/* A link is the starter's view of a process, with a pipe for each of stdin, stdout and stderr. The parent of the
+ * process is the starter itself or a branch. */
 struct link;
 struct links;
 
-/* Callbacks of a link. `peer` is the pointer that was given with the link. */
+/* Callbacks of a link. `peer` is the argument of link_start or link_start_on. */
 struct link_hooks {
+    /* The process has written to stdout, or if `is_err` is true, to stderr. */
     void (*bytes)(void *peer, struct link *link, bool is_err, struct slice bytes);
-    void (*exited)(void *peer, struct link *link);
-    void (*over)(void *peer, struct link *link); /* the process has exited, and its output is read */
+    void (*exited)(void *peer, struct link *link); /* the process has exited */
+    void (*over)(void *peer, struct link *link);   /* the process has exited, and all its output was read */
 };
 
-/* Return an object for links with slots below `slots`, or NULL. Free it after the loop is closed. */
 struct uv_loop_s;
+
+/* Return an object for links with slots from 0 to `slots` - 1, or NULL. Free it after the loop is closed. */
 struct links *links_new(struct uv_loop_s *loop, int slots, const struct link_hooks *hooks);
 void links_free(struct links *all);
 
-/* Start a process here, and write `program` to its stdin. Return NULL after an error of libuv. The links own the
- * result. */
+/* Start a process as a child of the starter, and write `program` to its stdin. Return NULL and set *error after an
+ * error of libuv. `all` owns the result. */
 struct link *link_start(struct links *all, int slot, void *peer, char **argv, struct slice program,
                         int *error);
 
-/* Start a process on the host of a branch. Without `argv` it is a relay. With `ship` the branch writes its own program of
- * so many bytes to the process. Return NULL if memory is short or the branch has ended. */
+/* Start a process on the host of a branch. If `argv` is NULL, the process is a relay. If `ship` is not 0, the
+ * branch writes its own program, which must have `ship` bytes, to the process. Return NULL if memory is short or
+ * the branch has ended. */
 struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship);
 
-/* Make the relay at the end of a link a branch. */
+/* Make the relay of a link a branch. The branch ends if the starter is silent for `silent_ms`. */
 void link_carry(struct link *link, uint64_t silent_ms);
 
-void link_send(struct link *link, struct slice bytes); /* to stdin */
-void link_close(struct link *link);                    /* close stdin */
-void link_kill(struct link *link, int signal);
+void link_send(struct link *link, struct slice bytes); /* write to the stdin of the process */
+void link_close(struct link *link);                    /* close the stdin of the process */
+void link_kill(struct link *link, int signal);         /* send a signal to the process */
 bool link_has_exited(const struct link *link);
 int link_exit_code(const struct link *link);
 
-/* Stop or continue reading. */
+/* Stop or continue to read the output of all links. */
 void links_pause(struct links *all, bool paused);
 
-/* Close the streams of exited processes that other processes hold open; if `is_late`, at once. */
+/* Close the output of processes that have exited although another process still holds the streams. If `is_late` is
+ * true, do not wait for further output. */
 void links_drain(struct links *all, bool is_late);
 
-/* Close the stdin of all links; if `is_late`, kill the processes here. Return true if all are over. */
+/* Close the stdin of all links. If `is_late` is true, kill the children of the starter. Return true if all links are
+ * over. */
 bool links_close(struct links *all, bool is_late);
 
-/* --- shells ----------------------------------------------------------------------------------------------------- */
+/* --- main programs ---------------------------------------------------------------------------------------------- */
 
 /* Run `ddprun --relay`. Return its exit code. */
 int relay_run(void);
 
 struct starter_job {
     const struct start_facts *facts;
-    struct host_spec *hosts;
+    struct host_spec *hosts; /* `n` hosts */
     int n;
 };
 
-/* Start the job on all hosts, carry its output, and return its exit code. This is a guardian_body, whose `job` is
- * a struct starter_job. */
+/* Start the job on all hosts, print its output, and return its exit code. This function is a guardian_body. `job`
+ * is a struct starter_job. */
 int starter_run(void *job, int lifeline);
 
 #endif

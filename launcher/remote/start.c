@@ -1,6 +1,7 @@
-/* start.c -- see remote.h. Messages, commands and decisions of --hosts, without processes or sockets.
+/* start.c -- see start.h. The messages, commands and decisions of --hosts, without processes or sockets.
  *
- * The login shell of a host may be of any kind, so the command line for a host is one quoted script for sh. */
+ * A user's login shell may be any shell, such as fish or csh. So the command for a host is `sh -c` with one quoted
+ * script. */
 #include "remote/start.h"
 
 #include "base/text.h"
@@ -85,7 +86,7 @@ bool remote_parse_answer(struct slice line, struct remote_answer *out)
     return out->news < REMOTE_ANSWERS && out->port >= 0 && out->port <= 65535;
 }
 
-/* Return how many bytes at the end of `text` may begin the mark. */
+/* Return how many bytes at the end of `text` are the beginning of `mark`. */
 static size_t count_begun(struct slice text, const char *mark)
 {
     size_t n = strlen(mark) - 1;
@@ -95,9 +96,10 @@ static size_t count_begun(struct slice text, const char *mark)
     return n;
 }
 
-/* Process an answer that is in the job's output. Return false if it is none: only the relay has the token. */
-static bool take_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
-                        struct buf *findings, int *files)
+/* Process an answer in the job's output. Return false if the line is no answer of the relay, because it has another
+ * token, and must be printed. */
+static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
+                           struct buf *findings, int *files)
 {
     if (strcmp(answer->token, token) != 0 || answer->before != 0)
         return false;
@@ -129,7 +131,7 @@ bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t
         if (newline == NULL && rest < LONGEST)
             break;
         if (newline != NULL && remote_parse_answer(slice_of(at, (size_t)(newline - at)), &answer) &&
-            take_inside(&answer, token, taken, findings, files)) {
+            process_inside(&answer, token, taken, findings, files)) {
             done += (size_t)(newline + 1 - at);
         } else {
             ok = ok && buf_append(out, at, 1);
@@ -149,8 +151,8 @@ static const char *bare_name(const struct host_spec *host)
     return at != NULL ? at + 1 : host->name;
 }
 
-/* Return true if a name is this host. A name with a port is not, because the port may lead to an ssh server of a
- * container, or to the end of a tunnel. */
+/* Return true if the host is the starting host. With a port, the name may lead to the ssh server of a container,
+ * or to the end of a tunnel, so the result is false. */
 static bool is_this_host(const struct start_facts *f, const struct host_spec *host)
 {
     if (host->port > 0)
@@ -179,9 +181,10 @@ bool start_ships(const struct start_facts *f, const struct host_spec *host)
     return f->ship.len > 0 && !is_this_host(f, host);
 }
 
-/* Append the script that reads the program of --ship. Its directory has mode 0700, in a directory of the user, else in
- * /tmp, and allows programs. The file is removed before it is executed through a descriptor, so that nothing is left
- * whatever happens to ssh, the shell or the host. A copy that is cut off removes itself, too. */
+/* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory
+ * with mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It removes the file
+ * before it executes the program through descriptor 3, so that no file is left if ssh, the shell or the host
+ * fails. If the program does not arrive completely, the script removes the part that has arrived. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
@@ -224,7 +227,8 @@ static bool shell_is(const char *shell, const char *program)
     return len == strlen(program) && memcmp(shell, program, len) == 0;
 }
 
-/* Remote shells with options. A login shell reads the command that ssh gets. srun executes the command itself. */
+/* The remote shells to which ddprun adds options. ssh passes the command to a login shell. srun executes the command
+ * itself. */
 enum known_shell { SHELL_SSH, SHELL_SRUN, KNOWN_SHELLS };
 
 static const struct known_shell_row {
@@ -250,8 +254,8 @@ bool start_by_srun(const struct cli *cli)
     return find_shell(cli->remote_shell) == SHELL_SRUN;
 }
 
-/* Add the words of --remote_shell, which are separated by blanks, and the options. ssh uses the first of several ports, so
- * the port of the list precedes one of --remote_shell. */
+/* Add the words of --remote_shell, which are separated by blanks, and ddprun's options. ssh uses the first of
+ * several ports, so the port of the host precedes a port in --remote_shell. */
 static bool add_shell(char ***argv, int *n, const char *shell, int port)
 {
     const enum known_shell known = find_shell(shell);
@@ -270,7 +274,6 @@ static bool add_shell(char ***argv, int *n, const char *shell, int port)
     return ok;
 }
 
-/* Add the host and the script. */
 static bool add_host_and_script(char ***argv, int *n, const struct start_facts *f,
                                 const struct host_spec *host, const char *script)
 {
@@ -291,30 +294,35 @@ static bool add_host_and_script(char ***argv, int *n, const struct start_facts *
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_SSH_FANOUT) && cli->ssh_fanout > 0 && start_by_srun(cli))
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--ssh_fanout and --remote_shell=srun exclude each other, because srun has its own tree; leave "
-            "out --ssh_fanout");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--ssh_fanout and --remote_shell=srun exclude each other, because srun itself starts "
+                        "hosts in a tree; "
+                        "leave out --ssh_fanout");
     for (int i = 0; i < n; i++) {
         if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
-            return ddp_fail(err, DDP_ERR_ARG,
-                            "--nproc_per_node and the count of %.64s (%s) exclude each other; leave one out",
-                            hosts[i].name, hosts[i].count);
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "--nproc_per_node and the count of host %.64s (%s) exclude each other; leave out one of them",
+                hosts[i].name, hosts[i].count);
         if (hosts[i].port > 0 && find_shell(cli->remote_shell) != SHELL_SSH)
-            return ddp_fail(err, DDP_ERR_ARG,
-                            "%.64s has the port %d, which ddprun passes only to ssh; pass the port in "
-                            "--remote_shell, which is '%.200s'",
-                            hosts[i].name, hosts[i].port, cli->remote_shell);
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "host %.64s has port %d, but ddprun can pass a port only to ssh; remove the port from the "
+                "list, and set it in --remote_shell, which is '%.200s'",
+                hosts[i].name, hosts[i].port, cli->remote_shell);
     }
     return DDP_OK;
 }
 
+/* Build the tree level by level. The hosts of a level have consecutive indexes, from `begin` on. Each level has
+ * `fanout` times as many hosts as the level above. */
 void start_tree(const struct start_facts *f, const struct host_spec *hosts, int n, int *above)
 {
     const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
     const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
-    long begin = 0, size = fanout > 0 ? fanout : n, before = -1, size_before = 1; /* of a level of the tree */
+    long begin = 0, size = fanout > 0 ? fanout : n; /* this level */
+    long before = -1, size_before = 1;              /* the level above; before = -1: the starter */
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {
             before = begin, size_before = size;
@@ -361,7 +369,7 @@ static bool add_start_line(struct buf *out, const char *runs_on, char *const *ar
     return ok && buf_printf(out, "\n");
 }
 
-/* Append the command for a host as an object. "runs_on": null stands for this host. */
+/* Append the command for a host as an object. "runs_on" is null if the starting host runs the command. */
 static bool add_start_json(cJSON *hosts, const char *name, const char *runs_on, char *const *argv)
 {
     cJSON *row = cJSON_CreateObject(), *command = NULL;
@@ -402,7 +410,7 @@ bool start_print(const struct start_facts *facts, const struct host_spec *hosts,
 
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
-/* Variables that every host receives from the starting host, besides those of --env=NAME. A name that ends in '*' is a
+/* Every host receives these variables from the starting host, and those of --env=NAME. A name that ends in '*' is a
  * prefix. */
 static const char *const carried[] = { "PATH",       "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX",
                                        "PYTHONPATH", "NCCL_*",          "UCX_*",       "OMP_*",
@@ -424,8 +432,8 @@ static bool is_carried(const struct cli *cli, const char *variable)
     return false;
 }
 
-/* Append the options that the starter chooses. The user's options follow and override them. main.c has rejected
- * the user's options that contradict --hosts. */
+/* Append the options that the starter chooses. The user's options follow and override these. main.c has rejected
+ * options that contradict --hosts. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {
@@ -454,12 +462,13 @@ static bool add_options(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-/* Add all texts, or with `carrier` only the variables that it carries. */
-static bool add_texts(cJSON *array, char *const *texts, const struct cli *carrier)
+/* Add texts to an array. If `filter` is not NULL, the texts are variables, and only those are added that every host
+ * receives. */
+static bool add_texts(cJSON *array, char *const *texts, const struct cli *filter)
 {
     bool ok = array != NULL;
     for (; ok && *texts != NULL; texts++)
-        if (carrier == NULL || is_carried(carrier, *texts))
+        if (filter == NULL || is_carried(filter, *texts))
             ok = cJSON_AddItemToArray(array, cJSON_CreateString(*texts));
     return ok;
 }
@@ -469,7 +478,7 @@ uint64_t start_silent_ms(const struct cli *cli)
     return cli->node_timeout_ms > 3 * REMOTE_BEAT_MS ? cli->node_timeout_ms : 3 * REMOTE_BEAT_MS;
 }
 
-/* Add the log directory of the node, which the relay sends at the end. */
+/* Add the log directory of the node. The relay sends its files at the end of the job. */
 static bool add_collect(cJSON *o, const struct start_facts *f, int rank)
 {
     struct buf path = { 0 };
@@ -576,8 +585,8 @@ const char *start_shell(const struct cli *cli, const struct host_spec *host, cha
     return out;
 }
 
-/* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text match decides. Exit
- * status -1 and text "" match any. */
+/* Error texts of OpenSSH, of shells and of strerror. The first row counts whose exit status and text match. Exit
+ * status -1 matches every status, and text "" matches every text. */
 static const struct failed_start {
     int exit_code;
     const char *piece;
@@ -616,7 +625,8 @@ enum finding_code start_code(const char *words)
     return find_start(-1, words)->code;
 }
 
-/* Return the line with `piece`, or without a piece the last line that is not blank. The end is left out. */
+/* Return the line of `text` that contains `piece`. If `piece` is "", return the last line that is not blank.
+ * Blanks and the newline at the end of the line are left out. */
 static struct slice line_with_piece(const char *text, const char *piece)
 {
     size_t end = piece[0] != '\0' ? (size_t)(strstr(text, piece) - text) : strlen(text);
@@ -629,7 +639,7 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-/* Return true if another host may reach the host although `via` does not. */
+/* Return true if the host could not be started from `via` for a reason that may not apply to another host. */
 static bool is_hop(const char *via, const struct failed_start *row)
 {
     return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||

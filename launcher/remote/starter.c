@@ -1,10 +1,12 @@
-/* starter.c -- see remote.h: runs a remote shell for each host and carries what the relays print.
+/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. A host has
+ * these states:
  *
  *     WAITING -> STARTING -> HERE -> PROBING -> READY -> RUNNING -> ENDED
  *
- * At most AT_ONCE hosts start at a time. When all hosts are ready, the starter sends the job to every relay. The
- * first host listens at the store's port, and the other hosts probe that port. A host that fails before RUNNING
- * ends the start. Later the nodes of the job stop each other through the store, so the starter only waits. */
+ * At most AT_ONCE hosts are in the state STARTING. The first host listens on the store's port, and the other hosts
+ * probe this port. When all hosts are READY, the starter sends the job to every relay. A host that fails before
+ * RUNNING ends the start of all hosts. Later the nodes of the job stop each other through the store, so the
+ * starter only waits. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -36,10 +38,11 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* TELL_MS: interval between messages about hosts that have not started. START_MS: until a host must have answered;
- * longer than ssh's ConnectTimeout. PROBED_MS: until a host must have answered the probe, which takes 2 s.
- * LAST_MS: until a remote shell that must end is killed. BRANCH_LAST_MS: the same for the shell of a branch, when all
- * hosts have ended. BRANCH_SILENT_MS: longest silence that a branch accepts before the job runs. */
+/* TELL_MS: interval of the messages about hosts that have not started. START_MS: time in which a host must send
+ * its first answer; longer than ssh's ConnectTimeout. PROBED_MS: time in which a host must answer the message
+ * PROBE; its probes take at most 2 s. LAST_MS: time after which a remote shell that must end is killed.
+ * BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: silence of the starter after
+ * which a branch ends, until the job runs. */
 enum {
     AT_ONCE = 32,
     TELL_MS = 5000,
@@ -50,12 +53,12 @@ enum {
     BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
-    SHIP_BYTES_PER_MS = 100, /* slowest connection that is worth waiting for */
-    FDS_OF_OURS = 64,
+    SHIP_BYTES_PER_MS = 100, /* --ship: a slower connection exceeds the time limit */
+    FDS_OF_OURS = 64,        /* descriptors that the starter needs besides those of hosts */
     FDS_PER_HOST = 3
 };
 
-/* Slots of the links of host i: of its relay, and of its branch. */
+/* The slots of host i: for the link to its relay, and for the link to its branch. */
 #define SLOT_RELAY(i)  (2 * (i))
 #define SLOT_BRANCH(i) (2 * (i) + 1)
 
@@ -73,26 +76,27 @@ struct peer {
     struct starter *starter;
     const struct host_spec *host;
     enum peer_state state;
-    int above;             /* index of the host that starts this host; -1 = the starter */
-    bool has_children;     /* it starts other hosts */
-    int n_starting;        /* of these */
-    struct link *link;     /* to the relay; NULL = not started */
-    struct link *trunk;    /* with children: to the branch, which carries `link` */
-    struct merge out, err; /* whole lines */
-    struct buf held;       /* stdout that may be a part of an answer */
-    struct buf head;       /* the remote shell's stderr before the job runs */
-    struct remote_answer answer;
-    bool is_shipping;        /* its shell is reading the program of --ship, and no messages yet */
+    int above;                   /* index of the host that starts this host; -1 = the starter */
+    bool has_children;           /* this host starts other hosts */
+    int n_starting;              /* how many of these other hosts are in the state STARTING */
+    struct link *link;           /* link to the relay; NULL = not started */
+    struct link *trunk;          /* link to the branch; NULL = the relay is no branch */
+    struct merge out, err;       /* join the pieces of the job's output to whole lines */
+    struct buf held;             /* stdout that may be a part of an answer */
+    struct buf head;             /* the remote shell's stderr before the job runs */
+    struct remote_answer answer; /* the last answer HERE */
+    bool is_shipping;        /* the remote shell reads the program of --ship, so it must not get messages */
     char *reached;           /* addresses of the first host that this host reached; NULL = not probed yet */
-    uint64_t deadline_ms;    /* when STARTING or PROBING must have ended */
-    uint64_t active_ms;      /* when the streams had their last byte, or the remote shell exited */
-    bool has_failed;         /* its relay could not start the job and has printed why */
-    bool exited_early;       /* before the relay began to send log files */
-    struct collected *files; /* with --collect_logs; borrowed */
-    bool sends;              /* the job has ended there, and the relay sends its log files */
-    uint64_t over_ms; /* when the job had ended there, and with --collect_logs its transfer; 0 = not yet */
-    bool killed_late; /* the starter has killed its remote shell because the shell has outlived the job */
-    int said_code; /* exit code that the relay reported, or -1; differs from the link's if the shell was killed */
+    uint64_t deadline_ms;    /* when the state STARTING or PROBING must have ended */
+    uint64_t active_ms;      /* when the last output arrived, or the remote shell exited */
+    bool has_failed;         /* the relay could not start the job and has printed why */
+    bool exited_early;       /* the remote shell exited before the relay began to send log files */
+    struct collected *files; /* received log files, with --collect_logs; borrowed */
+    bool sends;              /* the job has ended on this host, and the relay sends its log files */
+    uint64_t over_ms;        /* when the job and the transfer of its log files had ended; 0 = not yet */
+    bool killed_late;        /* the starter has killed the remote shell, because the shell outlived the job */
+    /* Exit code in the relay's last answer; -1 = no such answer. The remote shell's own exit code may differ. */
+    int said_code;
 };
 
 struct starter {
@@ -100,44 +104,50 @@ struct starter {
     struct secret *secret; /* made after the fork, because a fork does not copy the secret's page */
     struct peer *peers;
     struct links *links;
-    int n, n_running, n_ended, n_starting;
+    int n;          /* number of hosts */
+    int n_running;  /* number of hosts that have got the job */
+    int n_ended;    /* number of hosts in the state ENDED */
+    int n_starting; /* number of hosts in the state STARTING that the starter itself starts */
     uv_loop_t loop;
     uv_timer_t beat;
-    uv_poll_t lifeline, signals;
-    uv_poll_t input;
-    uv_timer_t fold_timer;
+    uv_poll_t lifeline; /* pipe from the guardian; its end means that the guardian has died */
+    uv_poll_t signals;
+    uv_poll_t input;       /* the user's stdin */
+    uv_timer_t fold_timer; /* when the console must print a line that it holds */
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
-    bool paused;               /* reading has stopped, because the console is slow */
-    bool told_flat;            /* the user knows that the tree has failed */
-    uv_handle_type input_type; /* kind of the user's stdin; unknown = ended or not read */
-    uv_fs_t file;
+    bool paused;               /* no output is read, because the console is slow */
+    bool reported_flat;        /* the message that the starter starts the hosts itself was printed */
+    uv_handle_type input_type; /* kind of the user's stdin; UV_UNKNOWN_HANDLE = ended or not read */
+    uv_fs_t file;              /* read request for a stdin that is a file */
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
     int exit_code; /* the starter's exit code; -1 = no host has failed */
-    const struct peer
-        *decides; /* host whose exit code counts: the first host, or the host that has ended the start */
+    /* The host whose exit code counts: the first host, or the host whose ddprun has ended before the first round. */
+    const struct peer *decides;
     bool has_passed_end; /* the hosts know that ddprun has ended on one of them */
-    bool is_of_host;     /* `exit_code` is that of a host */
-    uint64_t tell_ms;    /* when the next message lists the hosts that have not started */
-    uint64_t kill_ms;    /* when the remaining remote shells are killed; 0 = not set */
-    uint64_t end_ms;     /* when the last host ended; 0 = not yet */
-    int stops;           /* how often the user has asked to stop the job */
+    bool is_of_host;     /* `exit_code` is the exit code of a host */
+    /* When the next message about hosts that have not started, or about log files, is due. */
+    uint64_t tell_ms;
+    uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
+    uint64_t end_ms;  /* when the last host ended; 0 = not yet */
+    int stops;        /* how many signals of the user have requested to stop the job */
     bool closing;
     bool collects;  /* the relays send the log files at the end */
-    bool collected; /* the user knows what has arrived */
+    bool collected; /* the report about log files was printed */
     struct collection collection;
-    char token[REMOTE_TOKEN_MAX];     /* of all answers after JOB */
-    uint64_t input_sent, input_taken; /* bytes of the user's stdin */
-    bool input_waits;                 /* for room on the first host */
-    bool input_rests;                 /* until the job is in the foreground of its terminal again */
-    int source;                       /* stdin, or its terminal */
+    char token[REMOTE_TOKEN_MAX]; /* see enum remote_news */
+    /* Bytes of the user's stdin that were sent, and that the job has read. */
+    uint64_t input_sent, input_taken;
+    bool input_waits; /* the first host must read earlier input first */
+    bool input_rests; /* another job is in the foreground of the terminal */
+    int source;       /* descriptor of the user's stdin */
 };
 
 /* --- output -------------------------------------------------------------------------------------------------- */
 
-static void put(struct starter *s, int sink, const struct buf *bytes)
+static void write_sink(struct starter *s, int sink, const struct buf *bytes)
 {
     if (bytes->len > 0)
         sinks_write(s->sinks, sink, buf_slice(bytes));
@@ -163,7 +173,8 @@ static void print_host_lines(struct starter *s, int sink, const struct buf *line
         hosts_console_print(&s->console, sink, buf_slice(lines));
 }
 
-/* Print a finding in the format of a node's reports. The finding may contain words of a host that is not trusted. */
+/* Print a finding in the format of a node's reports. The finding may contain text from a host that is not trusted, so
+ * control characters are replaced. */
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
@@ -171,7 +182,7 @@ static void print_finding(struct starter *s, const struct finding *f)
     if (buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence, f->advice,
                    finding_code_name(f->code))) {
         text_disarm(out.data, out.len, '\n');
-        put(s, SINK_STDERR, &out);
+        write_sink(s, SINK_STDERR, &out);
     }
     buf_free(&out);
 }
@@ -193,7 +204,7 @@ static void send_message(struct peer *p, enum remote_message kind, struct slice 
     buf_free(&out);
 }
 
-/* Send a message to all branches, which are relays for their own hosts only until they become branches. */
+/* Send a message to all branches. */
 static void send_to_branches(struct starter *s, enum remote_message kind, const char *text)
 {
     struct buf out = { 0 };
@@ -219,8 +230,8 @@ static void send_to_all(struct starter *s, enum remote_message kind, const char 
 
 /* --- the end -------------------------------------------------------------------------------------------------- */
 
-/* Close the stdin of every relay. Each relay then ends the job on its host. A relay that has log files to send needs
- * its stdin and gets a message instead. */
+/* End the job on all hosts: close the stdin of every relay. With --collect_logs, a relay needs its stdin until its
+ * log files are sent, so it gets the message END instead. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -238,6 +249,7 @@ static void end_all(struct starter *s)
     }
 }
 
+/* Print the finding, and end all hosts. Only the first failure is printed. */
 static void fail(struct starter *s, const struct finding *f)
 {
     if (s->exit_code < 0) {
@@ -257,13 +269,12 @@ static void close_handle(uv_handle_t *handle, void *unused)
 
 /* --- log files ------------------------------------------------------------------------------------------------- */
 
-/* Report where the log files are, and which are missing. */
 static void report_files(struct starter *s)
 {
     struct buf out = { 0 };
     s->collected = true;
     if (collection_report(&s->collection, s->facts->cli->quiet, &out))
-        put(s, SINK_STDERR, &out);
+        write_sink(s, SINK_STDERR, &out);
     buf_free(&out);
 }
 
@@ -278,12 +289,12 @@ static void print_files_progress(struct starter *s)
         return;
     s->tell_ms = clock_ms() + TELL_MS;
     if (collection_progress(&s->collection, sending, &out))
-        put(s, SINK_STDERR, &out);
+        write_sink(s, SINK_STDERR, &out);
     buf_free(&out);
 }
 
-/* Begin to receive files. The bytes that follow the answer FILES are files. End an unfinished line of the job, because a
- * line of another host may follow. */
+/* Begin to receive log files, which follow the answer FILES. End an unfinished line of the job, because a line of
+ * another host may follow. */
 static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -297,14 +308,15 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     p->held.len = 0;
 }
 
-/* Choose the token and create the directory. An error must appear before the job starts, not after days. */
+/* Choose the token, and with --collect_logs create the directory. The directory is created before the job starts,
+ * so that the user sees an error at once and not at the end of the job. */
 static bool open_files(struct starter *s, const struct host_spec *hosts)
 {
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
     struct ddp_err err;
     s->collects = s->facts->log_name != NULL;
     if (sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-        log_error("the system has no random numbers");
+        log_error("cannot start the job: the system provides no random numbers");
         return false;
     }
     for (size_t i = 0; i < sizeof(random); i++)
@@ -316,7 +328,7 @@ static bool open_files(struct starter *s, const struct host_spec *hosts)
     return false;
 }
 
-/* Close all handles when every remote shell has ended and all output is written. The loop then ends. */
+/* Close all handles if every remote shell has ended and all output is written. The loop then ends. */
 static void finish_if_done(struct starter *s)
 {
     if (s->n_ended < s->n || s->closing)
@@ -337,8 +349,8 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The user's stdin goes to the first host. The starter reads on when the job has taken earlier bytes, so a large file
- * needs little memory, and the rest stays unread. */
+/* The starter sends the user's stdin to the first host. It reads more only when the job has read earlier bytes, so
+ * a large file needs little memory, and the bytes that the job does not need stay unread. */
 
 static void read_input(struct starter *s);
 
@@ -353,7 +365,8 @@ static void send_input(struct starter *s, const char *bytes, size_t len)
         read_input(s);
 }
 
-/* Read a pipe or a terminal. Another job in the foreground gets what is typed, so on_beat then tries again. */
+/* Read a pipe or a terminal. If another job is in the foreground of the terminal, the typed text belongs to that
+ * job, so read nothing, and let on_beat try again. */
 static void on_input_ready(uv_poll_t *poll, int status, int events)
 {
     struct starter *s = poll->data;
@@ -392,9 +405,10 @@ static void read_input(struct starter *s)
     }
 }
 
-/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and other programs
- * may share stdin. A terminal is opened again, because a read may find that another process was faster, and a blocked
- * read would stop the loop. A terminal of another user, as after su, cannot be opened: the job then has no input. */
+/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, but other programs
+ * may share stdin. A terminal is opened again as non-blocking: if another process reads the typed text first, a
+ * blocking read would stop the loop. After su, the terminal belongs to another user and cannot be opened, so the
+ * job has no input. */
 static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -422,7 +436,7 @@ static void open_input(struct starter *s)
         send_input(s, "", 0);
 }
 
-/* Choose the address of the store and start the job on all hosts, which are ready. */
+/* Choose the address of the store, and send the job to all hosts. */
 static void run_job(struct starter *s)
 {
     const struct cli *cli = s->facts->cli;
@@ -470,7 +484,7 @@ static void run_job(struct starter *s)
 static void start_more(struct starter *s);
 static void send_listen(struct peer *first);
 
-/* Move every host to its next state where possible. Start the job when all hosts are ready. */
+/* Change the state of each host that can continue. If all hosts are READY, start the job. */
 static void advance(struct starter *s)
 {
     struct peer *first = &s->peers[0];
@@ -495,15 +509,15 @@ static void advance(struct starter *s)
         run_job(s);
 }
 
-/* Fail the start if the relay has another version, because that version may not accept the options of this ddprun. */
+/* Fail if the relay has another version than the starter, because that version may not accept the same options. */
 static bool check_version(struct peer *p, const struct remote_answer *answer)
 {
     char words[128];
     struct finding f;
     if (version_matches(answer->version, DDP_VERSION))
         return true;
-    snprintf(words, sizeof(words), "its ddprun is version %s, and this one is %s", answer->version,
-             DDP_VERSION);
+    snprintf(words, sizeof(words), "its ddprun has version %s, but the starting host has version %s",
+             answer->version, DDP_VERSION);
     finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", words, NULL);
     fail(p->starter, &f);
     return false;
@@ -511,7 +525,7 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
 
 static void end_start(struct peer *p, struct finding *f);
 
-/* Make the relay of a host with children a branch, which starts a second relay for the host itself. */
+/* Make the relay of a host with children a branch, and start a second relay for the host itself. */
 static void start_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -521,7 +535,8 @@ static void start_branch(struct peer *p)
     link_carry(p->trunk, BRANCH_SILENT_MS);
     p->link = link_start_on(p->trunk, SLOT_RELAY(i), p, NULL, 0);
     if (p->link == NULL) {
-        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", "out of memory here", NULL);
+        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", "out of memory on the starting host",
+                     NULL);
         end_start(p, &f);
         return;
     }
@@ -530,13 +545,15 @@ static void start_branch(struct peer *p)
     start_more(s);
 }
 
-/* Return the counter of hosts that the host above, or the starter, is starting. */
+/* Return the counter of hosts in the state STARTING to which this host belongs: the counter of the starter, or of
+ * the host above. */
 static int *starting_with(struct peer *p)
 {
     return p->above < 0 ? &p->starter->n_starting : &p->starter->peers[p->above].n_starting;
 }
 
-/* Process an answer from the relay. The first host sends HERE twice; the second HERE contains the port. */
+/* Process an answer from the relay before the job runs. The first host of several sends HERE twice: only the
+ * second HERE contains the port. */
 static void process_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
@@ -564,8 +581,8 @@ static void process_answer(struct peer *p, const struct remote_answer *answer)
     advance(s);
 }
 
-/* Parse the stdout lines that arrive before the job runs. Lines that are not answers come from a login shell and
- * are dropped. */
+/* Parse the stdout lines that arrive before the job runs. A login shell may also have printed lines, which are
+ * dropped. */
 static void parse_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
@@ -580,8 +597,9 @@ static void parse_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Find the relay's last answer among whole lines. A shell that outlives its job may print more lines after the answer, so an answer
- * counts in each line. Only the relay has its token. Return the start of its line, or the number of bytes without an answer. */
+/* Find the relay's last answer among whole lines, and return the offset of its line. Return the number of bytes if
+ * there is no answer. Only an answer with the token counts. A remote shell that outlives the job may print lines
+ * after the answer, so every line is checked. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -606,11 +624,12 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
     p->has_failed = answer.news == REMOTE_FAILED;
     lines->len = at + answer.before;
     if (answer.before > 0 && p->starter->n > 1)
-        buf_append(lines, "\n", 1); /* ends the job's line, because a line of another host may follow */
+        buf_append(lines, "\n", 1); /* end the job's line, because a line of another host may follow */
 }
 
-/* Pass a finding of a host on. The first end of ddprun goes to all other hosts, because it ends them. Any other finding
- * goes only to the first host, which prints it: with 1,000 hosts, a blocked port is 1,000 findings. */
+/* Send a finding of a host to other hosts. The first finding that ddprun has ended on a host is sent to all other
+ * hosts, because it ends their ddprun, too. Any other finding is sent only to the first host, which prints it:
+ * with 1,000 hosts, a blocked port would cause 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -623,9 +642,9 @@ static void pass_finding(const struct peer *from, struct slice line)
             send_message(&s->peers[i], REMOTE_NEWS, line);
 }
 
-/* Take the findings of a host. A node sends the end of its ddprun only before its first round, so the first such node
- * decides the exit code, and all other nodes end as a consequence. */
-static void take_findings(struct peer *from, struct slice lines)
+/* Handle the findings of a host, one in each line. A node sends the end of its ddprun only before the first round.
+ * The first such node decides the exit code, because the other nodes end as a consequence. */
+static void handle_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
     const char *at = lines.data, *end = at + lines.len, *newline;
@@ -637,8 +656,8 @@ static void take_findings(struct peer *from, struct slice lines)
     }
 }
 
-/* Report to the other hosts that ddprun has ended on one of them. Without a round the job cannot begin, and in a round
- * the store reports the loss. */
+/* Report to the other hosts that ddprun has ended on this host. Before the first round, the other hosts then end,
+ * because the job cannot begin. In a round, they ignore it, because the store reports the loss. */
 static void pass_end(const struct peer *p, int exit_code)
 {
     struct news news = { .ends = true };
@@ -656,8 +675,8 @@ static void pass_end(const struct peer *p, int exit_code)
     buf_free(&line);
 }
 
-/* Remove the answers ROOM, FINDING and FILES from a host's output. Each ROOM lets the starter read more input. *files gets
- * the exit code in FILES, or -1. */
+/* Handle and remove the answers ROOM, FINDING and FILES in a host's output. After a ROOM the starter reads more
+ * input. Set *files to the exit code in FILES, or to -1. */
 static bool remove_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
 {
     struct starter *s = p->starter;
@@ -666,7 +685,7 @@ static bool remove_answers(struct peer *p, struct slice bytes, struct buf *out, 
     struct buf findings = { 0 };
     const bool ok = buf_append(&p->held, bytes.data, bytes.len) &&
                     remote_split(&p->held, s->token, out, &taken, &findings, files);
-    take_findings(p, buf_slice(&findings));
+    handle_findings(p, buf_slice(&findings));
     buf_free(&findings);
     if (p != &s->peers[0])
         return ok;
@@ -677,7 +696,8 @@ static bool remove_answers(struct peer *p, struct slice bytes, struct buf *out, 
     return ok;
 }
 
-static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
+/* Handle output of a host: log files, the output of the job, or lines before the job runs. */
+static void handle_bytes(struct peer *p, bool is_err, struct slice bytes)
 {
     struct buf lines = { 0 }, clean = { 0 };
     if (p->sends && !is_err) {
@@ -709,7 +729,8 @@ static void take_bytes(struct peer *p, bool is_err, struct slice bytes)
     read_streams(p->starter);
 }
 
-/* Stop reading while the console is slow. The workers then block on output, and the starter buffers nothing. */
+/* Stop reading while the console is slow. The workers then wait until they can write, and the starter needs no
+ * memory for their output. */
 static void read_streams(struct starter *s)
 {
     const bool behind = sinks_is_behind(s->sinks, SINK_STDOUT, s->paused) ||
@@ -725,7 +746,8 @@ static const char *name_above(const struct peer *p)
     return p->above < 0 ? NULL : p->starter->peers[p->above].host->name;
 }
 
-/* Explain why the relay of a host did not start. */
+/* Make the finding about a relay that did not start. If `error` is NULL, the remote shell's stderr explains the
+ * failure. */
 static void explain_start(struct peer *p, int exit_code, const char *error, struct finding *f)
 {
     if (error == NULL && buf_append(&p->head, "", 1))
@@ -733,8 +755,9 @@ static void explain_start(struct peer *p, int exit_code, const char *error, stru
     start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
 }
 
-/* Let the starter start a host that another host of the tree has failed to start, if the tree is the default. All hosts
- * that have not begun follow, because their hosts would fail, too. Return true if the host starts again. */
+/* Let the starter itself start a host that another host could not start. The starter then also starts all hosts
+ * that are still WAITING, because the hosts above them would probably fail, too. If the user has requested the
+ * tree with --ssh_fanout, do nothing. Return true if the host starts again. */
 static bool start_flat(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -746,13 +769,13 @@ static bool start_flat(struct peer *p)
     explain_start(p, link_exit_code(p->link), NULL, &f);
     if (f.code != FINDING_HOST_HOP_FAILED)
         return false;
-    if (!s->told_flat && !s->facts->cli->quiet &&
-        buf_printf(&out, "ddprun: %s; starting it from here\n", f.sentence)) {
+    if (!s->reported_flat && !s->facts->cli->quiet &&
+        buf_printf(&out, "ddprun: %s; the starting host now starts it directly\n", f.sentence)) {
         text_disarm(out.data, out.len, '\n');
-        put(s, SINK_STDERR, &out);
+        write_sink(s, SINK_STDERR, &out);
     }
     buf_free(&out);
-    s->told_flat = true;
+    s->reported_flat = true;
     --*starting_with(p);
     p->state = PEER_WAITING;
     p->is_shipping = false;
@@ -765,7 +788,7 @@ static bool start_flat(struct peer *p)
     return true;
 }
 
-/* Mark the host as ended after its remote shell has exited and both streams have closed. Report a failure. */
+/* Mark the host as ended after its remote shell has exited and all its output was read. Report a failure. */
 static void end_peer(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -798,18 +821,18 @@ static void end_peer(struct peer *p)
         fail(s, &f);
     } else if (ran && exit_code != 0 &&
                (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == s->decides))) {
-        /* Node 0 counts, because it reports the end of the job. Another node may have ended because it was killed. */
+        /* Prefer the exit code of s->decides, because another node may have ended only as a consequence. */
         s->exit_code = exit_code;
         s->is_of_host = true;
     }
     if (ran && p->has_failed)
-        end_all(s); /* the other nodes would wait for this one */
+        end_all(s); /* otherwise the other nodes would wait for this node */
     else if (ran && exit_code != 0)
         pass_end(p, exit_code);
     finish_if_done(s);
 }
 
-/* Return true if host `p` is `above`, or starts below it. */
+/* Return true if `p` is `above`, or a host below `above` in the tree. */
 static bool is_below(const struct peer *p, const struct peer *above)
 {
     while (p != above && p->above >= 0)
@@ -817,7 +840,7 @@ static bool is_below(const struct peer *p, const struct peer *above)
     return p == above;
 }
 
-/* Report a host whose branch ended while hosts that it started were still running. */
+/* Handle the end of a host's branch. If hosts below it have not ended, report the host as lost. */
 static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -841,13 +864,13 @@ static void end_branch(struct peer *p)
 static void on_link_output(void *peer, struct link *link, bool is_err, struct slice bytes)
 {
     struct peer *p = peer;
-    (void)link; /* stderr of a branch is printed like that of its relay */
+    (void)link; /* stderr of a branch is printed like stderr of the host's relay */
     p->active_ms = clock_ms();
-    take_bytes(p, is_err, bytes);
+    handle_bytes(p, is_err, bytes);
 }
 
-/* End a branch whose link has failed. A branch that ends by itself returns 0, and the starter still reads its messages.
- * Any other end is a loss, although the branch may still pass on how the job ends on its hosts. */
+/* Handle the exit of a process. A branch that ends by itself returns 0, and on_link_over handles its end after all
+ * its messages are read. A branch with another exit code is lost, and this is reported at once. */
 static void on_link_exited(void *peer, struct link *link)
 {
     struct peer *p = peer;
@@ -875,7 +898,7 @@ static void end_start(struct peer *p, struct finding *f)
     fail(p->starter, f);
 }
 
-/* Start the relay of a host, by a remote shell here or on the host above. */
+/* Start the relay of a host with a remote shell, which runs on the starting host or on the host above. */
 static void spawn_shell(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -906,7 +929,7 @@ static void spawn_shell(struct peer *p)
     start_free(argv);
 }
 
-/* Let the first host hold the port of the store. */
+/* Let the first host listen on the port of the store, to answer the probes of the other hosts. */
 static void send_listen(struct peer *first)
 {
     const struct cli *cli = first->starter->facts->cli;
@@ -916,6 +939,7 @@ static void send_listen(struct peer *first)
         send_text(first, REMOTE_LISTEN, port);
 }
 
+/* Start hosts that are WAITING: at most AT_ONCE at the same time on each host that starts others. */
 static void start_more(struct starter *s)
 {
     for (int i = 0; i < s->n && s->exit_code < 0; i++) {
@@ -932,7 +956,8 @@ static void start_more(struct starter *s)
 
 /* --- signals and time ----------------------------------------------------------------------------------------- */
 
-/* Pass a signal to all hosts. While the job runs on a host, the signal does not end the transfer from other hosts. */
+/* Send a signal to the relays of all hosts. While the job runs on any host, relays that send log files get no signal,
+ * because the signal would end their transfer. */
 static void send_signal(struct starter *s, const char *number)
 {
     bool runs = false;
@@ -944,7 +969,8 @@ static void send_signal(struct starter *s, const char *number)
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
 }
 
-/* Pass a signal to all hosts. The nodes decide what the signal does. */
+/* Handle a signal of the user. Before the job runs, a signal to stop ends the start. Later all hosts get the
+ * signal, and their nodes decide what it does. */
 static void forward_signal(struct starter *s, int number)
 {
     char text[8];
@@ -989,8 +1015,9 @@ static void on_signals(uv_poll_t *poll, int status, int events)
             forward_signal(s, (int)info.ssi_signo);
 }
 
-/* Return true if the job has ended on the host and all its log files have arrived, but its remote shell has not ended
- * within LAST_MS. Such a shell may still write. While reading is paused, unread bytes may hold the shell. */
+/* Return true if the remote shell has not ended within LAST_MS after the job had ended and all log files had
+ * arrived. While reading is paused, the time does not count, because the shell may wait for the starter to read
+ * its output. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
     const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->said_code >= 0;
@@ -1005,7 +1032,7 @@ static void check_deadlines(struct starter *s)
     for (int i = 0; i < s->n && s->kill_ms != 0 && s->stops < 2; i++)
         if (s->peers[i].sends && s->peers[i].over_ms == 0 && s->peers[i].state == PEER_RUNNING &&
             now < s->peers[i].active_ms + LAST_MS)
-            s->kill_ms = now + LAST_MS; /* files arrive */
+            s->kill_ms = now + LAST_MS; /* log files still arrive */
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
@@ -1027,9 +1054,10 @@ static void check_deadlines(struct starter *s)
             link_kill(p->link, SIGKILL);
         }
         if (s->kill_ms != 0 && now >= s->kill_ms && p->state != PEER_ENDED && !has_exited(p)) {
-            log_error("%s: the remote shell has not ended and is killed; check this host for remaining "
-                      "processes of the job",
-                      p->host->name);
+            log_error(
+                "%s: killed the remote shell, which has not ended within %d s; check this host for remaining "
+                "processes of the job",
+                p->host->name, LAST_MS / 1000);
             for (struct peer *at = p; at != NULL; at = at->above < 0 ? NULL : &s->peers[at->above])
                 link_kill(at->trunk != NULL ? at->trunk : at->link, SIGKILL);
         }
@@ -1050,7 +1078,7 @@ static void print_waiting_hosts(struct starter *s)
             buf_printf(&names, " %s", s->peers[i].host->name);
     if (buf_printf(&out, "ddprun: waiting for %d of %d hosts:%.*s%s\n", waits, s->n, (int)names.len,
                    names.len > 0 ? (const char *)names.data : "", waits > NAMES_MAX ? " ..." : ""))
-        put(s, SINK_STDERR, &out);
+        write_sink(s, SINK_STDERR, &out);
     buf_free(&names);
     buf_free(&out);
 }
@@ -1085,7 +1113,7 @@ static void ring(void *user)
 
 /* --- from start to end ------------------------------------------------------------------------------------------ */
 
-/* Raise the descriptor limit towards the number that `hosts` hosts need, at most to the hard limit. */
+/* Raise the limit of descriptors to the number that `hosts` hosts need, or to the hard limit if this is lower. */
 static void raise_fd_limit(int hosts)
 {
     struct rlimit limit;
@@ -1168,7 +1196,7 @@ int starter_run(void *arg, int lifeline)
         return EXIT_CODE_DDPRUN;
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {
-        log_error("cannot start %d hosts: out of memory or descriptors", job->n);
+        log_error("cannot start %d hosts: out of memory or descriptors; check 'ulimit -n'", job->n);
         return EXIT_CODE_DDPRUN;
     }
     int *above = malloc((size_t)s.n * sizeof(*above));

@@ -1,7 +1,8 @@
-/* tree.c -- see remote.h: processes of remote shells, and the tree in which they start.
+/* tree.c -- see remote.h. Runs the processes of remote shells, and the tree in which they start.
  *
- * The first part runs on a host that starts other hosts. It passes bytes on and decides nothing, so the starter handles all
- * hosts alike. The second part is the starter's: a link is a remote shell here, or one that a branch carries. */
+ * The first part is the branch, which runs on a host that starts other hosts. A branch makes no decisions. It only
+ * passes bytes, so the starter handles all hosts alike. The second part runs in the starter: a link is a remote
+ * shell that is a child of the starter, or a process of a branch. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -23,17 +24,17 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* DRAIN_MS: how long the streams of an exited process may stay open without a byte, because another process holds them, for
- * example a master connection of ssh. END_MS: from the end of a branch's stdin until its processes are killed; longer than a
- * relay needs. */
+/* DRAIN_MS: another process, such as a master connection of ssh, may hold the streams of a process that has
+ * exited. The streams are closed if no byte arrives for this time. END_MS: time from the end of a branch's stdin
+ * until its processes are killed; longer than a relay needs to end a job. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
-    TURN_MS = 250,
-    OUT_MAX = 1 << 18,
-    TO_MAX = 64 << 20,
-    SLOT_BYTES = 2,
-    EXIT_NOT_REACHED = 255
+    TURN_MS = 250,         /* longest wait of the loop, which then checks the times */
+    OUT_MAX = 1 << 18,     /* bytes for the starter, above which a branch reads no output of its processes */
+    TO_MAX = 64 << 20,     /* bytes for a process, above which the process is killed */
+    SLOT_BYTES = 2,        /* see REMOTE_TREE_MESSAGES */
+    EXIT_NOT_REACHED = 255 /* the exit status of ssh for a host that it does not reach */
 };
 
 /* --- messages ----------------------------------------------------------------------------------------------- */
@@ -50,7 +51,7 @@ static bool append_slot(struct buf *out, enum remote_message kind, int slot, str
     return ok;
 }
 
-/* Parse the slot of a message, and remove it from `body`. Return -1 if it is missing. */
+/* Remove the slot from the beginning of a message's body, and return it. Return -1 if the body is too short. */
 static int parse_slot(struct slice *body)
 {
     const uint8_t *at = body->data;
@@ -69,29 +70,31 @@ static long slice_number(struct slice text)
 
 /* --- a branch ------------------------------------------------------------------------------------------------ */
 
-/* A process of a branch. */
+/* A process of a branch: a remote shell, or the relay of the branch's own host. */
 struct carried {
     int slot;
-    pid_t pid;            /* 0 = has ended */
-    int ends[3];          /* this side of its stdin, stdout and stderr; -1 = closed */
-    struct slice program; /* --ship: what is left to be written before `to`; mapped at `mapped` */
-    struct slice mapped;
-    struct buf to; /* for its stdin */
-    bool in_ends;  /* close its stdin when it has read `to` */
-    int status;    /* exit status */
-    uint64_t exited_ms;
-    bool is_over; /* the starter knows that it has ended */
+    pid_t pid;            /* 0 = the process has ended */
+    int ends[3];          /* the branch's ends of the pipes to stdin, stdout and stderr; -1 = closed */
+    struct slice program; /* --ship: the part of `mapped` that is not written yet; written before `to` */
+    struct slice mapped;  /* --ship: the mapped file of the program; empty = none */
+    struct buf to;        /* bytes for stdin that are not written yet */
+    bool in_ends;         /* stdin is closed when `to` is written */
+    int status;           /* exit status */
+    uint64_t exited_ms;   /* when the process exited, or later its last output arrived */
+    bool is_over;         /* the message EXIT is sent */
 };
 
 struct branch {
-    struct buf *in, out;
-    struct carried *list;
+    struct buf *in;       /* borrowed; received bytes that are no complete message yet */
+    struct buf out;       /* bytes for the starter that are not written yet */
+    struct carried *list; /* owned; `n` processes */
     int n;
-    int signals;
-    uint64_t silent_ms, heard_ms;
-    uint64_t end_ms; /* when the branch began to end; 0 = not yet */
-    bool rests;      /* Ctrl-Z has stopped the starter */
-    bool is_broken;  /* stdout has no reader */
+    int signals;        /* a signalfd */
+    uint64_t silent_ms; /* the branch ends if the starter is silent for longer */
+    uint64_t heard_ms;  /* when the starter's last message arrived */
+    uint64_t end_ms;    /* when the branch began to end; 0 = not yet */
+    bool rests;         /* Ctrl-Z has stopped the starter, so its silence is no failure */
+    bool is_broken;     /* stdout has no reader */
 };
 
 static void carried_close(struct carried *c, int end)
@@ -101,7 +104,7 @@ static void carried_close(struct carried *c, int end)
     c->ends[end] = -1;
 }
 
-/* Begin to end: close the stdin of all processes. The relays then end the job on their hosts. */
+/* Begin to end the branch: close the stdin of all processes. The relays then end the job on their hosts. */
 static void branch_end(struct branch *b)
 {
     if (b->end_ms != 0)
@@ -126,7 +129,7 @@ static struct carried *branch_find(const struct branch *b, int slot)
     return NULL;
 }
 
-/* Replace the forked child by a remote shell, or without words by a relay of this host. */
+/* Replace the forked child by the command of `argv`, or if `argv` is empty, by a relay for this host. */
 static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
 {
     static char *relay[] = { "ddprun", "--relay", NULL };
@@ -148,7 +151,8 @@ static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
     _exit(EXIT_NOT_REACHED);
 }
 
-/* Map this program, which must have `size` bytes, for --ship. Return NULL, or why this failed. */
+/* Map the file of this program for --ship. The file must have `size` bytes, because the script on the next host
+ * reads so many. Return NULL, or the reason of a failure. */
 static const char *map_own_program(struct carried *c, size_t size)
 {
     struct stat st;
@@ -160,15 +164,16 @@ static const char *map_own_program(struct carried *c, size_t size)
     if (fd >= 0)
         close(fd);
     if (has_size && !fits)
-        return "ddprun on this host differs in size from ddprun on the starting host; install the same "
-               "version on both";
+        return "ddprun on this host and on the starting host have different sizes; install the same build of "
+               "ddprun on "
+               "both";
     if (bytes == MAP_FAILED)
         return strerror(error);
     c->program = c->mapped = slice_of(bytes, size);
     return NULL;
 }
 
-/* Return NULL, or why this failed. */
+/* Start the process. Return NULL, or the reason of a failure. */
 static const char *fork_carried(struct carried *c, char **argv)
 {
     int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
@@ -191,10 +196,10 @@ static const char *fork_carried(struct carried *c, char **argv)
     return c->pid < 0 ? strerror(error) : NULL;
 }
 
-/* Answer that a process could not be created. */
+/* Report to the starter that a process could not be created, like the exit of a remote shell with an error text. */
 static void report_no_fork(struct branch *b, struct carried *c, const char *step, const char *why)
 {
-    char text[128], status[8];
+    char text[192], status[8];
     snprintf(text, sizeof(text), "ddprun: %s: %s\n", step, why);
     snprintf(status, sizeof(status), "%d", EXIT_NOT_REACHED);
     append_slot(&b->out, REMOTE_ERR, c->slot, slice_str(text));
@@ -227,7 +232,8 @@ static void branch_OPEN(struct branch *b, int slot, struct slice body)
         const char *no_map = ship > 0 ? map_own_program(c, ship) : NULL;
         const char *no_fork = no_map == NULL ? fork_carried(c, argv) : NULL;
         if (c->pid <= 0)
-            report_no_fork(b, c, no_map != NULL ? "--ship" : "fork", no_map != NULL ? no_map : no_fork);
+            report_no_fork(b, c, no_map != NULL ? "--ship" : "cannot start a process",
+                           no_map != NULL ? no_map : no_fork);
     }
     free(argv);
 }
@@ -238,7 +244,7 @@ static void branch_PASS(struct branch *b, int slot, struct slice body)
     if (c == NULL || c->ends[0] < 0 || c->in_ends)
         return;
     if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
-        kill(c->pid, SIGKILL); /* a host that reads nothing */
+        kill(c->pid, SIGKILL); /* the host reads no bytes, and would fill the memory of this host */
 }
 
 static void branch_CLOSE(struct branch *b, int slot, struct slice body)
@@ -258,7 +264,7 @@ static void branch_KILL(struct branch *b, int slot, struct slice body)
 
 static void branch_handle(struct branch *b, enum remote_message kind, struct slice body)
 {
-    static void (*const take[REMOTE_MESSAGE_KINDS])(struct branch *, int, struct slice) = {
+    static void (*const handlers[REMOTE_MESSAGE_KINDS])(struct branch *, int, struct slice) = {
         [REMOTE_OPEN] = branch_OPEN,
         [REMOTE_PASS] = branch_PASS,
         [REMOTE_CLOSE] = branch_CLOSE,
@@ -271,9 +277,9 @@ static void branch_handle(struct branch *b, enum remote_message kind, struct sli
         const long number = slice_number(body);
         if (number == SIGTSTP || number == SIGCONT)
             b->rests = number == SIGTSTP;
-    } else if (take[kind] != NULL) {
+    } else if (handlers[kind] != NULL) {
         const int slot = parse_slot(&body);
-        take[kind](b, slot, body);
+        handlers[kind](b, slot, body);
     }
 }
 
@@ -317,7 +323,7 @@ static void carried_write(struct carried *c)
         carried_close(c, 0);
 }
 
-/* Pass output of a process on. */
+/* Read output of a process, and queue it for the starter. */
 static void carried_read(struct branch *b, struct carried *c, int end)
 {
     char bytes[REMOTE_PIECE_MAX];
@@ -331,7 +337,7 @@ static void carried_read(struct branch *b, struct carried *c, int end)
     c->exited_ms = c->pid == 0 ? clock_ms() : 0;
 }
 
-/* Report the end of a process whose output is read, and close streams that another process holds open. */
+/* Report the end of a process when all its output is read. Close streams that another process has held for too long. */
 static void carried_check(struct branch *b, struct carried *c)
 {
     char status[8];
@@ -413,12 +419,13 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
     if (b->out.len > 0 && !b->is_broken)
         branch_write(b);
     if (b->is_broken)
-        b->out.len = 0; /* the processes can still write and end */
+        b->out.len = 0; /* drop the output, so that the processes do not block and can end */
     if (!b->rests && clock_ms() > b->heard_ms + b->silent_ms)
         branch_end(b);
 }
 
-/* Return true if the branch is ending and nothing is left to do. */
+/* Return true if the branch has ended: its processes are over, or have not ended in time. Kill processes that need
+ * longer than END_MS. */
 static bool branch_is_done(const struct branch *b)
 {
     const uint64_t now = clock_ms();
@@ -459,27 +466,31 @@ int branch_run(int signals, uint64_t silent_ms, struct buf *in)
 struct link {
     struct links *all;
     struct link *next;
-    void *peer;
-    struct link *via; /* the branch that carries this process; NULL = a process of the starter */
+    void *peer; /* argument of the callbacks */
+    /* The link to the branch that runs this process; NULL = the process is a child of the starter. */
+    struct link *via;
     int slot;
-    bool is_branch, is_bad; /* is_bad: it has sent an invalid message, and is killed */
-    bool is_closed, has_exited, is_over;
+    bool is_branch;  /* the process is a branch */
+    bool is_bad;     /* the branch has sent an invalid message, so it is killed */
+    bool is_closed;  /* stdin is closed */
+    bool has_exited; /* `exit_code` is set */
+    bool is_over;    /* the process has exited, and all its output was read */
     int exit_code;
-    struct buf in; /* of a branch: bytes that are no complete message yet */
-    /* only without `via`: */
-    uint64_t active_ms; /* when the streams had their last byte, or the process exited */
+    struct buf in; /* received bytes of a branch that are no complete message yet */
+    /* The members below are used only if `via` is NULL. */
+    uint64_t active_ms; /* when the last output arrived, or the process exited */
     uv_process_t process;
-    uv_pipe_t pipes[3];
-    bool open[3]; /* stdout, stderr */
+    uv_pipe_t pipes[3]; /* stdin, stdout, stderr */
+    bool open[3];       /* the pipe is read; open[0] is not used */
 };
 
 struct links {
     uv_loop_t *loop;
     const struct link_hooks *hooks;
-    struct link *first; /* all, newest first */
-    struct link **slots;
+    struct link *first;  /* all links, the newest first; freed by links_free */
+    struct link **slots; /* the newest link of each slot; `n` slots */
     int n;
-    bool paused;
+    bool paused; /* no output is read */
 };
 
 struct links *links_new(struct uv_loop_s *loop, int slots, const struct link_hooks *hooks)
@@ -527,7 +538,8 @@ int link_exit_code(const struct link *l)
     return l->exit_code;
 }
 
-/* End a link, and then the links that it carries, whose processes end without a reader. */
+/* End a link whose process has exited and whose output is read. If the process was a branch, end the links of its
+ * processes, too: without the branch they have no stdin and end by themselves. */
 static void link_finish(struct link *l)
 {
     struct links *all = l->all;
@@ -544,7 +556,7 @@ static void link_finish(struct link *l)
         }
 }
 
-/* Process bytes that a branch sent: output of the processes that it carries. */
+/* Process bytes that a branch has sent: output and exits of its processes. An invalid message kills the branch. */
 static void link_read(struct link *branch, struct slice bytes)
 {
     struct links *all = branch->all;
@@ -634,7 +646,7 @@ static void on_link_sent(uv_write_t *request, int status)
     free(w);
 }
 
-/* Write to the stdin of a process of the starter. `w` is freed later. */
+/* Write to the stdin of a child of the starter. on_link_sent frees `w`. The caller keeps `bytes` until then. */
 static void link_write(struct link *l, struct link_write *w, struct slice bytes)
 {
     const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
@@ -666,7 +678,7 @@ void link_send(struct link *l, struct slice bytes)
     buf_free(&out);
 }
 
-/* Send a message to the branch that carries the link. Return false if memory is short. */
+/* Send a message about the link to its branch. Return false if memory is short. */
 static bool link_order(const struct link *l, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
@@ -691,8 +703,8 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
         stdio[i].flags = UV_CREATE_PIPE | (i == 0 ? UV_READABLE_PIPE : UV_WRITABLE_PIPE);
         stdio[i].data.stream = (uv_stream_t *)&l->pipes[i];
     }
-    /* Ctrl-C in the terminal must not signal the remote shell, so it runs in a new session. The starter passes the
-     * signal on as a message. */
+    /* Ctrl-C in the terminal must not signal the remote shell, so the shell runs in a new session. The starter
+     * sends the signal to the relays as a message. */
     const uv_process_options_t options = { .file = argv[0],
                                            .args = argv,
                                            .stdio = stdio,
@@ -710,7 +722,7 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
     for (int i = 1; i < 3; i++)
         l->open[i] = uv_read_start((uv_stream_t *)&l->pipes[i], on_link_room, on_link_bytes) == 0;
     struct link_write *w = program.len > 0 ? calloc(1, sizeof(*w)) : NULL;
-    if (w != NULL) /* all hosts get the same bytes, which are not copied */
+    if (w != NULL) /* the bytes outlive all links, so they are not copied for each host */
         link_write(l, w, program);
     return l;
 }
@@ -783,7 +795,7 @@ void links_drain(struct links *all, bool is_late)
     const uint64_t now = clock_ms();
     for (struct link *l = all->first; l != NULL; l = l->next) {
         if (all->paused)
-            l->active_ms = now; /* unread bytes may remain */
+            l->active_ms = now; /* the streams may contain unread bytes */
         if (l->via != NULL || !l->has_exited || l->is_over || (now < l->active_ms + DRAIN_MS && !is_late))
             continue;
         for (int i = 1; i < 3; i++)

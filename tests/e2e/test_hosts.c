@@ -270,7 +270,7 @@ HOSTS_TEST(a_host_gets_the_limits_of_the_starting_host)
     r = run_with_limit("capped");
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "[capped:0] 100\n", "%s%s", r.out, r.err);
-    SAYS(r, "allows 100 open files, the starting host 300; raise the hard limit");
+    SAYS(r, "allows 100 open files, but the starting host allows 300; raise 'nofile'");
 }
 
 /* Another program may read the same pipe later, so ddprun must not change the pipe's flags. */
@@ -330,8 +330,8 @@ ParameterizedTestParameters(hosts, a_host_that_cannot_start_is_one_finding)
         { "--hosts=key,b", "HOST_REJECTS_LOGIN", "key rejects the login: ann@key" },
         { "--hosts=a,changed", "HOST_KEY_DIFFERS", "changed has a host key" },
         { "--hosts=a,bare,c", "HOST_HAS_NO_DDPRUN", "bare has no ddprun" },
-        { "--hosts=a,clears", "HOST_NOT_READY", "its ddprun is version 9?[2J, and" },
-        { "--hosts=a,old", "HOST_NOT_READY", "its ddprun is version 9.9.0" },
+        { "--hosts=a,clears", "HOST_NOT_READY", "its ddprun has version 9?[2J, but" },
+        { "--hosts=a,old", "HOST_NOT_READY", "its ddprun has version 9.9.0" },
         { "--hosts=a,mute", "HOST_NOT_REACHED", "mute was not reached: no answer to the probe" },
         { "--hosts=moved:1", "HOST_LACKS_DIRECTORY", "No such file or directory" },
         { "--hosts=a,startups", "HOST_BUSY", "logins: kex_exchange_identification: Connection closed by" },
@@ -386,7 +386,7 @@ HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
     struct run_result r = job_run((const char *const[]){ "--hosts=hung:1", shell, WORKER, "say:ran", NULL },
                                   &(struct run_options){ .cwd = cwd });
     EXPECT(r, 125);
-    SAYS(r, "its file system has not answered within 10 s");
+    SAYS(r, "the file system has not answered within 10 s");
     cr_expect_eq(count(r.err, "finding  HOST_NOT_READY"), 1, "%s", r.err);
 }
 
@@ -867,7 +867,7 @@ HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /"), 64, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[locked63:63] at /locked63"), 1, "%s", r.out);
-    cr_expect_eq(count(r.err, "; starting it from here"), 1, "%s", r.err);
+    cr_expect_eq(count(r.err, "; the starting host now starts it directly"), 1, "%s", r.err);
     r = JOB("--hosts=a,locked", "--ssh_fanout=1", shell, "true");
     EXPECT(r, 125);
     cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s", r.err);
@@ -892,7 +892,7 @@ HOSTS_TEST(a_tree_passes_input_folds_lines_and_collects_files)
     cr_expect_eq(job_count(r.out, "[n0:0] 3000000"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[n6:6] at /n0/n2/n6"), 1, "%s", r.out);
     cr_expect_null(strchr(r.out, '\035'), "%s", r.out);
-    SAYS(r, "log files of 7 hosts are in ");
+    SAYS(r, "log files of 7 hosts: ");
     char *found = in_dir("cat logs/latest/node6_n6/attempt_0/0/stdout.log");
     cr_expect_str_eq(found, "0\n30000\nat /n0/n2/n6\n", "%s", found);
     free(found);
@@ -1011,7 +1011,7 @@ HOSTS_TEST(collected_log_files_are_those_of_the_nodes)
     struct run_result r = JOB("--hosts=a:2,b", shell, option, "--collect_logs", "--redirects=3",
                               "--rdzv_id=j", "sh", "-c", "seq 30000; echo rank $RANK >&2");
     EXPECT(r, 0);
-    SAYS(r, "log files of 2 hosts are in ");
+    SAYS(r, "log files of 2 hosts: ");
     char *text = in_dir("cd logs/latest && ls -d node* && cat node1_b/attempt_0/0/stderr.log && "
                         "for n in node0_a node1_b; do diff -r $n ../j_*_${n%_*}; done && "
                         "cat node*/attempt_0/*/stdout.log | wc -l && stat -Lc %a .");
@@ -1026,8 +1026,8 @@ HOSTS_TEST(a_host_that_dies_while_it_sends_is_named_and_the_rest_is_kept)
     struct run_result r =
         JOB("--hosts=a,dies,c", shell, option, "--collect_logs", "--redirects=3", "sh", "-c", "seq 100000");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.err, "log files are missing here"), 1, "%s", r.err);
-    SAYS(r, "dies: log files are missing here");
+    cr_expect_eq(count(r.err, "log files were not copied"), 1, "%s", r.err);
+    SAYS(r, "dies: log files were not copied");
     char *text = in_dir(
         "cd logs/latest && wc -l <node0_a/attempt_0/0/stdout.log && wc -l <node2_c/attempt_0/0/stdout.log");
     cr_expect_str_eq(text, "100000\n100000\n", "%s", text);
@@ -1294,7 +1294,7 @@ HOSTS_TEST(a_port_of_the_list_reaches_sshd)
     cr_expect_eq(job_count(r.out, "[127.0.0.1:1] rank 1 of 2"), 1, "%s%s", r.out, r.err);
     r = JOB(hosts, shell, "true");
     EXPECT(r, 2);
-    SAYS(r, "pass the port in --remote_shell");
+    SAYS(r, "set it in --remote_shell");
     stop_sshd();
 }
 

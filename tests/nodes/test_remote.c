@@ -245,7 +245,7 @@ static const struct bad_start bad_starts[] = {
     { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $ROOT", "umount $ROOT",
       "HOST_HAS_NO_DDPRUN", "node1 has no ddprun" },
     { "--hosts=node0,node1", "key", "known", "mount --bind $AREA/../old $ROOT/ddprun", "umount $ROOT/ddprun",
-      "HOST_NOT_READY", "its ddprun is version 9.9.0" },
+      "HOST_NOT_READY", "its ddprun has version 9.9.0" },
     { "--hosts=node0,node1", "key", "known",
       "mount --bind /dev/null $(ldd $ROOT/ddprun | sed -n 's/.*libcjson.* => \\(.*\\) (.*/\\1/p')",
       "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)", "HOST_CANNOT_RUN_DDPRUN",

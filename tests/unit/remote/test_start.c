@@ -279,8 +279,9 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_OK);
     cli.remote_shell = "ssh2 -x";
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_ERR_ARG);
-    cr_expect_str_eq(err.msg, "here has the port 2222, which ddprun passes only to ssh; pass the port in "
-                              "--remote_shell, which is 'ssh2 -x'");
+    cr_expect_str_eq(err.msg,
+                     "host here has port 2222, but ddprun can pass a port only to ssh; remove the port from "
+                     "the list, and set it in --remote_shell, which is 'ssh2 -x'");
     cli_free(&cli);
 }
 

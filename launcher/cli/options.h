@@ -126,7 +126,7 @@
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "time for which a node whose workers have finished waits for the other nodes")                                    \
-    X(SCHEDULER, "scheduler", 0, SCHEDULER, scheduler, "NAME", "auto", true, OURS, NODES,                               \
+    X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
       "scheduler whose variables provide the options that are not set: 'auto' (the scheduler that started this " \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \

@@ -271,12 +271,6 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
     return value_TEXT(text, to, err);
 }
 
-/* Accept any name. plan/scheduler.c rejects an unknown name. */
-static ddp_status value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
-{
-    return value_TEXT(text, to, err);
-}
-
 /* Parse a job id. The id becomes part of the name of a directory and of messages, so slashes and control characters
  * are invalid. */
 static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)

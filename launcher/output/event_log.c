@@ -5,7 +5,6 @@
  * then up to EARLY_BYTES of lines wait in memory. */
 #include "output/event_log.h"
 
-#include "agent/agent.h"
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/limits.h"

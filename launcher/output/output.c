@@ -248,12 +248,6 @@ static void stream_end_with_rest(struct stream *s)
     stream_end(s);
 }
 
-/* Read the bytes that are in the pipe now, without waiting. */
-static void stream_catch_up(struct stream *s)
-{
-    read_rest(s, PIPE_BYTES);
-}
-
 /* Return true if the queue of any sink of the stream is too long, see sinks_is_behind. */
 static bool is_behind(const struct stream *s, bool resume)
 {
@@ -790,7 +784,7 @@ const struct tail *output_tails(struct output *o, int which)
 const struct tail *output_last_words(struct output *o, int local_rank)
 {
     struct stream *s = stream_of(o, local_rank, STD_ERR);
-    stream_catch_up(s);
+    read_rest(s, PIPE_BYTES);
     return &s->tail;
 }
 

@@ -325,7 +325,7 @@ static bool has_gloo_interface(const struct hint_facts *f)
 static const struct hint {
     const char *piece, *sentence;
     const char *with;                                /* another piece that the text must contain; NULL = none */
-    bool (*applies)(const struct hint_facts *facts); /* a fact that must be true; NULL = none */
+    bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL = it always applies */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
       "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
@@ -341,8 +341,8 @@ static const struct hint {
       "another process uses the port, perhaps a process of another job or of an earlier job; find that process with ss -ltnp, or use --standalone, which opens the store on a free port" },
     { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
     { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install a PyTorch with CUDA, or use init_process_group('gloo')" },
-    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* PyTorch 1.13 to 2.14 */
-    { .piece = "nccl2 requires at least one CUDA device", no_gpu_here, .applies = lacks_gpu }, /* PyTorch from 2.15 */
+    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* printed by PyTorch 1.13 to 2.14 */
+    { .piece = "nccl2 requires at least one CUDA device", no_gpu_here, .applies = lacks_gpu }, /* printed by PyTorch 2.15 and later */
     { .piece = "Torch not compiled with CUDA enabled", no_gpu_here, .applies = lacks_gpu },
     { .piece = "'torch._C' has no attribute '_cuda_", no_gpu_here, .applies = lacks_gpu },
     { .piece = "No CUDA GPUs are available", no_gpu_here, .applies = lacks_gpu },

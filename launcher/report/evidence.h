@@ -10,7 +10,6 @@
 
 #include <sys/resource.h>
 #include <sys/types.h>
-#include <time.h>
 
 /* What the kernel knows about the end of a worker: counters of memory limits, free space of /dev/shm, the kernel's
  * log, core files. These facts must be collected at once, because they soon change.

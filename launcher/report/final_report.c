@@ -438,7 +438,10 @@ static void leave_in_log_dir(const struct report *r)
 {
     char hung[DISK_PATH_MAX];
     if (disk_hangs(DISK_HUNG_MS, hung)) {
-        log_warn("cannot write %s/report.json: %s: the file system does not answer", r->plan->log_root, hung);
+        log_warn(
+            "cannot write %s/report.json: the file system of %s does not answer; check the disk or the file "
+            "server",
+            r->plan->log_root, hung);
         return;
     }
     struct report_file *file = calloc(1, sizeof(*file));
@@ -455,7 +458,9 @@ static void leave_in_log_dir(const struct report *r)
     if (timed_call_run(report_file_write, report_file_free, file, UNREAD_MS))
         report_file_free(file);
     else
-        log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);
+        log_warn(
+            "cannot write %s/report.json: the file system does not answer; check the disk or the file server",
+            r->plan->log_root);
 }
 
 /* Return true if another node prints the report for `ddprun --hosts`. The node of the failed worker prints the

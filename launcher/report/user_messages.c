@@ -467,7 +467,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 /* If a node has more than STATUS_LINES_MAX workers, ranks that wait for other ranks are not listed, because the
  * user searches for a rank that does not wait. */
 
-/* Return what the store knows about the rank, or NULL. */
+/* Return the entry of the rank in the store's answer to "status", or NULL. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
 {
     const cJSON *member;
@@ -503,7 +503,7 @@ static bool append_steps(const cJSON *member, struct buf *out)
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", after step %.0f", step->valuedouble));
 }
 
-/* Append what the store knows about the rank, for example ", waits for barrier 'x'". */
+/* Append the state of the rank from the store's answer, for example ", waits for barrier 'x'". */
 static bool append_store(const struct status_facts *f, int rank, struct buf *out)
 {
     const cJSON *member = member_of(f, rank);

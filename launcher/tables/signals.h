@@ -13,7 +13,6 @@
 #include "ddp/error.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* clang-format off */

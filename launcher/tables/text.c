@@ -5,7 +5,6 @@
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Return the length of a UTF-8 sequence that begins with `first`, or 0 if no sequence begins with `first`. */

@@ -16,9 +16,10 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* Up to seven structures refer to a session: the table by id, the list of unfinished or held requests (`midway`), the
- * line of its stranger_state, the list of its job, the waiters of the store, a named barrier, and the list of its
- * rank. A node is also in hub->agents and perhaps in hub->cut. session_free removes the session from all of them. */
+/* A session may be in hub->sessions, in the list of unfinished or held requests (`midway`), and in the line of its
+ * stranger_state. It may also be in the list of its job, among the waiters of the store, in a named barrier, and in
+ * the list of its rank. A node is also in hub->agents and perhaps in hub->cut. session_free removes the session from
+ * all of them. */
 
 /* Change the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -263,9 +264,8 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End the attempt in this order: all waits end, without an answer, before any session is detached, and the members are
- * freed after all sessions are detached from them. The new era makes each older connection outdated, also those that
- * stay open. */
+/* End the attempt in this order: end all waits without an answer, detach the sessions from their ranks, free the
+ * members. The new era makes each older connection outdated, also those that stay open. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;

@@ -16,7 +16,6 @@
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
-#include "store/encode.h"
 
 #include <stdio.h>
 
@@ -307,8 +306,8 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
-/* Apply the hang rules of the job's first node to all nodes. Before the first round, a job with exactly one node has
- * just got this node. */
+/* Apply the hang rules of the job's first node to all nodes. The caller's node is the first if the job has had no
+ * round and has no other node. */
 static void apply_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -324,8 +323,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of the node's clock and of the store's clock. The token is only in the answer
- * to the first join: it is created before this answer, which is the first kept frame. */
+ * clock, because the log contains times of both clocks. The token is only in the answer to the first join: it is
+ * created before this answer, which is the first kept frame. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -403,8 +402,8 @@ static bool is_token(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Return the node with this token, or NULL. The node must not have confirmed more frames than it now names, because
- * the confirmed frames are deleted; and it must not name more frames than were sent. */
+/* Return the node with this token, or NULL. Reject a number of frames below the confirmed number, because confirmed
+ * frames are deleted. Reject a number above the frames that were sent. */
 static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
 {
     struct job *job = job_find(hub, m->job);
@@ -481,7 +480,7 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
 /* Report duplicate ranks before the failure, which ends the round. */
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    monitor_failed(s->job);
+    monitor_report_repeated(s->job);
     return about_failure(hub, s, &m->failed, answer, rdzv_failed);
 }
 

@@ -62,8 +62,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
     s->stranger_since_ms = hub->now_ms;
 }
 
-/* Reject a client that has not been confirmed in time. If the held request is IDENTIFY, send the remedy first, because
- * the answer to IDENTIFY can contain a text, and the answers of PyTorch's protocol cannot. */
+/* Reject a client that has not been confirmed in time. If the held request is IDENTIFY, send the remedy first. The
+ * answer to IDENTIFY can contain a text, and the answers of PyTorch's protocol cannot. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =

@@ -86,10 +86,10 @@ bool hang_watch_compares(const struct hang_watch *w)
 }
 
 /* Count a sample, but not after a report. The first sample has no verdict, because a verdict compares two samples. If
- * the third sample changes the verdict, wait for one more sample: flight records, which come with each sample, can be
- * compared only from the third sample on. The fourth sample follows soon, because the third has already compared calls
- * that are HANG_APART_MS apart. Then report the verdict if it is confirmed and certain. Otherwise end the suspicion,
- * and report a confirmed but uncertain verdict once, as a hint. */
+ * the third sample changes the verdict, wait for a fourth sample, because flight records can be compared only from the
+ * third sample on. The fourth sample follows soon, because the third has already compared calls that are HANG_APART_MS
+ * apart. Then report the verdict if it is confirmed and certain. Otherwise end the suspicion, and report a confirmed
+ * but uncertain verdict once, as a hint. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -4,7 +4,7 @@
  *
  * The limit is --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far,
  * and at least HANG_LEAST_MS. Each sign of progress ends the suspicion. A wrong suspicion costs only a few ms on each
- * node, but a wrong report would mislead the user, so a report needs the same verdict on two pairs of samples. */
+ * node. A wrong report would mislead the user, so a report needs the same verdict on two pairs of samples. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
 #define RENDEZVOUS_HUB_HANG_WATCH_H
 

@@ -40,8 +40,8 @@ static void forget(struct job *job)
 
 /* Run everything of a job that is due. Samples of stacks end before monitor_run(), which compares them, and
  * stacks_ask() follows, because monitor_run() may request the next sample. The monitor is before the rendezvous, whose
- * tick may end the job: the nodes then get the last report before their verdict. forget() is last, because it frees
- * the job. */
+ * tick may end the job. So the nodes get the last report before their verdict. forget() is last, because it frees the
+ * job. */
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
@@ -89,8 +89,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
-/* Check for a suspension first. After it, many agents close their connections, and the reason of their loss names the
- * suspension. */
+/* Check for a suspension first. After a suspension, many agents close their connections, and the report of each loss
+ * then names the suspension. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);

@@ -45,8 +45,8 @@ struct hub_limits {
     bool guarded;                /* hold connections from other hosts until an agent confirms them */
     uint32_t max_handshakes;     /* most unfinished TLS handshakes from the addresses of agents */
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
-    /* true: treat a client that does not begin with VALIDATE as torch 2.1, where opcode 8 is APPEND; false: treat it
-     * as an older torch until an opcode shows that it is 2.1 (store/wire.c) */
+    /* The assumed version of a client that does not begin with VALIDATE. true: torch 2.1, where opcode 8 is APPEND.
+     * false: an older torch, until an opcode shows that the client is torch 2.1 (store/wire.c). */
     bool dialect_b;
 };
 

@@ -153,8 +153,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* Add the profile of a rank, if this window has a sample: the percentage of samples in which the rank waited in a
- * collective, and its most frequent other place. */
+/* Add the profile of a rank, if this window has a sample. It consists of the percentage of samples in which the rank
+ * waited in a collective, and its most frequent other place. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)

@@ -347,8 +347,8 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
-/* Find the only job that the session may use. Without a tenant, the session may use all jobs, so with several jobs no
- * search is needed. */
+/* Find the only job that the session may use. A session without a tenant may use all jobs, so if there are several
+ * jobs, the result is NULL. */
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
@@ -440,8 +440,8 @@ static uint64_t job_deadline(const struct job *job)
                : others;
 }
 
-/* Lower the deadline of the hub, in constant time. If the deadline of the job has moved to a later time, the hub only
- * ticks once too often, and then computes the exact deadline of all jobs. */
+/* Lower the deadline of the hub, in constant time. If the deadline of the job has moved to a later time, the hub ticks
+ * once too often. This tick then finds the exact deadline of all jobs. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);

@@ -51,7 +51,7 @@ struct event_limit {
     uint64_t number;    /* number of the latest event */
     uint64_t second;    /* the present second, on the clock of hub->now_ms */
     uint32_t in_second; /* events of barriers in this second */
-    uint32_t lost;      /* those of them that were beyond the limit */
+    uint32_t lost;      /* events of barriers in this second beyond the limit */
 };
 
 /* An open request for stacks (stacks.c). */
@@ -115,7 +115,7 @@ struct job {
     struct job_sample sample;
     struct list sessions; /* the connections of the job (session.in_job) */
     uint32_t
-        era; /* hub->era when the last attempt ended, 0 = none; an older connection may not use the keys */
+        era; /* hub->era when the last attempt ended; 0 = none. A session of a lower era may not use the keys. */
     uint64_t left_ms; /* when the last connection of the job closed */
 };
 
@@ -129,9 +129,9 @@ struct job *job_find(const struct hub *hub, const char *name);
 /* Return the job that `s` may use if there is exactly one such job, otherwise NULL. With many jobs, TLS may have
  * proven the job of `s`. */
 struct job *job_only(const struct hub *hub, const struct session *s);
-/* Return the job `name`. If no job has this name, give the name to the job without a name, or add a job, which is
- * charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if memory
- * is short or the source has no room for another job. */
+/* Return the job `name`. If no job has this name, give the name to the job without a name, or else add a job. An added
+ * job is charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if
+ * memory is short or the source has no room for another job. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 /* Change the name of the job, and its key in hub->jobs. "" = make the job undeclared. */
 void job_rename(struct job *job, const char *name);
@@ -147,9 +147,9 @@ uint64_t job_forget_at(const struct job *job);
 /* Lower hub->jobs_deadline_ms to the job's deadline. Call this after each change of the job. */
 void job_touch(struct job *job);
 
-/* In a hub of many jobs each job belongs to a source: the uid of a process on this host, or the address of another
- * host (for IPv6 its /64 network). All sources have equal shares of the store's quota. A source exists as long as it
- * has a job. */
+/* In a hub of many jobs each job belongs to a source. A source is a user of this host, or the address of another host
+ * (for IPv6 its /64 network). All sources have equal shares of the store's quota. A source exists as long as it has a
+ * job. */
 
 /* Set the source of the job, so that the job's quota is a part of that source's share. NULL = a part of the whole
  * store. */
@@ -181,7 +181,7 @@ void events_free(struct job_events *events);
 
 /* Keep the ranks of each node for the event of the round's start. */
 void events_members(struct job *job, const struct rdzv_round *world);
-/* Record an event. These are callbacks of rdzv_env and barrier_env, whose `user`, here `job`, is the struct job. */
+/* Record an event. The rendezvous and the barriers call these functions. `job` is a struct job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);

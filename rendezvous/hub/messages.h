@@ -25,15 +25,15 @@
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
 /* A kind defines the JSON type, the type in the struct, and, in the comment, when the member is sent. */
-#define MESSAGE_KINDS(X)                                                                      \
-    X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                           \
-    X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */                  \
-    X(CODE, "exit code")             /* sent like WHOLE; an invalid code becomes a failure */ \
-    X(MAYBE, "true or false")        /* sent unless MESSAGE_NONE; 0 = false, 1 = true */      \
-    X(TEXT, "text")                  /* sent unless NULL */                                   \
-    X(FLAG, "true or false")                                                                  \
-    X(MARK, "true")     /* sent only if true */                                               \
-    X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */                   \
+#define MESSAGE_KINDS(X)                                                                 \
+    X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                      \
+    X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */             \
+    X(CODE, "exit code")             /* sent like WHOLE; an invalid code becomes 125 */  \
+    X(MAYBE, "true or false")        /* sent unless MESSAGE_NONE; 0 = false, 1 = true */ \
+    X(TEXT, "text")                  /* sent unless NULL */                              \
+    X(FLAG, "true or false")                                                             \
+    X(MARK, "true")     /* sent only if true */                                          \
+    X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */              \
     X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* a double represents this number exactly, too */
@@ -58,7 +58,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* The members of all calls and pushes. */
+/* Members that many messages share. */
 #define FIELDS_OF_sender(X) ROUND_OF_SENDER(X)
 #define FIELDS_OF_op(X)     X(TEXT, op, 0, 64, MESSAGE_NEEDED, "name of the call")
 
@@ -74,13 +74,13 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "ranks of the job") \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "rank of the worker")
 
-#define FIELDS_OF_heartbeat(X)                                                                          \
-    X(LIST, workers, 0, 0, 0,                                                                           \
-      "processes that changed: [local rank, state, percent of a CPU, kernel function]")                 \
-    X(LIST, steps, 0, 0, 0, "ranks that moved: [local rank, step, number of the collective, its name]") \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                      \
-    X(LIST, errors, 0, 0, 0, "ends of tracebacks: [local rank, text; empty: over]")                     \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since the token")             \
+#define FIELDS_OF_heartbeat(X)                                                                             \
+    X(LIST, workers, 0, 0, 0,                                                                              \
+      "processes that changed: [local rank, state, percent of a CPU, kernel function]")                    \
+    X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                         \
+    X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; empty: outdated")                  \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since the token")                \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -350,11 +350,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, store, 0, LIMIT_TEXT, 0, "store's address on this connection")   \
     X(MARK, owner, 0, 0, 0, "also find a process that is no worker")
 
-#define FIELDS_OF_sample(X)                                \
-    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number")       \
-    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`") \
-    X(FLAG, native, 0, 0, 0, "frames of C, too")           \
-    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "also flight records of this age")
+#define FIELDS_OF_sample(X)                                         \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the request") \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
+    X(FLAG, native, 0, 0, 0, "frames of C, too")                    \
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "also send flight records of these last ms")
 
 /* The texts have the limits of record/flight_dump.h. */
 #define FIELDS_OF_flight_call(X)                                   \
@@ -371,7 +371,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, at, 0, 127, 0, "line of the program")
 
 #define FIELDS_OF_findings(X)                                         \
-    X(FLAG, final, 0, 0, 0, "the job has failed to form")             \
+    X(FLAG, final, 0, 0, 0, "last report before the job fails")       \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines of text") \
     X(LIST, findings, 0, 0, 0, "rows: see finding")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
@@ -493,9 +493,9 @@ enum message_id message_find_push(const char *push);
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decode a message. With `err`, a wrong or missing member is an error. If `err` is NULL, as for messages of the
- * store, the function never fails: wrong members are treated as missing, and texts may have any length. Texts, lists
- * and objects are borrowed from `o`. */
+/* Decode a message. With `err`, a wrong or missing member is an error. If `err` is NULL, as for messages of the store,
+ * the function never fails. It then treats wrong members as missing, and accepts texts of any length. Texts, lists and
+ * objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
 /* Encode a message of the right type: message_encode_join(&(struct message_join){ ... }). */

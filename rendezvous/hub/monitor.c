@@ -1,8 +1,8 @@
 /* monitor.c -- see monitor.h.
  *
  * The first report to a node contains all findings, and later reports contain only new findings. Without a new finding
- * there is no report. A node that joins late gets its first report with the next new finding, or when the node itself
- * has waited long enough for a report. The last report before the job fails contains all findings again.
+ * there is no report. A node that joins late gets its first report with the next new finding, or after it has waited
+ * long enough itself. The last report before the job fails contains all findings again.
  *
  * To know which findings are new, the monitor keeps a digest of code and subject of each reported finding. The digest
  * leaves out the sentence, because its times change with each check. */
@@ -204,8 +204,8 @@ static bool check_refused(const struct job *job, struct look *l)
     return l->refused != NULL;
 }
 
-/* Format the first bytes of a connection: as quoted text if all are printable, otherwise as hex numbers, because
- * control characters must not reach a terminal. Return "none" without bytes. */
+/* Format the first bytes of a connection as quoted text if all are printable. Otherwise format them as hex numbers,
+ * because control characters must not reach a terminal. Return "none" without bytes. */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -673,8 +673,8 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Return the index of the first finding that note() prints: all findings about translated addresses, because each
- * node needs a fix, or only the last finding of another code. */
+/* Return the index of the first finding that note() prints. It prints all findings about translated addresses, because
+ * each node needs a correction. Of another code, it prints only the last finding. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -711,7 +711,7 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
 /* Report once per attempt that two processes act as one rank. */
-static void report_repeated(struct job *job)
+void monitor_report_repeated(struct job *job)
 {
     words who;
     struct diagnosis *d = job->meets.repeated != 0 && !job->watch.torch_told ? calloc(1, sizeof(*d)) : NULL;
@@ -724,13 +724,6 @@ static void report_repeated(struct job *job)
     events_finding(job, &d->list[0]);
     job->meets.repeated = 0;
     free(d);
-}
-
-/* Report duplicate ranks when a worker fails. The error of the worker does not name them, and the round often ends
- * before the next check. */
-void monitor_failed(struct job *job)
-{
-    report_repeated(job);
 }
 
 /* --- hangs ------------------------------------------------------------------------------------------------- */
@@ -804,9 +797,9 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the others wait for, first by the stacks, then by the steps that libddp reports, because stacks
+/* Find the rank that the others wait for, first by the stacks. Then use the steps that libddp reports, because stacks
  * of a C program have no line numbers. Return the rank, or -1 if there is no verdict. After a verdict by steps, return
- * 0 for every rank: callers then only compare the value with -1, and the finding in `d` names the rank. */
+ * 0 for every rank, because callers then only compare the value with -1. The finding in `d` names the rank. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -874,7 +867,7 @@ static void compare_samples(struct job *job)
     const bool is_hint = rank < 0 && now->news.n > 0 && verdict.code == FINDING_RANK_STATE_DIFFERS;
     const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
     if (rank < 0)
-        report_repeated(job);
+        monitor_report_repeated(job);
     if (rank < 0 && !is_hint && now->news.n > 0)
         notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
                     verdict.advice);

@@ -10,10 +10,10 @@
  * until an agent vouches for the client. After HOLD_MS without a vouch, the client enters a job only if just one job
  * has agents at the client's address.
  *
- * If agent and client run on the store's host, the kernel reports their users, and an agent may vouch only for
- * connections of the agent's user. On other hosts the agent's answer is the only source. If agents of several jobs
- * share an address, a claim becomes valid after CLAIM_MS. If a second job claims the connection within this time, the
- * connection is closed. */
+ * If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
+ * connections of the same user. An agent of root may vouch for all. On other hosts the agent's answer is the only
+ * source. If agents of several jobs share an address, a claim becomes valid after CLAIM_MS. If a second job claims the
+ * connection within this time, the connection is closed. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -42,8 +42,8 @@ static bool is_at_its_address(const struct session *agent, const struct session 
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent may know the session's process: both have the same address, and the same job and tenant as
- * far as these are known. A session that must begin with TLS waits until TLS has proven its job. */
+/* Return true if the agent may know the session's process. Both must have the same address, and the same job and
+ * tenant as far as these are known. A session that must begin with TLS waits until TLS has proven its job. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&

@@ -243,8 +243,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Pass CONTROL to control.c. Settle after the answer is in hub->out, because settling may begin a round, and the node
- * must get the answer to its `join` before the push `round`. */
+/* Pass CONTROL to control.c. Settle after the answer is in hub->out, because settling may begin a round. The node must
+ * get the answer to its `join` before the push `round`. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -380,8 +380,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. Without all keys, session_woken() answers later. The wait begins before the call of the
- * store, because the observer (torch_observer.c) reads and changes the start of the wait. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. The wait begins before
+ * the call of the store, because the observer (torch_observer.c) reads and changes the start of the wait. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -525,8 +525,8 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Set the reason why apply() refuses a request: the connection has sent AUTH, the store serves no job, or the
- * connection belongs to an earlier attempt. Return false. */
+/* Set the reason why apply() refuses a request, and return false. The connection has sent AUTH or belongs to an
+ * earlier attempt, or the store serves no job. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
@@ -548,9 +548,9 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Check and handle a request. End an open wait of the session first: a client of torch 1.13 sends its next request
- * after a timeout, and would mistake a late answer for the answer to this request. Refuse a request of a connection
- * from an earlier attempt. Refuse requests for keys after AUTH, and in a store that serves no job. */
+/* Check and handle a request. End an open wait of the session first, because a client of torch 1.13 sends its next
+ * request after a timeout. It would mistake a late answer for the answer to this request. Refuse a request of a
+ * connection from an earlier attempt. Refuse requests for keys after AUTH, and in a store that serves no job. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -579,8 +579,8 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep the unfinished request `rest`: the last bytes of `in`, or without bytes in `in`, bytes of the shell. Its time
- * limit starts when its first byte arrives, so a client cannot prolong it by sending single bytes. */
+/* Keep the unfinished request `rest`. These are the last bytes of `in`, or if `in` is empty, bytes that the shell
+ * owns. Its time limit starts when its first byte arrives, so a client cannot prolong it by sending single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -659,8 +659,8 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
 }
 
 /* Pause a session until clients have read more of their replies. `rest` begins with the first request that is not
- * handled yet. It is decoded again later, so the parser starts again. The time limit for unfinished requests does not
- * apply. */
+ * handled yet. This request is decoded again later, so rewind the parser. The time limit for unfinished requests does
+ * not apply. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
     wire_rewind(&s->wire);
@@ -671,8 +671,8 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 }
 
 /* Process received bytes. A paused or held session only collects bytes. A stranger passes the gate before each
- * request, because the request before may have admitted it. Requests are handled in order, and handling stops at the
- * first request that must wait: for room in the reply (pause_session), or for the job (peer_hold). */
+ * request, because the request before may have admitted it. Requests are handled in order, up to the first request
+ * that must wait. It waits for room in the reply (pause_session), or for the job (peer_hold). */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -46,8 +46,8 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* Return the finding for the cause of a stop, or FINDING_NONE: for a stop to grow the job, or for a rank that failed
- * because of another rank. */
+/* Return the finding for the cause of a stop. Return FINDING_NONE if the job grows, or if the rank failed because of
+ * another rank. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -264,8 +264,8 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* --- life cycle ------------------------------------------------------------------------------------------- */
 
-/* Create a rendezvous. Its instance id is the hub's random text and a number, so that no other rendezvous has the
- * same id, even in another store on the same port. */
+/* Create a rendezvous. Its instance id is the hub's random text and a number. So no other rendezvous has the same id,
+ * not even in another store on the same port. */
 static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;

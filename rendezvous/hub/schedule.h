@@ -128,7 +128,8 @@ void schedule_learn(struct schedule_state *w, uint64_t digest);
  * like schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Schedule a check soon, so that the nodes get a report about an event. */
+/* Schedule a check soon, so that the waiting nodes get a report about what has just happened, such as a rejected
+ * node. */
 void schedule_hurry(struct job *job);
 
 #endif

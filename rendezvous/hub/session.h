@@ -337,7 +337,7 @@ bool session_may_use(const struct hub *hub, const struct session *s, const char 
 struct slice session_address(const struct session *s);
 /* Record that the reply to `op` is sent later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
-/* Answer a wait because the awaited keys exist; a store_wake callback. */
+/* Answer a wait, because the awaited keys exist. The store calls this function. */
 void session_woken(void *hub, struct store_waiter *waiter);
 /* End the session's wait without an answer. */
 void session_leave_wait(struct session *s);

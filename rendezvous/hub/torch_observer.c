@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 enum {
-    /* A client that waits for the same key again within this time continues its earlier wait, because a barrier of
-     * torch consists of repeated waits of ten seconds. */
+    /* A client that waits for the same key again within this time (ms) continues its earlier wait. A barrier of torch
+     * consists of repeated waits of 10 s. */
     AGAIN_MS = 2000,
     /* Most questions for owners in an attempt. For each of them, an agent searches all processes of its host. */
     OWNERS_MAX = 6,
@@ -105,8 +105,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* Record that a rank has published its address in the default group. `anew` is true if the key existed already: a
- * second process may act as this rank, so ask the agents for its owner and schedule a check. */
+/* Record that a rank has published its address in the default group. `anew` is true if the key existed already. A
+ * second process may then act as this rank, so ask the agents for its owner and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -142,7 +142,8 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
-/* Record the key of PyTorch for which a session begins to wait. A wait for any other key ends the record. */
+/* Record the key of PyTorch for which a session begins to wait. A wait for a key that is not PyTorch's ends the
+ * record. */
 static void on_wait(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);

@@ -151,9 +151,9 @@ static bool same_nproc(const struct check *c)
                         rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
 
-/* Reject a program that differs from the program of the first node: it is usually another job with the same default
- * port and job id. Compare only file names, because paths may differ between machines. With --uneven, programs may
- * differ. */
+/* Reject a program that differs from the program of the first node. The node then usually belongs to another job with
+ * the same default port and job id. Compare only file names, because paths may differ between machines. With --uneven,
+ * programs may differ. */
 static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;

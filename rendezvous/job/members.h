@@ -60,8 +60,8 @@ struct job_name {
     uint32_t world_size;
 };
 
-/* Begin an attempt with unknown facts of all ranks. The caller must close or detach all sessions of ranks before.
- * Return false, and keep the old attempt, if memory or quota is short. */
+/* Begin an attempt with unknown facts of all ranks. The caller must first detach all sessions from their ranks. Return
+ * false, and keep the old attempt, if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 /* Free the facts and return their charge to the quota. `quota` and `connected` stay. */
 void members_free(struct members *m);

@@ -71,7 +71,7 @@ struct rules {
     bool uneven;                            /* a node has --uneven */
     uint32_t min, max;                      /* number of nodes; equal in a static job */
     uint32_t nproc;                         /* workers of a node; valid if nproc_fixed */
-    uint64_t last_call_ms, join_timeout_ms; /* at most ten years, like the next time */
+    uint64_t last_call_ms, join_timeout_ms; /* in ms, at most ten years */
     uint64_t node_timeout_ms;               /* 0 = a silent node is never lost */
     enum rdzv_grow grow;
     char version[64], program[64], role[64];
@@ -204,7 +204,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
 void rdzv_remove_node(struct rdzv *r, struct node *node);
 /* Remove a node from the counts, and free its node rank. The struct remains until the connection closes. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node);
-/* Record a node that leaves, for the diagnosis. */
+/* Keep a record of a node that leaves, for the diagnosis. `words` is its reason, or how the node was lost. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words);
 /* Change the id of a node, and of its row. */

@@ -147,8 +147,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Return the next state after a join or a leave: begin a complete round, begin the last call if an elastic job has
- * enough nodes, else continue to gather. A join does not prolong the last call. */
+/* Return the next state after a join or a leave. Begin a complete round. Begin the last call if an elastic job has
+ * enough nodes. Otherwise continue to gather. A join does not prolong the last call. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -191,8 +191,8 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format the reason of a `leave`: the signal and its sender ("SIGTERM from pid 77 (bash) of bob"), or without a signal
- * the agent's own reason. */
+/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob". Without a signal, it is the agent's own
+ * reason. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -417,8 +417,8 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* Remove a node that is lost while the round is being stopped. If the cause so far is the failure of a victim, the
- * lost node becomes the cause, because the victim probably lost a rank of this node. */
+/* Remove a node that is lost while the round is being stopped. If the cause so far is a victim (a worker that lost
+ * another rank), the lost node becomes the cause: it probably ran that rank. */
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);
@@ -542,7 +542,7 @@ static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *eve
         rdzv_remove_node(r, node);
 }
 
-/* Let a node leave. Unlike the other messages, this message names no round, because a node may leave at any time. */
+/* Let a node leave. The round of the message is not checked, because a node may leave at any time. */
 void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);

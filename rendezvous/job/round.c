@@ -6,8 +6,8 @@
  * A later elastic round begins when each member of the last round has returned or left, if members and spares are at
  * least MIN nodes. With fewer nodes, the round needs newcomers, and another last call follows.
  *
- * The verdict waits for `stopped` from all members, because no process of the last round may disturb the next round,
- * and the verdict needs all exit codes. The end of a round decides whether another round follows:
+ * The verdict waits for `stopped` from all members. It needs all exit codes, and no process of the last round may
+ * disturb the next round. The end of a round decides whether another round follows:
  *
  *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
  *     a node is lost, static       the same; the lost node must join again
@@ -15,14 +15,13 @@
  *     a node has left, static      never: its user has stopped the job
  *     a process is unkillable      never: the process could disturb the next attempt
  *
- * Each node receives `stop` and its verdict only once, because its state changes: after `stop`, a member is STOPPING;
- * after the verdict, a node is RESTING or FINISHED. */
+ * Each node receives `stop` and its verdict only once, because its state changes. After `stop`, a member is STOPPING.
+ * After the verdict, a node is RESTING or FINISHED. */
 #include "job/round.h"
 
 #include "ddp/error.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /* --- restarts --------------------------------------------------------------------------------------------- */

@@ -57,8 +57,8 @@ struct join_dial_options {
     const char *note;       /* a line for the full report, or NULL; copied */
     const char *local_only; /* see dial_options; borrowed */
     unsigned n_failed;      /* attempts that failed before this dial: > 0 = begin with a pause */
-    int max_segment;        /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's */
-    const char *code;       /* if not NULL: `failed` gets this code, and `note` as the report; static */
+    int max_segment;  /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's default */
+    const char *code; /* if not NULL: `failed` gets this code, and `note` as the report; static */
     const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
     /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store
      * at a loopback address. */

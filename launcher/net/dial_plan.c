@@ -590,7 +590,7 @@ static bool append_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Append the history. Rows can only be missing after the first row; a line reports how many. */
+/* Append the history. If rows were dropped, a line after the first row reports their number. */
 static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;

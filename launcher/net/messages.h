@@ -70,7 +70,7 @@ struct heard_node {
 struct heard_round {
     int round;    /* from 1 */
     int attempt;  /* number of earlier rounds of this job */
-    int restarts; /* restarts that --max_restarts counts */
+    int restarts; /* number of restarts that --max_restarts limits */
     int node_rank, nnodes, first_rank, world_size;
     int role_rank, role_size; /* first rank and number of workers of this node's role */
     int n_nodes;              /* number of nodes in `nodes`; the list of a large job is cut */
@@ -124,7 +124,7 @@ enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
 struct news {
     char host[HEARD_NAME_MAX];
-    char code[FINDING_SUBJECT_MAX]; /* "" = the last finding of this host no longer holds */
+    char code[FINDING_SUBJECT_MAX]; /* "" = the earlier finding of this host is no longer true */
     char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
     bool ends; /* ddprun on this host exits, so the job cannot begin */
 };

@@ -534,7 +534,7 @@ static bool handle_answer(struct store_link *link)
     if (found <= 0)
         return false;
     if (link->early == NULL && has_secret(link) && !auth_open(&link->auth, status, &text)) {
-        link_lose(link, "a message from the store has a wrong tag");
+        link_lose(link, "a message from the store has a wrong authentication tag");
         return false;
     }
     if (link->early != NULL)

@@ -32,7 +32,7 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes: ten times what the starts and ends 
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* a request did not fit, so the queue accepts no further request */
+    bool full, no_memory; /* LINK_QUEUE_MAX or memory was exceeded; no further request is accepted */
 };
 
 struct cJSON;

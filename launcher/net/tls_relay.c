@@ -41,7 +41,7 @@ enum {
     LAST_MS = 1000,       /* for the last bytes of workers that have ended, when the relay closes */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    SHARE = 4 /* one connection for four descriptors: each needs two, and the agent needs the other half */
+    SHARE = 4 /* the relay may use half of all descriptors, and each connection needs two */
 };
 
 /* The bytes on their way to one side. */

@@ -475,6 +475,6 @@ ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *
     }
     free(copy);
     if (status == DDP_OK && s.n == 0)
-        status = ddp_fail(err, DDP_ERR_ARG, "the file names no host");
+        status = ddp_fail(err, DDP_ERR_ARG, "no host in the file; write one host in each line");
     return give_specs(&s, status, out, n);
 }

@@ -39,7 +39,7 @@ int host_list_tasks(const char *text, int node);
 enum { HOST_COUNT_SIZE = 12 };
 
 struct host_spec {
-    /* HOST or USER@HOST. The name never begins with '-', because a remote shell would take it for an option. */
+    /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" = not specified */
     int slots;                   /* how often the list contains the name without a count */

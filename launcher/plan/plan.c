@@ -102,7 +102,7 @@ static const char *default_job_id(const struct plan *plan)
 }
 
 /* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. Sites often set this
- * variable of torchrun for a whole cluster, so it counts only for programs that may use PyTorch. */
+ * variable of torchrun for a whole cluster, so the variable counts only for programs that may use PyTorch. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -522,9 +522,9 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "--virtual_local_rank needs one entry of CUDA_VISIBLE_DEVICES for each of %d workers, but "
-        "\"%.200s\" has %d; add entries, or start fewer workers",
-        plan->nproc, list, entries);
+        "--virtual_local_rank: the list of GPUs \"%.200s\" has %d entr%s for %d workers; add entries to "
+        "CUDA_VISIBLE_DEVICES, or start fewer workers",
+        list, entries, entries == 1 ? "y" : "ies", plan->nproc);
 }
 
 /* Set the worker's CUDA_VISIBLE_DEVICES to its entry of the list. check_visible has checked that the list is long

@@ -379,7 +379,7 @@ static void branch_read_signals(struct branch *b)
             branch_end(b);
 }
 
-/* The descriptors of a turn: three of the branch, then three of each process. */
+/* Order of the descriptors that one turn of the loop polls: three of the branch, then three of each process. */
 enum { TURN_STDIN, TURN_SIGNALS, TURN_STDOUT, TURN_CARRIED };
 
 static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)

@@ -534,9 +534,9 @@ Test(ddprun_python, is_that_of_the_active_environment)
 {
     expect(PYTHONS "export VIRTUAL_ENV=$W/v PYTHON_EXEC=$W/p/bin/python; run $D; why $D; run $T; why $T", 0,
            "v/bin/python\n"
-           "v/bin/python (VIRTUAL_ENV is set; PYTHON_EXEC is overruled: p/bin/python)\n"
+           "v/bin/python (VIRTUAL_ENV is set; PYTHON_EXEC is not used: p/bin/python)\n"
            "v/bin/python\n"
-           "v/bin/python (VIRTUAL_ENV is set; PYTHON_EXEC is overruled: p/bin/python)\n",
+           "v/bin/python (VIRTUAL_ENV is set; PYTHON_EXEC is not used: p/bin/python)\n",
            NULL);
     expect(PYTHONS "export VIRTUAL_ENV=$W/gone; run $D; why $D; VIRTUAL_ENV= why $D", 0,
            "p/bin/python3\n"
@@ -558,7 +558,7 @@ Test(ddprun_python, is_that_of_the_environment_that_ddprun_is_installed_in)
            0,
            "v/bin/python (PYTHON_EXEC is set)\n"
            "w/bin/python\n"
-           "w/bin/python (ddprun is installed in this environment; PYTHON_EXEC is overruled: v/bin/python)\n"
+           "w/bin/python (ddprun is installed in this environment; PYTHON_EXEC is not used: v/bin/python)\n"
            "w/bin/python\n",
            NULL);
     expect(PYTHONS "S=w/lib/python3.99/site-packages; mkdir -p $S/ddprun_other-1.dist-info; why $D; "

@@ -123,9 +123,8 @@ Test(torchrun, a_virtual_local_rank_needs_a_gpu_for_each)
 {
     char *one[] = { "CUDA_VISIBLE_DEVICES=5", NULL };
     refused(WORDS("ddprun", "--nproc_per_node=2", "--virtual_local_rank", "p"), one,
-            "--virtual_local_rank needs one entry of CUDA_VISIBLE_DEVICES for each of 2 workers, but \"5\" "
-            "has 1; "
-            "add entries, or start fewer workers");
+            "--virtual_local_rank: the list of GPUs \"5\" has 1 entry for 2 workers; add entries to "
+            "CUDA_VISIBLE_DEVICES, or start fewer workers");
 }
 
 Test(torchrun, a_role_has_a_name, .fini = tear_down)

@@ -189,5 +189,5 @@ Test(host_specs, errors_name_the_item_and_the_line)
     cr_expect_str_eq(
         specs("a slots=0\n", true),
         "line 1: host 'a': '0' is not a count; expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'");
-    cr_expect_str_eq(specs("# nothing\n", true), "the file names no host");
+    cr_expect_str_eq(specs("# nothing\n", true), "no host in the file; write one host in each line");
 }

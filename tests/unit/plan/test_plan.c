@@ -253,7 +253,7 @@ Test(plan, the_python_of_an_active_environment_comes_first)
             .beside = "/w/bin/python",
             .python_exec = "/opt/py" },
           "/v/bin/python",
-          "VIRTUAL_ENV is set; PYTHON_EXEC is overruled: /opt/py" },
+          "VIRTUAL_ENV is set; PYTHON_EXEC is not used: /opt/py" },
         { { .virtual_env = "/v", .active = "/v/bin/python", .python_exec = "" },
           "/v/bin/python",
           "VIRTUAL_ENV is set" },

@@ -219,9 +219,8 @@ struct cli {
     char *const *args;   /* the words after PROGRAM, NULL-terminated */
 };
 
-/* Read the defaults (torchrun's if argv[0] is torchrun), then the PET_* variables in `environ_block` (a
- * NULL-terminated array of "KEY=VALUE"), then argv (NULL-terminated, as passed to main). Combinations of options
- * are checked by cli_check.
+/* Read the defaults (torchrun's if argv[0] is torchrun), then PET_* variables, then argv. `environ_block` is an
+ * array of "KEY=VALUE" texts. Both arrays end with NULL. Combinations of options are checked by cli_check.
  *
  * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG
  * if a value is not valid; `err` contains the option, the value and the valid values. After an error the caller

@@ -592,7 +592,7 @@ bool fold_add(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* The hash needs no secret: a worker that causes collisions slows down only the console of its own job. */
+    /* The hash needs no secret: a worker that causes collisions slows down only the console of its job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

@@ -435,10 +435,11 @@ enum {
 struct sink {
     struct writer *writer; /* one of the three writers of struct sinks; NULL = not in use */
     int slot;
-    char *name;                       /* owned */
-    struct log_file *file;            /* for log_file_news, owned by the writer; NULL for stdout and stderr */
-    bool ended;                       /* sinks_end_files was called for the file */
-    bool told_failed, told_recovered; /* the user was told: at most once each */
+    char *name;            /* owned */
+    struct log_file *file; /* for log_file_news, owned by the writer; NULL for stdout and stderr */
+    bool ended;            /* sinks_end_files was called for the file */
+    bool told_failed,
+        told_recovered; /* the failure, the recovery was reported; each is reported at most once */
 };
 
 struct sinks {

@@ -79,8 +79,8 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * and console. At the end of the pipe stream_end closes it. If a sink is slow, reading stops until its queue is
  * short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
- * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream,
- * and a worker that writes without pause does not delay the other workers. The handle is allocated separately,
+ * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream. A
+ * worker that writes without pause then does not delay the other workers. The handle is allocated separately,
  * because libuv needs it until its close callback, and the next attempt may open the stream before. */
 
 enum {

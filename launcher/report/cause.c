@@ -1,5 +1,5 @@
-/* cause.c -- see cause.h. Three files contain tables of sentences: spawn_error.c for a program that could not be
- * started, exit_text.c for the end of a worker, and this file for the last lines of a worker. */
+/* cause.c -- see cause.h. Three files contain tables of sentences. spawn_error.c explains why a program could not
+ * be started, exit_text.c how a worker ended, and this file a worker's last lines. */
 #include "report/cause.h"
 
 #include "agent/agent.h"
@@ -28,8 +28,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Return the wall clock at `ms`. The time is computed from the monotonic clock, so the order of times is correct
- * even if a user sets the wall clock during the job. */
+/* Return the wall clock at `ms`. The time is computed from the monotonic clock. So the order of times is correct
+ * even if the wall clock is set during the job. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -130,7 +130,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
 
 /* Append rank, host and end in one line, so that a search through many logs finds all three. For a failed node or
  * job, `words` is the whole sentence. For a worker of another node, `after_ms` counts from the start of the
- * attempt, so the text is "after the start" instead of "after its start". */
+ * attempt. The text is then "after the start" instead of "after its start". */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -519,8 +519,8 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Return true if the text says that another rank is gone. The program may have connections of its own, which break
- * with the same text. So the text must also name a process group (Gloo, NCCL). */
+/* Return true if the text says that another rank is gone. The connections that the program itself opens break with
+ * the same text. So the text must also name a process group (Gloo, NCCL). */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });

@@ -11,8 +11,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* What the kernel knows about the end of a worker: counters of memory limits, free space of /dev/shm, the kernel's
- * log, core files. These facts must be collected at once, because they soon change.
+/* Facts that the kernel provides about the end of a worker: counters of memory limits, free space of /dev/shm, the
+ * kernel's log, core files. These facts must be collected at once, because they soon change.
  *
  *     evidence_new        before the first worker starts
  *     evidence_attempt    before the first worker of each attempt starts: reads the counters to compare with later

@@ -481,8 +481,8 @@ enum {
     DAY_S = 24 * 3600
 };
 
-/* Return true if a report is needed: after a failure, a stop or the loss of the store, or if a worker has not
- * ended successfully, for example because it cannot be killed. */
+/* Return true if a report is needed: after a failure, a stop or the loss of the store. A worker that has not
+ * exited with code 0 needs a report too, for example a worker that cannot be killed. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)

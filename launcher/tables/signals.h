@@ -130,7 +130,7 @@ struct stop_memory {
 };
 
 /* Return true if `heard` is a new request to stop, false if it is a copy of the last one. Copies arrive because a
- * batch system, systemd or pkill sends a signal to guardian and agent, and the guardian passes its signal on to
+ * batch system, systemd or pkill sends a signal to guardian and agent. The guardian then passes its signal on to
  * the agent. A second SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
 

@@ -103,7 +103,7 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`. If `address` is "", the store listens on every address, and this node
+/* Decide to host the store on `address`. If `address` is "", the store listens on every address. This node then
  * dials an address that other nodes can use, too, because its workers get this address. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)

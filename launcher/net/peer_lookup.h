@@ -51,8 +51,8 @@ enum vouch_answer {
     VOUCH_UNKNOWN  /* a process of this user holds the socket; only the next walk shows which */
 };
 
-/* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
- * results of the last walk. Set *found for VOUCH_FOUND, and *owner unless the result is VOUCH_CLOSED. */
+/* Find the process that holds the connection from `ours` to `theirs` in the results of the last walk. Both are
+ * texts such as "10.0.0.2:41234". Set *found for VOUCH_FOUND, and *owner unless the result is VOUCH_CLOSED. */
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 

@@ -937,8 +937,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if it is valid: this node has joined since the last round, the number is
- * higher than that of the last round, and in a static job the node rank is that of --node_rank. */
+/* Decode a pushed round. Return true if it is valid: this node has joined since the last round, and the number is
+ * higher than before. In a static job the node rank must also be that of --node_rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;

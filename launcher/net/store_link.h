@@ -67,7 +67,7 @@ struct store_link_calls {
      * store also asks for their flight records. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
     /* Called with the push "left_waiting", which contains one finding. The finding is about a worker that exited
-     * with 0 while other ranks wait for it, or about a rank that failed first because its wait timed out. */
+     * with 0 while other ranks wait for it. Or it is about a rank that failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
     /* Called when the connection is broken, or silent. The owner dials the store. `why` is NULL for a silent
      * connection. Without this callback, a broken connection is lost. */

@@ -480,8 +480,8 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
 
 /* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive there,
  * for every address of this host. Accepted sockets inherit the filter. If the socket is bound to another
- * interface, such as a VRF, packets from this host arrive through that interface, so the socket gets no filter.
- * Even without the filter, the uid gate rejects other hosts. */
+ * interface, such as a VRF, it gets no filter, because packets from this host arrive there. Even without the
+ * filter, the uid gate rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

@@ -4,7 +4,7 @@
  *
  * PyTorch's clients cannot use TLS, so the workers get the relay's address as MASTER_ADDR. The relay accepts only
  * connections from this host, which arrive through the loopback interface. It still listens on the address that
- * this node has for other nodes, because some libraries derive the node's address from MASTER_ADDR or from their
+ * other nodes use for this node. Some libraries derive the node's address from MASTER_ADDR or from their
  * connection. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H

@@ -399,8 +399,8 @@ void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
 
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
-/* Return the text of a file, or NULL after a read error, because a part of a list of hosts would look like a smaller
- * job. If the file has become shorter than `size`, return the shorter text. */
+/* Return the text of a file, or NULL after a read error: a part of a list of hosts would look like a smaller job.
+ * If the file has become shorter than `size`, return the shorter text. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);

@@ -1,8 +1,8 @@
 /* scheduler.c -- see scheduler.h.
  *
- * Each scheduler is a row of `rows`. A row names the variables that identify the scheduler, the variables of its
- * tasks and its job, its lists of hosts, and the command that starts one ddprun on each node. read_tasks and
- * read_hosts read these variables. Slurm and Kubernetes need their own functions.
+ * Each scheduler is a row of `rows`. A row names the variables that identify the scheduler, and the variables of
+ * its tasks, its job and its lists of hosts. It also has the command that starts one ddprun on each node.
+ * read_tasks and read_hosts read these variables. Slurm and Kubernetes need their own functions.
  *
  * The caller passes variables and files as text, so a test needs no scheduler. A value that is not a plausible
  * number is ignored, because a wrong value would start a job of the wrong size. */

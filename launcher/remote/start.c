@@ -151,8 +151,8 @@ static const char *bare_name(const struct host_spec *host)
     return at != NULL ? at + 1 : host->name;
 }
 
-/* Return true if the host is the starting host. With a port, the name may lead to the ssh server of a container,
- * or to the end of a tunnel, so the result is false. */
+/* Return true if the host is the starting host. A host with a port is never this host, because the port may lead
+ * to a container or to a tunnel. */
 static bool is_this_host(const struct start_facts *f, const struct host_spec *host)
 {
     if (host->port > 0)
@@ -182,8 +182,8 @@ bool start_ships(const struct start_facts *f, const struct host_spec *host)
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory
- * with mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It removes the file
- * before it executes the program through descriptor 3, so that no file is left if ssh, the shell or the host
+ * with mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It executes the
+ * program through descriptor 3 and removes the file before. So no file is left if ssh, the shell or the host
  * fails. If the program does not arrive completely, the script removes the part that has arrived. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {

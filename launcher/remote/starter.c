@@ -349,8 +349,8 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The starter sends the user's stdin to the first host. It reads more only when the job has read earlier bytes, so
- * a large file needs little memory, and the bytes that the job does not need stay unread. */
+/* The starter sends the user's stdin to the first host. It reads more only when the job has read earlier bytes. So
+ * a large file needs little memory, and bytes that the job does not need stay unread. */
 
 static void read_input(struct starter *s);
 

@@ -348,7 +348,7 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 {
     if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))
         return true;
-    ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s: the tag is wrong", op->name);
+    ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s: the authentication tag is wrong", op->name);
     return false;
 }
 

@@ -24,8 +24,9 @@
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
-    hub_log(hub, "job '%s' dropped with its keys: no client was connected for %d s", job->name,
-            (int)((hub->now_ms - job->left_ms) / 1000));
+    words time;
+    hub_log(hub, "job '%s' dropped with its keys: no client was connected for %s", job->name,
+            duration(time, hub->now_ms - job->left_ms));
     if (hub->jobs.count > 1) {
         job_free(job);
         return;

@@ -85,7 +85,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running, not %lld", (long long)m->attempt,
                  (long long)name->attempt);
     else
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "world size is %u, not %u", m->world_size, name->world_size);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "the job has world size %u, not %u", m->world_size,
+                 name->world_size);
     return false;
 }
 
@@ -108,7 +109,8 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     if (!runs && job->members.known && (job->members.by_agent || job->members.connected > 0))
         return refuse_job(job, name);
     if (!runs && !attempt_begin(job, name, false)) {
-        ddp_fail(&hub->err, DDP_ERR_NOMEM, "no memory for %u ranks", name->world_size);
+        ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store has no memory for a job of %u rank%s", name->world_size,
+                 name->world_size == 1 ? "" : "s");
         return false;
     }
     if (!runs)

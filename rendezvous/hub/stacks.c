@@ -282,7 +282,7 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     if (begins && !begun)
         return sample_refuse(sample);
     if (is_other(sample, &m->stacks)) {
-        ddp_fail(&hub->err, DDP_ERR_LIMIT, "another request for stacks is under way; ask again in %d s",
+        ddp_fail(&hub->err, DDP_ERR_LIMIT, "another request for stacks is in progress; ask again in %d s",
                  STACKS_STORE_MS / 1000);
         return false;
     }

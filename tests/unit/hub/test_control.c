@@ -69,13 +69,14 @@ Test(control, a_worker_must_fit_the_job)
     expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":1,\"world_size\":4,\"rank\":1}",
                    "attempt 2 is running, not 1");
     expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":2,\"world_size\":8,\"rank\":1}",
-                   "world size is 4, not 8");
+                   "the job has world size 4, not 8");
 }
 
 Test(control, without_an_agent_the_first_worker_declares_the_job)
 {
     sim_worker(&sim, 1, 0, 4);
-    expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"world_size\":2,\"rank\":0}", "world size is 4");
+    expect_refusal("{\"role\":\"worker\",\"job\":\"demo\",\"world_size\":2,\"rank\":0}",
+                   "the job has world size 4");
     sim_worker(&sim, 2, 0, 4);
 }
 
@@ -819,7 +820,7 @@ Test(control_rdzv, operators_share_a_question)
     sim_client(&sim, PLAIN);
     sim_say(&sim, OPERATOR, "{\"op\":\"stacks\",\"ranks\":\"0\"}");
     sim_say(&sim, OTHER, "{\"op\":\"stacks\",\"ranks\":\"0\"}");
-    expect_answer(PLAIN, "{\"op\":\"stacks\"}", "another request for stacks is under way");
+    expect_answer(PLAIN, "{\"op\":\"stacks\"}", "another request for stacks is in progress");
     expect_heard(N0, "\"push\":\"sample\"");
     cr_assert_str_eq(hear(N0), "(nothing)");
     sim_disconnect(&sim, OPERATOR);

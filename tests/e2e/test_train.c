@@ -202,7 +202,7 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     cr_assert_eq(symlink("/dev/full", test_path("full")), 0);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --quiet --summary @/stdout");
     cr_expect_not_null(strstr(r.out, "param_hash"), "%s", r.out);
-    train_fails(1, "--data @/data --epochs 1 --summary @/full", 1, "/full: write: No space left");
+    train_fails(1, "--data @/data --epochs 1 --summary @/full", 1, "/full: cannot write: No space left");
     cr_assert_eq(mkfifo(test_path("fifo"), 0600), 0);
     int fd = open(test_path("fifo"), O_RDONLY | O_NONBLOCK);
     train(1, "--data @/data --epochs 1 --summary @/fifo");

@@ -325,7 +325,7 @@ Test(collective_check, who_waits_in_vain_says_so_and_who_comes_late_is_told)
     struct ranks run = ranks_run(2, stay_away, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 2; r++)
         ranks_expect_error(&run, r, DDP_ERR_TIMEOUT,
-                           (const char *const[]){ "waited 300 ms", "all_reduce #2", "1 of 2 arrived", NULL });
+                           (const char *const[]){ "waited 0.3 s", "all_reduce #2", "1 of 2 arrived", NULL });
     ranks_free(&run);
 }
 

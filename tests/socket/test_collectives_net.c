@@ -306,7 +306,7 @@ Test(collectives_net, a_stopped_rank_alone_on_its_host_is_named, .timeout = 120)
 {
     struct ranks run = run_on("aab", stop_for_a_while);
     expect_told(&run, -1, DDP_ERR_TIMEOUT,
-                (const char *const[]){ "waited 2000 ms in all_reduce #3 (f32 x 100000, sum) for other hosts",
+                (const char *const[]){ "waited 2 s in all_reduce #3 (f32 x 100000, sum) for other hosts",
                                        "rank 2 (pid ", "has not made this call", NULL });
     ranks_free(&run);
 }

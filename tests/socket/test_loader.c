@@ -445,7 +445,7 @@ Test(loader, a_sample_that_does_not_come_is_named)
     ddp_loader_start(loader, 0, 0);
     await_stuck();
     cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
-    cr_expect_str_eq(ddp_last_error(), "loader: sample 5 of batch 0 is still being read after 20 ms");
+    cr_expect_str_eq(ddp_last_error(), "loader: sample 5 of batch 0 is still being read after 0.02 s");
     cr_expect_eq(ddp_loader_start(loader, 1, 0), DDP_ERR_TIMEOUT);
     cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_TIMEOUT);
     cr_expect_eq(ddp_loader_free(loader), DDP_ERR_TIMEOUT);

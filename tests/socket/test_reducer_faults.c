@@ -270,7 +270,7 @@ static void forward_too_early(struct rank *me)
     snprintf(must, sizeof(must),
              "rank %d: reducer: forward: the last step has not ended: bucket 1 of 4 is next; 5 of 6 "
              "parameters "
-             "are not marked ready: 0 \"fc1.weight\" (bucket ",
+             "not marked ready: 0 \"fc1.weight\" (bucket ",
              me->rank);
     rank_expect(me, status == DDP_ERR_ARG && strncmp(ddp_last_error(), must, strlen(must)) == 0, "%s",
                 ddp_last_error());

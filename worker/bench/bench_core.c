@@ -71,7 +71,8 @@ size_t bench_next(size_t bytes, size_t step, size_t factor)
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-/* Return a value of 1, 2 or 3. In a product all ranks except one pass 1, so that the product stays small. */
+/* Return element i of the input of `rank`: 1, 2 or 3. In a product all ranks except one pass 1, so that the product
+ * stays small. */
 static double value_of(const struct bench_case *c, int rank, size_t i)
 {
     if (bench_rules[c->kind].reduces && c->op == DDP_PROD && (size_t)rank != i % (size_t)c->world)
@@ -79,6 +80,7 @@ static double value_of(const struct bench_case *c, int rank, size_t i)
     return 1 + (double)((i + (size_t)rank * 5) % 3);
 }
 
+/* Return the expected result of a reduction for element i. */
 static double combined(const struct bench_case *c, size_t i)
 {
     double result = value_of(c, 0, i);
@@ -119,6 +121,8 @@ static int digits(ddp_dtype dtype)
     return dtype == DDP_F64 ? 52 : dtype == DDP_F32 ? 23 : dtype == DDP_F16 ? 10 : dtype == DDP_BF16 ? 7 : 0;
 }
 
+/* Return true if `got` is the expected value `want`, rounded to the type. An average may differ by two units in the
+ * last place (see bench_wrong). */
 static bool is_right(const struct bench_case *c, double got, double want)
 {
     double rounded[1] = { 0 }; /* room for a value of any type */
@@ -247,8 +251,8 @@ static const struct option_row rows[] = {
     { .name = "memory",
       .value = "KIND",
       .parse = parse_memory,
-      .help = "where the cpu backend's buffers are: arena (ddp_shared_alloc, default), private, or gpu "
-              "(staged)" },
+      .help = "memory of the cpu backend's buffers: arena (ddp_shared_alloc, default), private (malloc), or "
+              "gpu (copied through host memory)" },
     { .name = "minbytes",
       .letter = 'b',
       .value = "SIZE",
@@ -266,12 +270,12 @@ static const struct option_row rows[] = {
       .value = "SIZE",
       .parse = parse_step,
       .at = AT(step),
-      .help = "bytes added for the next size (default: 0, use --stepfactor)" },
+      .help = "bytes to add for the next size (default: 0, which uses --stepfactor)" },
     { .name = "stepfactor",
       .letter = 'f',
       .value = "N",
       .parse = parse_factor,
-      .help = "factor for the next size (default: 4)" },
+      .help = "factor for the next size, if --stepbytes is 0 (default: 4)" },
     { .name = "iters",
       .letter = 'n',
       .value = "N",
@@ -328,8 +332,8 @@ ddp_status bench_options_parse(int argc, char *const argv[], struct bench_option
     };
     ddp_status status = options_parse(&bench_option_table, argc, argv, out, NULL, err);
     if (status == DDP_OK && out->most < out->least)
-        status =
-            ddp_fail(err, DDP_ERR_ARG, "--maxbytes %zu is less than --minbytes %zu", out->most, out->least);
+        status = ddp_fail(err, DDP_ERR_ARG, "--maxbytes=%zu: must not be less than --minbytes=%zu", out->most,
+                          out->least);
     if (status == DDP_OK && out->gpu && out->backend == NULL)
         out->backend = "cpu";
     return status;

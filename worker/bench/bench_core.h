@@ -17,7 +17,8 @@ enum bench_factor {
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* X(kind, name, factor, input has a part for each rank, output has such parts, has an operation, has a root) */
+/* Rows of kind, name, factor, whether the input has a part for each rank, whether the output has a part for each
+ * rank, whether the call has an operation, whether it has a root. */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
     X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \

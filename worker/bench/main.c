@@ -1,9 +1,9 @@
 /* main.c -- ddp-bench measures the speed of collectives and prints nccl-tests' columns. ddp-bench is a worker:
  * `ddprun --nproc_per_node=4 ddp-bench`.
  *
- * As in nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can queue calls, the rank
- * does not wait between the calls of a batch. The result is the slowest rank's time for the batch, divided by the
- * number of calls. Afterwards a separate call checks the values. */
+ * A measurement is that of nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can
+ * queue calls, the rank does not wait between the calls of a batch. The result is the slowest rank's time for the
+ * batch, divided by the number of calls. Afterwards a separate call checks the values. */
 #include "bench/bench_core.h"
 
 #include "base/buf.h"
@@ -16,13 +16,13 @@
 #include <string.h>
 #include <time.h>
 
-/* A rank's buffers, from ddp_shared_alloc or from ddp-bench, as the options request. */
+/* A rank's buffers, which --memory selects. */
 struct bench_buffers {
     ddp_group *group;
     size_t bytes;   /* bytes of each buffer */
     void *in, *out; /* the buffers of a call */
     char *host;     /* host memory to fill and to compare: copied to `in` and from `out` */
-    bool shared;
+    bool shared;    /* true = `in` and `out` are from ddp_shared_alloc; false = from malloc */
 };
 
 struct bench_result {
@@ -30,7 +30,7 @@ struct bench_result {
     uint64_t wrong; /* number of wrong elements on all ranks */
 };
 
-/* The members that all lines share. */
+/* The values that are the same in all printed lines. */
 struct bench_run {
     const struct bench_options *options;
     int world, device;
@@ -134,6 +134,7 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
+/* Set *us to the time of one call on the slowest rank; collective. */
 static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct places p,
                              const struct bench_options *o, double *us)
 {
@@ -149,6 +150,7 @@ static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct pl
 
 /* --- values -------------------------------------------------------------------------------------------------------- */
 
+/* Run one call with known values, and add the wrong elements of all ranks; collective. */
 static ddp_status compare(const struct bench_buffers *b, int rank, const struct bench_case *c,
                           struct places p, uint64_t *wrong)
 {
@@ -305,7 +307,7 @@ static ddp_options context_options(const struct bench_options *o)
     return options;
 }
 
-/* Print the last error of the library or of this program. */
+/* Print the last error of libddp. If it has no text, print the name of `status`. */
 static void fail_by(ddp_status status)
 {
     const char *words = ddp_last_error();
@@ -400,8 +402,7 @@ static int run_bench(const struct bench_options *o)
     if (status == DDP_OK && end != DDP_OK)
         fail_by(end);
     if (status == DDP_OK && b.rows == 0)
-        return fail("nothing was measured, because no size has an element for each rank; use a larger "
-                    "--maxbytes") +
+        return fail("nothing was measured: no size has an element for each rank; use a larger --maxbytes") +
                1;
     return status != DDP_OK ? ddp_exit_code(status) : end != DDP_OK ? ddp_exit_code(end) : wrong > 0;
 }

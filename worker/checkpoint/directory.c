@@ -4,10 +4,12 @@
  *     step-00001200/        a whole checkpoint
  *     .old-step-00001200/   a checkpoint that is being removed; remove_step renames it before removing its files
  *
- * So a name without a dot always belongs to a whole checkpoint, even if the process ends at any moment. A load reads
- * each file twice: first through a small buffer to check every block, then into the caller's blocks. So damage near
- * the end is found before the caller's model changes, without memory for a second model. The second pass usually
- * reads from the page cache. */
+ * So a name that does not begin with a dot always belongs to a whole checkpoint, even if the process ends at any
+ * moment.
+ *
+ * A load reads each file twice: first through a small buffer to check every block, then into the caller's blocks. So
+ * damage near the end is detected before the caller's model changes, and a load needs no memory for a second model.
+ * The second pass usually reads from the page cache. */
 #include "checkpoint/directory.h"
 
 #include "base/syscalls.h"
@@ -36,7 +38,7 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
-/* Set an error about file `name` of the directory from errno. `what` is the step that failed. */
+/* Report a failure with file `name` of the directory. `what` is the operation that failed, errno has the reason. */
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what,
                              struct ddp_err *err)
 {
@@ -95,14 +97,14 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
     DIR *there = opendir(dir->path);
     if (there == NULL)
         return errno == ENOENT ? DDP_OK
-                               : ddp_fail(err, DDP_ERR_IO, "%s: open: %s", dir->path, strerror(errno));
+                               : ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path, strerror(errno));
     while (status == DDP_OK && (name = next_name(there)) != NULL) {
         if (step_of(name, &step) && !append(steps, n, step))
             status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for a list of %zu checkpoints",
                               dir->path, *n);
     }
     if (status == DDP_OK && errno != 0)
-        status = ddp_fail(err, DDP_ERR_IO, "%s: read: %s", dir->path, strerror(errno));
+        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s", dir->path, strerror(errno));
     closedir(there);
     if (*n > 1)
         qsort(*steps, *n, sizeof(**steps), by_number);
@@ -111,8 +113,8 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-/* Remove the directory `name` and its files. The removal fails if `name` contains a directory, which this module
- * never makes. A missing directory is no error. */
+/* Remove the directory `name` and its files. Fail if `name` contains a directory, because this module never creates
+ * one there. A missing directory is no error. */
 static int remove_tree(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -143,15 +145,15 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     }
 }
 
-/* Return true for hidden names that this module makes. Other hidden files belong to the user. */
+/* Return true for the hidden names that this module creates. Other hidden files belong to the user. */
 static bool is_leftover(const char *name)
 {
     uint64_t step;
     return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
 }
 
-/* Remove directories that an interrupted process left. There is only one writer, so none of these directories is in
- * use. */
+/* Remove the hidden directories of an interrupted process. There is only one writer, so no process uses these
+ * directories. */
 static void remove_leftovers(const struct ckpt_dir *dir, int fd)
 {
     DIR *there = opendir(dir->path);
@@ -160,7 +162,7 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
         struct ddp_err err;
         if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
-            fail_errno(dir, entry->d_name, "cannot remove the leftover of an interrupted run", &err);
+            fail_errno(dir, entry->d_name, "cannot remove this directory of an interrupted run", &err);
             ckpt_dir_warn(dir, &err);
         }
     }
@@ -209,15 +211,15 @@ static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *n
 {
     int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        return fail_errno(dir, name, "open", err);
+        return fail_errno(dir, name, "cannot open", err);
     for (size_t i = 0; i < n; i++) {
         if (file_write(fd, pieces[i].data, pieces[i].bytes) != 0) {
-            fail_errno(dir, name, "write", err);
+            fail_errno(dir, name, "cannot write", err);
             close(fd);
             return DDP_ERR_IO;
         }
     }
-    return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
+    return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "cannot flush to the disk", err);
 }
 
 /* Return the manifest of these blocks as text, or NULL if memory is short. The caller frees the text. */
@@ -250,7 +252,7 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
     if (status == DDP_OK)
         status = write_pieces(dir, at, "manifest.json", &manifest, 1, err);
     if (status == DDP_OK && fsync(at) != 0)
-        status = fail_errno(dir, "", "flush to the disk", err);
+        status = fail_errno(dir, "", "cannot flush to the disk", err);
     free(text);
     return status;
 }
@@ -259,7 +261,7 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
  * checkpoint of this step exists at any moment. NFS cannot exchange directories. On NFS, move the old directory away
  * first, and move it back if the rename fails. If the old directory cannot be removed, ckpt_dir_tidy removes it later
  * or warns. */
-static int appear(int fd, const char *temporary, const char *name)
+static int rename_finished(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
     if (renameat(fd, temporary, fd, name) == 0)
@@ -291,14 +293,14 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     char temporary[NAME];
     snprintf(temporary, sizeof(temporary), ".tmp-step-%08" PRIu64, point->step);
     if (remove_tree(fd, temporary) != 0 || mkdirat(fd, temporary, 0777) != 0)
-        return fail_errno(dir, temporary, "make the directory", err);
+        return fail_errno(dir, temporary, "cannot create the directory", err);
     int at = openat(fd, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (at < 0)
-        return fail_errno(dir, temporary, "open", err);
+        return fail_errno(dir, temporary, "cannot open", err);
     ddp_status status = write_files(dir, at, point, blocks, n, err);
     close(at);
-    if (status == DDP_OK && (appear(fd, temporary, temporary + 5) != 0 || fsync(fd) != 0))
-        status = fail_errno(dir, temporary + 5, "rename", err);
+    if (status == DDP_OK && (rename_finished(fd, temporary, temporary + 5) != 0 || fsync(fd) != 0))
+        status = fail_errno(dir, temporary + 5, "cannot rename", err);
     if (status != DDP_OK)
         remove_tree(fd, temporary);
     return status;
@@ -318,11 +320,11 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
 {
     const bool made = mkdir(dir->path, 0777) == 0;
     if (!made && errno != EEXIST)
-        return ddp_fail(err, DDP_ERR_IO, "%s: make the directory: %s", dir->path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", dir->path, strerror(errno));
     int fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", dir->path, strerror(errno));
-    ddp_status status = made && flush_parent(fd) != 0 ? fail_errno(dir, "..", "flush to the disk", err)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path, strerror(errno));
+    ddp_status status = made && flush_parent(fd) != 0 ? fail_errno(dir, "..", "cannot flush to the disk", err)
                                                       : write_in(dir, fd, point, blocks, n, err);
     close(fd);
     return status;
@@ -346,7 +348,8 @@ struct reader {
 static ddp_status not_opened(const struct reader *r)
 {
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
-    return ddp_fail(r->err, damage ? DDP_ERR_CORRUPT : DDP_ERR_IO, "%s: open: %s", r->name, strerror(errno));
+    return ddp_fail(r->err, damage ? DDP_ERR_CORRUPT : DDP_ERR_IO, "%s: cannot open: %s", r->name,
+                    strerror(errno));
 }
 
 /* Open one file of step `step`. On DDP_OK the caller closes r->fd. */
@@ -462,7 +465,7 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
     return DDP_OK;
 }
 
-/* Read the blocks that the caller wants. First compare these blocks with the manifest, because a file with other
+/* Read the blocks that the caller passes. First compare these blocks with the manifest, because a file with other
  * blocks is useless even without damage. */
 static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)

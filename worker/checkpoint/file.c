@@ -68,7 +68,8 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 {
     const ssize_t n = pread_all(fd, at, to, len);
     if (n < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", path, at, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read from offset %" PRIu64 ": %s", path, at,
+                        strerror(errno));
     if ((size_t)n < len)
         return ddp_fail(err, DDP_ERR_CORRUPT,
                         "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", path,
@@ -169,7 +170,7 @@ static ddp_status atomic_open(struct atomic_file *file, const char *path, struct
     }
     file->fd = open_for_writing(file);
     if (file->fd < 0) {
-        ddp_fail(err, DDP_ERR_IO, "%s: open: %s", written_name(file), strerror(errno));
+        ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", written_name(file), strerror(errno));
         atomic_forget(file);
         return DDP_ERR_IO;
     }
@@ -178,7 +179,7 @@ static ddp_status atomic_open(struct atomic_file *file, const char *path, struct
 
 static ddp_status atomic_write(struct atomic_file *file, const void *data, size_t len, struct ddp_err *err)
 {
-    return file_write(file->fd, data, len) == 0 ? DDP_OK : atomic_fail(file, "write", err);
+    return file_write(file->fd, data, len) == 0 ? DDP_OK : atomic_fail(file, "cannot write", err);
 }
 
 /* Flush the directory of `path`, because only then is the rename on the disk. */
@@ -195,8 +196,8 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Flush the bytes to the disk. EINVAL is no error if the file is written to directly: a terminal or a pipe has no
- * disk. */
+/* Flush the bytes to the disk. A terminal or a pipe, which is written to directly, has no disk, so EINVAL is then no
+ * error. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);
@@ -208,15 +209,15 @@ static int sync_data(const struct atomic_file *file)
 static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 {
     if (sync_data(file) != 0)
-        return atomic_fail(file, "fsync", err);
+        return atomic_fail(file, "cannot flush to the disk", err);
     int fd = file->fd;
     file->fd = -1;
     if (close(fd) != 0) /* network file systems report a full disk only here */
-        return atomic_fail(file, "close", err);
+        return atomic_fail(file, "cannot close", err);
     if (file->temporary != NULL && rename(file->temporary, file->path) != 0)
-        return atomic_fail(file, "rename", err);
+        return atomic_fail(file, "cannot rename", err);
     if (file->temporary != NULL && sync_directory_of(file->path) != 0)
-        return atomic_fail(file, "fsync of the directory", err);
+        return atomic_fail(file, "cannot flush the directory to the disk", err);
     atomic_forget(file);
     return DDP_OK;
 }
@@ -424,9 +425,9 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
     return DDP_OK;
 }
 
-/* Copy the data into the caller's blocks. This step comes last, because it cannot fail. The pointer of an empty block
- * may be NULL. */
-static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
+/* Copy the data into the caller's blocks, after all checks, so that a failed load changes no block. The pointer of an
+ * empty block may be NULL. */
+static void copy_blocks(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (blocks[i].bytes > 0)
@@ -460,7 +461,7 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     if (status == DDP_OK)
         status = read_data(r, table, data, blocks, n);
     if (status == DDP_OK)
-        hand_over(data, blocks, n);
+        copy_blocks(data, blocks, n);
     free(table);
     free(data);
     return status;
@@ -475,12 +476,12 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
     if (status != DDP_OK)
         return status;
     struct reader r = { .path = path, .err = err };
-    r.fd = open(path,
-                O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
+    /* O_NONBLOCK, because opening a pipe would wait for a writer. */
+    r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r.fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (fstat(r.fd, &st) != 0) {
-        status = ddp_fail(err, DDP_ERR_IO, "%s: stat: %s", path, strerror(errno));
+        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot examine: %s", path, strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {
         status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: not a plain file", path);
     } else {

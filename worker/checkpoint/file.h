@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Write all `len` bytes. Return 0, or -1 with errno. On a full disk a part has been written. */
+/* Write all `len` bytes. Return 0, or -1 with errno. After a failure, some of the bytes may be in the file. */
 int file_write(int fd, const void *data, size_t len);
 
 /* Read `len` bytes from offset `at` of the file `path`. If the file ends earlier, the result is DDP_ERR_CORRUPT,

@@ -3,8 +3,8 @@
  *
  * The writer has at most one job: a checkpoint to write. The lock protects `state` and `outcome`. The caller's thread
  * owns the copy of the blocks while the state is IDLE, and the writer owns the copy while the state is BUSY. So
- * neither thread copies under the lock. The copy's memory is allocated at the first save and reused until the
- * close. */
+ * neither thread holds the lock while it copies or writes blocks. The copy's memory is allocated at the first save
+ * and reused until the manager is closed. */
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "base/timed_call.h"
@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NAME is a block's longest name with the NUL. The defaults apply to options that are 0. Timeouts are in
- * milliseconds. */
+/* NAME: bytes of a block's longest name, with the NUL. KEEP_LAST and TIMEOUT_MS: the defaults of options that are
+ * 0. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
 /* IDLE: no job; BUSY: the writer has a job; STOP: the writer must end. */
@@ -113,9 +113,8 @@ static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
     while (c->state == BUSY && failed == 0)
         failed = pthread_cond_timedwait(&c->changed, &c->lock, &until);
     if (c->state == BUSY)
-        status =
-            ddp_fail(err, DDP_ERR_TIMEOUT, "%s: step %" PRIu64 " is still being written after %" PRIu32 " ms",
-                     c->dir.path, c->copy.point.step, c->options.timeout_ms);
+        status = ddp_fail(err, DDP_ERR_TIMEOUT, "%s: step %" PRIu64 " is still being written after %g s",
+                          c->dir.path, c->copy.point.step, c->options.timeout_ms / 1000.0);
     else if (c->outcome.code != DDP_OK)
         status = ddp_fail(err, c->outcome.code, "%s", c->outcome.msg);
     else
@@ -155,7 +154,8 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
                         "ddp_ckpts_options: initialize the struct with DDP_CKPTS_OPTIONS_INIT");
     memcpy(out, given, given->size);
     if (out->dir == NULL || out->dir[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: `dir` is missing");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "ddp_ckpts_options: `dir` is NULL or empty; set the directory of the checkpoints");
     if (out->timeout_ms > MOST_TIMEOUT_MS)
         return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: timeout_ms is %" PRIu32 ": must be at most %u",
                         out->timeout_ms, MOST_TIMEOUT_MS);
@@ -164,7 +164,8 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
     return DDP_OK;
 }
 
-/* Initialize the lock and the condition. Timeouts use the monotonic clock, so a change of the date does no harm. */
+/* Initialize the lock and the condition. Timeouts use the monotonic clock, so a change of the date does not affect
+ * them. */
 static void init_lock(ddp_ckpts *c)
 {
     pthread_condattr_t monotonic;
@@ -305,8 +306,8 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
 
 /* --- loading -------------------------------------------------------------------------------------------- */
 
-/* Load the newest checkpoint that is not damaged. Other errors end the search, because an older checkpoint must not
- * replace a good checkpoint that is unreadable at the moment. If all checkpoints are damaged, fail, because a silent
+/* Load the newest checkpoint that is not damaged. An error other than damage ends the search, because the newest
+ * checkpoint may be good and only unreadable at the moment. If all checkpoints are damaged, fail, because a silent
  * start from the beginning would look like success. */
 static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
                               const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
@@ -325,12 +326,13 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
             newest = now;
     }
     return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "%s: all %zu checkpoints are damaged; %s; remove them to start from the beginning",
+                    "%s: all %zu checkpoints are damaged; the newest: %s; remove the checkpoints to start "
+                    "from the beginning",
                     c->dir.path, n_steps, newest.msg);
 }
 
-/* Load the newest checkpoint. If the writer is writing a checkpoint, wait until that write ends. If that write
- * failed, return its error. */
+/* Load the newest checkpoint. If the writer is busy, wait until it has finished. If the last write failed, return the
+ * error of that write. */
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
@@ -354,9 +356,9 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* The outcome of the load on rank 0. Rank 0 broadcasts this message before the blocks. `words` is the text of an
+/* The result of the load on rank 0. Rank 0 broadcasts this message before the blocks. `words` is the text of an
  * error. */
-struct news {
+struct load_result {
     int64_t status, found;
     ddp_ckpt_point point;
     char words[1024];
@@ -364,14 +366,14 @@ struct news {
 
 /* Load a checkpoint on rank 0. Send the result even after an error, because the other ranks would otherwise wait for
  * blocks. */
-static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
+static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct load_result *result)
 {
     struct ddp_err err = { 0 };
     int found = 0;
-    news->status = c != NULL ? (int64_t)ddp_ckpts_load(c, blocks, n, &news->point, &found, &err)
-                             : ddp_fail(&err, DDP_ERR_ARG, "ddp_ckpts_resume: `ckpts` is NULL on rank 0");
-    news->found = found;
-    memcpy(news->words, err.msg, sizeof(news->words));
+    result->status = c != NULL ? (int64_t)ddp_ckpts_load(c, blocks, n, &result->point, &found, &err)
+                               : ddp_fail(&err, DDP_ERR_ARG, "ddp_ckpts_resume: `ckpts` is NULL on rank 0");
+    result->found = found;
+    memcpy(result->words, err.msg, sizeof(result->words));
 }
 
 /* Load a checkpoint on rank 0 and broadcast the blocks. Blocks are sent one by one, so that no rank needs memory for
@@ -382,20 +384,20 @@ ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block
     NOT_NULL(group, NULL);
     NOT_NULL(point, NULL);
     NOT_NULL(found, NULL);
-    struct news news = { 0 };
+    struct load_result result = { 0 };
     struct ddp_err err;
     *found = 0;
     if (ddp_rank(group->ctx) == 0)
-        load_on_root(c, blocks, n, &news);
-    ddp_status status = ddp_broadcast(group, &news, sizeof(news), DDP_U8, 0, NULL, NULL);
-    if (status == DDP_OK && news.status != DDP_OK) {
-        ddp_fail(&err, (ddp_status)news.status, "%.*s", (int)sizeof(news.words) - 1, news.words);
+        load_on_root(c, blocks, n, &result);
+    ddp_status status = ddp_broadcast(group, &result, sizeof(result), DDP_U8, 0, NULL, NULL);
+    if (status == DDP_OK && result.status != DDP_OK) {
+        ddp_fail(&err, (ddp_status)result.status, "%.*s", (int)sizeof(result.words) - 1, result.words);
         return ctx_fail(group->ctx, &err);
     }
-    for (size_t i = 0; i < n && status == DDP_OK && news.found; i++)
+    for (size_t i = 0; i < n && status == DDP_OK && result.found; i++)
         status = ddp_broadcast(group, blocks[i].data, blocks[i].bytes, DDP_U8, 0, NULL, NULL);
-    if (status == DDP_OK && news.found) {
-        *point = news.point;
+    if (status == DDP_OK && result.found) {
+        *point = result.point;
         *found = 1;
     }
     return status;

@@ -150,8 +150,8 @@ static bool read_block(const cJSON *row, struct manifest_block *block)
     return *end == '\0';
 }
 
-/* Read all rows. The loop follows the linked list, because an index would make cJSON walk from the beginning each
- * time. A block's place is the sum of the sizes before it. */
+/* Read all rows. Follow the linked list, because cJSON_GetArrayItem starts at the first row in each call. A block's
+ * offset is the sum of the sizes of the earlier blocks. */
 static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char *name, struct ddp_err *err)
 {
     uint64_t at = 0;
@@ -218,7 +218,7 @@ void manifest_free(struct manifest *m)
     *m = (struct manifest){ .blocks = NULL };
 }
 
-/* --- requests of callers -------------------------------------------------------------------------------- */
+/* --- the caller's blocks -------------------------------------------------------------------------------- */
 
 /* Return the block named `block`, or NULL. The position `guess` is usually right, because programs read blocks in the
  * order of writing. */

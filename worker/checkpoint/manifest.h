@@ -21,14 +21,14 @@ enum { MANIFEST_NAME = 64, MANIFEST_BLOCKS = 4096, MANIFEST_BYTES = 4 << 20 };
 
 struct manifest_block {
     char name[MANIFEST_NAME];
-    uint64_t at, bytes; /* bytes: offset in the file (the sum of the earlier sizes), and size */
-    uint32_t crc;
+    uint64_t at, bytes; /* offset in MANIFEST_FILE and size, in bytes */
+    uint32_t crc;       /* CRC-32C of the data */
 };
 
 struct manifest {
     ddp_ckpt_point point;
-    uint64_t bytes; /* bytes of the file with the blocks */
-    struct manifest_block *blocks;
+    uint64_t bytes;                /* size of MANIFEST_FILE */
+    struct manifest_block *blocks; /* owned, freed by manifest_free */
     size_t n;
 };
 
@@ -41,8 +41,8 @@ ddp_status manifest_read(struct manifest *m, const char *name, const char *text,
                          struct ddp_err *err);
 void manifest_free(struct manifest *m);
 
-/* Find the caller's n blocks by name: number[i] is the position of want[i] in the manifest. DDP_ERR_MISMATCH names
- * the block and both sizes. */
+/* Find the caller's n blocks by name: set number[i] to the position of want[i] in the manifest. `name` is the file's
+ * name for errors. The text of DDP_ERR_MISMATCH has the block and both sizes. */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err);
 

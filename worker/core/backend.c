@@ -15,10 +15,10 @@
 enum { PATH_ROOM = 4352 };
 
 const struct comm_host backend_host = { .cpu = &cpu_comm_ops,
-                                        .give = bootstrap_publish,
-                                        .take = bootstrap_fetch,
+                                        .publish = bootstrap_publish,
+                                        .fetch = bootstrap_fetch,
                                         .clear = bootstrap_clear,
-                                        .left_ms = bootstrap_remaining_ms,
+                                        .remaining_ms = bootstrap_remaining_ms,
                                         .settle = recorder_settle,
                                         .local_address = ddp_store_local_address };
 
@@ -27,8 +27,8 @@ struct comm_paths backend_paths(const struct worker_env *env)
     return (struct comm_paths){ env->cuda_library, env->cudart_library, env->nccl_library };
 }
 
-/* Paths from the folder of this code to the folder of libddp_cuda: the same folder in build/, else lib/, seen from
- * bin/ and from libexec/ddprun/. */
+/* Paths from the folder of this code to the folder of libddp_cuda. Both are one folder in build/. In an installation,
+ * this code may also be in bin/ or libexec/ddprun/, and libddp_cuda is in lib/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
 /* Copy the folder of this code to `path`, with a '/' at the end, or "" if the folder is unknown. */
@@ -57,7 +57,7 @@ static void *open_beside(void)
     return handle;
 }
 
-/* Open libddp_cuda: the given file, one beside libddp, or one of the loader's path. */
+/* Open libddp_cuda: the file `given`, or if `given` is "", a file near libddp or in the loader's path. */
 static ddp_status open_library(const char *given, void **handle, struct ddp_err *err)
 {
     char name[64];
@@ -67,10 +67,10 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
         *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (*handle != NULL)
         return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_UNSUPPORTED,
-        "cannot load %s, which a GPU needs: %.300s; install it beside libddp, or set DDP_CUDA_LIBRARY=FILE",
-        name, dlerror());
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "cannot load %s, which is needed to use a GPU: %.300s; install it beside libddp, or set "
+                    "DDP_CUDA_LIBRARY=FILE",
+                    name, dlerror());
 }
 
 /* Load libddp_cuda and get its table of functions. The versions must be equal, because the table is no stable
@@ -83,14 +83,12 @@ static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entr
     if (status != DDP_OK)
         return status;
     void *symbol = dlsym(handle, CUDA_ENTRY);
-    memcpy(
-        &function, &symbol,
-        sizeof(
-            function)); /* C cannot convert a data pointer to a function pointer, so the bytes are copied. */
+    /* C cannot convert a data pointer to a function pointer, so the bytes are copied. */
+    memcpy(&function, &symbol, sizeof(function));
     *out = function != NULL ? function() : NULL;
     if (*out == NULL || strcmp((*out)->version, DDP_VERSION) != 0)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "libddp_cuda has version %s, but libddp has %s: install both from one build",
+                        "libddp_cuda has version %s, but libddp has version %s; install both from one build",
                         *out != NULL ? (*out)->version : "unknown", DDP_VERSION);
     return DDP_OK;
 }
@@ -104,12 +102,6 @@ static ddp_status check_name(const char *name, int device, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG,
                         "ddp_options.device=%d: must be the number of a GPU, or one of ddp_device_choice",
                         device);
-    return DDP_OK;
-}
-
-static ddp_status go_without(struct ddp_err *err)
-{
-    *err = (struct ddp_err){ 0 };
     return DDP_OK;
 }
 
@@ -130,8 +122,12 @@ ddp_status backend_find(const char *name, int device, const struct worker_env *e
     status = load_cuda(env, &cuda, err);
     if (status == DDP_OK)
         status = cuda->devices(&paths, &count, err);
+    if (status != DDP_OK && device == DDP_DEVICE_AUTO && !nccl) {
+        *err = (struct ddp_err){ 0 };
+        return DDP_OK;
+    }
     if (status != DDP_OK)
-        return device == DDP_DEVICE_AUTO && !nccl ? go_without(err) : status;
+        return status;
     out->ops = name == NULL || nccl ? cuda->nccl : cuda->staged;
     out->device = device >= 0 ? device : env->local_rank;
     if (env->share_gpu)

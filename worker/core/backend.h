@@ -16,11 +16,12 @@
 struct comm_host;
 struct recorder;
 
-/* The first member of each backend's own struct. */
+/* A communicator: the first member of each backend's own struct, so that a pointer to one is a pointer to the
+ * other. */
 struct comm {
     const struct comm_ops *ops;
-    uint64_t
-        seq; /* number of the last call, where `open` is number 1; 0 = the backend does not count every call */
+    /* Number of the last call; `open` is call 1. 0 = the backend does not count every call. */
+    uint64_t seq;
     /* Ticket of the last call; 0 = the call is done. Only for backends that do not block. */
     uint64_t ticket;
 };
@@ -42,7 +43,7 @@ struct comm_setup {
     bool share_gpu; /* other ranks use the same GPU */
     struct comm_paths paths;
     const struct comm_host *host;
-    /* Receives the tickets of finished calls through comm_host.settle. */
+    /* Borrowed. The backend reports finished calls to this recorder with comm_host.settle. */
     struct recorder *recorder;
 };
 
@@ -56,9 +57,9 @@ struct comm_ops {
      * shared_free or `close`. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
-    /* Return an error if a rank has died or has given up, without waiting. */
+    /* Return an error if a rank has died or has given up. This function never waits. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
-    /* Make the current and later calls of all ranks fail with `err`. If another rank has given up before, *err
+    /* Make the current call and later calls of all ranks fail with `err`. If another rank has given up before, *err
      * becomes the error of that rank. Any thread may call this function. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
     /* Free the communicator. Not collective. */
@@ -90,13 +91,14 @@ extern const struct comm_ops cpu_comm_ops;
 /* The functions of libddp that a backend in libddp_cuda may call. */
 struct comm_host {
     const struct comm_ops *cpu;
-    ddp_status (*give)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
-                       struct ddp_err *err);
-    ddp_status (*take)(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
-                       struct ddp_err *err);
+    /* bootstrap_publish, bootstrap_fetch, bootstrap_clear and bootstrap_remaining_ms of bootstrap.h: */
+    ddp_status (*publish)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
+                          struct ddp_err *err);
+    ddp_status (*fetch)(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
+                        struct ddp_err *err);
     ddp_status (*clear)(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
-    uint32_t (*left_ms)(const struct bootstrap *bootstrap);
-    /* Report that all calls up to `ticket` are done. */
+    uint32_t (*remaining_ms)(const struct bootstrap *bootstrap);
+    /* recorder_settle: record that all calls up to `ticket` are done. */
     void (*settle)(struct recorder *recorder, uint64_t ticket);
     ddp_status (*local_address)(const ddp_store *store, char *address, size_t room, struct ddp_err *err);
 };
@@ -119,8 +121,9 @@ struct backend {
     int device; /* -1 = none */
 };
 
-/* Find the backend `name` (NULL = the default) for `device`, a value of ddp_options.device. Load libddp_cuda if a
- * device is requested. DDP_ERR_UNSUPPORTED names the missing library and the places that were searched. */
+/* Find the backend `name` for `device`, a value of ddp_options.device. Without a device the backend is "cpu". With a
+ * device, NULL means "nccl", and "cpu" means the staged backend. Load libddp_cuda if a device is requested.
+ * DDP_ERR_UNSUPPORTED names the missing library and the places that were searched. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

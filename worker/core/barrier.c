@@ -20,7 +20,8 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* Fail with the number of arrived ranks. Read the counter again, because more ranks may have arrived. */
+/* Fail with the number of ranks that have arrived. Read the counter again, because more ranks may have arrived
+ * since. */
 static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                                struct ddp_err *err)
 {
@@ -29,15 +30,15 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
     if (status != DDP_OK)
         return status;
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "barrier \"%.100s\": %lld of %d ranks arrived within %u ms (only a ddprun store names "
+                    "barrier \"%.100s\": %lld of %d ranks arrived within %g s (only a ddprun store names "
                     "the missing ranks)",
-                    name, (long long)came, ctx->env.world_size, timeout_ms);
+                    name, (long long)came, ctx->env.world_size, timeout_ms / 1000.0);
 }
 
 /* Poll until the last rank has set the key `go`. Pauses grow from 1 to 64 ms, so that a thousand waiting ranks do not
  * overload the store. */
-static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
-                                 uint32_t timeout_ms, struct ddp_err *err)
+static ddp_status poll_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
+                                  uint32_t timeout_ms, struct ddp_err *err)
 {
     const char *const keys[] = { go };
     uint64_t deadline = clock_ms() + timeout_ms;
@@ -72,10 +73,11 @@ static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_
         return status;
     if (came > ctx->env.world_size)
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "barrier \"%.100s\" has been used before; each name can be used only once", name);
+                        "barrier \"%.100s\": the name has been used before; use a new name for each barrier",
+                        name);
     if (came == ctx->env.world_size)
         return ddp_store_set(ctx->store, go, "1", 1, err);
-    return ask_until_open(ctx, key, go, name, timeout_ms, err);
+    return poll_until_open(ctx, key, go, name, timeout_ms, err);
 }
 
 ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms)

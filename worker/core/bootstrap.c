@@ -5,8 +5,8 @@
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
+#include "core/call.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* SLACK_MS: how much longer other ranks wait than rank 0, so that rank 0 can still publish the reason of a
- * failure. */
+/* SLACK_MS: extra time for which the other ranks wait, because rank 0 may publish the reason of a failure at its
+ * deadline. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
 /* Return at least 1, because 0 means "no limit" in calls of the store. */
@@ -69,7 +69,9 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Set `key` if it has no value yet. Otherwise set *theirs to a copy of the old value, which the caller frees. */
+/* Set `key` if it has no value yet. If the key has another value, leave that value, and set *theirs to a copy, which
+ * the caller frees. The store returns the key's value after the request. If that is `value`, this call has set the
+ * key. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -99,9 +101,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
         status = ddp_fail(
             err, DDP_ERR_MISMATCH,
             "rank %d has already joined under %s as \"%.*s\" (pid, pid namespace, boot id, host); this "
-            "process "
-            "is \"%s\": a rank was started twice, or another run uses this store; give each run its own "
-            "TORCHELASTIC_RUN_ID",
+            "process is \"%s\": the rank was started twice, or another run uses this store; give each run "
+            "its own TORCHELASTIC_RUN_ID",
             b->rank, b->prefix, CARD, theirs, card);
     free(theirs);
     return status;
@@ -140,12 +141,12 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
     int missing = list_missing(b, list, sizeof(list));
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_TIMEOUT,
-                        "all %d ranks have joined, but rank 0 has not completed the start within %u ms",
-                        b->world_size, b->timeout_ms);
+                        "all %d ranks have joined, but rank 0 has not completed the start within %g s",
+                        b->world_size, b->timeout_ms / 1000.0);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "%d of %d ranks have not joined within %u ms: rank %s; check that all are started with "
+                    "%d of %d ranks %s not joined within %g s: rank %s; check that all are started with "
                     "the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE",
-                    missing, b->world_size, b->timeout_ms, list);
+                    missing, b->world_size, missing == 1 ? "has" : "have", b->timeout_ms / 1000.0, list);
 }
 
 /* Read the card of a rank. A peer may have written anything, so the length of each field is checked. */
@@ -231,20 +232,10 @@ ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what
 void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,
                              const struct ddp_err *reason)
 {
-    char key[KEY], message[sizeof(reason->msg) + 32];
-    int len = snprintf(message, sizeof(message), "-%d %s", (int)reason->code, reason->msg);
+    char key[KEY], message[CALL_REASON];
+    const size_t len = call_encode_reason(message, reason);
     what_key(key, bootstrap, what);
-    ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
-}
-
-/* Decode a published error, "-4 reason", and fail with this status and this reason. */
-static ddp_status read_refusal(const char *message, struct ddp_err *err)
-{
-    char *words;
-    const long code = strtol(message + 1, &words, 10);
-    const bool known = code > DDP_IN_PROGRESS && code <= DDP_ERR_LIMIT;
-    return ddp_fail(err, known ? (ddp_status)code : DDP_ERR_CORRUPT, "%.900s",
-                    *words == ' ' ? words + 1 : words);
+    ddp_store_set(bootstrap->store, key, message, len, NULL);
 }
 
 /* Add SLACK_MS without overflow, because the timeout may be UINT32_MAX. */
@@ -268,9 +259,10 @@ ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, 
         return name_missing(bootstrap, err);
     if (status != DDP_OK)
         return ddp_wrap(err, "waiting for %s", key);
-    if (((char *)message)[0] == '-')
-        status = read_refusal(message, err);
-    else if (found != len + 1)
+    if (((char *)message)[0] == '-') {
+        call_decode_reason(message, err);
+        status = err->code;
+    } else if (found != len + 1)
         status = ddp_fail(err, DDP_ERR_CORRUPT,
                           "the store's key %s holds %zu bytes instead of %zu: check that all ranks run "
                           "the same version",

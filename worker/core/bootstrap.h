@@ -1,4 +1,4 @@
-/* bootstrap.h -- the ranks meet through the store before the backend connects them.
+/* bootstrap.h -- the ranks exchange their addresses through the store before the backend connects them.
  *
  * Each rank writes a card with its identity and its host to <prefix>/rank/<r>. Rank 0 waits for all cards, and then
  * writes the data that all ranks need to <prefix>/<what>. So the number of messages grows with the number of ranks,
@@ -22,15 +22,15 @@
 struct bootstrap {
     struct ddp_store *store; /* borrowed, connected */
     const char *prefix;      /* borrowed: "ddp/<job>/<attempt>" */
-    const char
-        *test_host; /* borrowed, for tests: this rank pretends to be on the host with this name; "" = no */
+    /* Borrowed, only for tests: this rank claims to be on the host with this name; "" = the real host. */
+    const char *test_host;
     int rank, world_size;
-    bool ddprun_store;    /* the store is ddprun's, and has named barriers */
+    bool ddprun_store;    /* true = the store is ddprun's, and has named barriers */
     uint32_t timeout_ms;  /* timeout of the whole start */
-    uint64_t deadline_ms; /* deadline of the whole start */
+    uint64_t deadline_ms; /* deadline of the whole start, a time of clock_ms() */
     /* Open another connection to the store, on any thread. The caller closes the connection. */
     ddp_status (*reconnect)(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err);
-    void *user;
+    void *user; /* the first argument of `reconnect` */
 };
 
 enum { BOOTSTRAP_KEY = 640 }; /* size of the longest key */
@@ -42,9 +42,9 @@ struct bootstrap_card {
     char host[64];
 };
 
-/* Write the card of this rank, and wait until all ranks have written their cards. Rank 0 passes an array of
- * world_size `cards` and gets all cards; the other ranks pass NULL. DDP_ERR_TIMEOUT names the missing ranks.
- * DDP_ERR_MISMATCH names a rank that two processes use. */
+/* Write the card of this rank, and wait until all ranks have written their cards. Rank 0 passes an array `cards` with
+ * room for world_size cards, and receives all cards. The other ranks pass NULL. DDP_ERR_TIMEOUT names the missing
+ * ranks. DDP_ERR_MISMATCH names a rank that two processes use. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err);
 

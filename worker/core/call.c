@@ -34,7 +34,8 @@ static const char *const ops[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Check the range in each lookup, because the value may come from a cast or from a peer. */
+/* Return the size of an element in bytes, or 0 for an unknown type. `dtype` may come from a peer, so each of these
+ * three functions checks the range. */
 size_t ddp_dtype_size(ddp_dtype dtype)
 {
     return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;
@@ -71,7 +72,8 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
-/* Return the size of the input of `rank`, in bytes. The product cannot overflow, because check_values limits it. */
+/* Return the size of the input of `rank`, in bytes. The product in side_bytes cannot overflow, because check_values
+ * limits it. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);
@@ -167,6 +169,6 @@ void call_decode_reason(const char *text, struct ddp_err *reason)
 {
     char *words;
     long code = strtol(text[0] == '-' ? text + 1 : "0", &words, 10);
-    ddp_fail(reason, code > DDP_IN_PROGRESS && code < 100 ? (ddp_status)code : DDP_ERR_CORRUPT, "%.1000s",
-             text[0] == '-' && *words == ' ' ? words + 1 : text);
+    ddp_fail(reason, code > DDP_IN_PROGRESS && code <= DDP_ERR_LIMIT ? (ddp_status)code : DDP_ERR_CORRUPT,
+             "%.1000s", text[0] == '-' && *words == ' ' ? words + 1 : text);
 }

@@ -9,9 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which ranks pass a buffer, and how large it is. AT_ALL_WORLD: every rank passes n elements for each rank of the
- * world. */
-enum call_side { AT_NONE, AT_ALL, AT_ROOT, AT_ALL_WORLD, AT_ROOT_WORLD };
+/* Which ranks pass a buffer, and how many elements it has. `n` is struct call's, `world` is the number of ranks. */
+enum call_side {
+    AT_NONE,      /* no rank */
+    AT_ALL,       /* every rank, n elements */
+    AT_ROOT,      /* only the root, n elements */
+    AT_ALL_WORLD, /* every rank, n * world elements */
+    AT_ROOT_WORLD /* only the root, n * world elements */
+};
 
 /* Rows of kind, name, input, output, whether the call has a reduce operation, whether it has a root. */
 #define CALL_KIND_LIST(X)                                                  \
@@ -43,12 +48,13 @@ struct call_rule {
 
 extern const struct call_rule call_rules[CALL_KINDS];
 
-/* A call. Pointers are borrowed for the call. Fields that a kind does not use are 0. */
+/* A call. Pointers are borrowed until the call is done. Fields that a kind does not use are 0. */
 struct call {
     enum call_kind kind;
     const void *in;
     void *out;
-    uint64_t n; /* elements for each rank; shared_alloc: bytes; shared_free: number of the block */
+    uint64_t
+        n; /* elements for each rank; shared_alloc: bytes; shared_free of the cpu backend: block number */
     ddp_dtype dtype;
     ddp_op op;
     int root;
@@ -68,11 +74,13 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
 enum { CALL_TEXT = 96 };
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
 
-/* Encode an error as "-<status> text", for a key of the store that ddpctl can show. Return the length of the text. */
+/* Encode an error as "-<status> text", the value of a key of the store. The format is text, so that `ddpctl keys` can
+ * show it. Return the length of the text. */
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 
-/* Decode a text of call_encode_reason. If `text` is malformed, *reason becomes DDP_ERR_CORRUPT. */
+/* Decode a text of call_encode_reason. If `text` is malformed or has an unknown status, *reason becomes
+ * DDP_ERR_CORRUPT. */
 void call_decode_reason(const char *text, struct ddp_err *reason);
 
 /* --- division of elements between ranks --- */

@@ -163,7 +163,8 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* Publish "+", because this rank is the last one. If another rank has failed just before, return its verdict. */
+/* Publish "+", because this rank is the last one that arrived. If another rank has published a failure before, return
+ * that failure. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -186,12 +187,13 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
     int64_t came = 0;
     key_of(key, ctx, seq, "count");
     ddp_store_add(ctx->check.store, key, 0, &came, NULL);
-    ddp_fail(err, DDP_ERR_TIMEOUT, "waited %u ms for all ranks to call %s: %lld of %d arrived", waited_ms,
-             call_text(text, call, seq), (long long)came, ctx->env.world_size);
+    ddp_fail(err, DDP_ERR_TIMEOUT, "waited %g s for all ranks to call %s: %lld of %d arrived",
+             waited_ms / 1000.0, call_text(text, call, seq), (long long)came, ctx->env.world_size);
     return refuse_call(ctx, seq, err);
 }
 
-/* Wait for the verdict. Check the peers every SLICE_MS, because only ddprun's store detects the end of a rank. */
+/* Wait for the verdict. Ask the backend every SLICE_MS whether a rank has died, because PyTorch's TCPStore does not
+ * report dead ranks. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -227,8 +229,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
-/* Compare the record of this rank with the record of the first rank. If this rank is the first, there is no
- * difference. Report a difference even if another rank has published another reason. */
+/* Compare the record of this rank with the record of the first rank that arrived. If this rank is the first, it
+ * compares the record with itself. Report a difference even if another rank has published another reason. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -255,8 +257,8 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     return status;
 }
 
-/* Compare this rank's call with that of the first rank, and let the last rank allow the call. No rank enters a
- * collective that another rank does not enter. */
+/* Compare this rank's call with the call of the first rank, and wait for the verdict. The last rank that arrives
+ * publishes the verdict. So no rank enters a collective that another rank does not enter. */
 static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -280,7 +282,7 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
 }
 
 /* Store a checksum of the result, for the comparison at the next call. Only results of the cpu backend can be read
- * here. After the last call, rank 0 deletes the keys of that call, because no next call does so. */
+ * here. After the last call, rank 0 deletes the keys of that call, because no later call deletes them. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

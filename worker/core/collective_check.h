@@ -27,20 +27,21 @@ struct ddp_ctx;
 enum { CHECK_LINE = 192, CHECK_TEXT = 640 };
 
 struct collective_check {
-    bool on;
-    struct ddp_store
-        *store; /* owned; a second connection, because another thread may use the context's connection */
+    bool on; /* true = DDPRUN_DEBUG=detail */
+    /* Owned; NULL before the first compared call. This is a second connection, because another thread may use the
+     * context's connection. */
+    struct ddp_store *store;
     char what[CHECK_LINE];   /* purpose of the next call; "" = unknown */
     char before[CHECK_LINE]; /* result of the last call; "" = unknown */
 };
 
-/* Read DDPRUN_DEBUG (off or detail) from `env`, and connect to the store if needed. */
+/* Read DDPRUN_DEBUG (off or detail) from `env`. The connection to the store is opened at the first compared call. */
 ddp_status collective_check_open(struct collective_check *check, const struct worker_env *env,
                                  struct ddp_err *err);
 void collective_check_close(struct collective_check *check);
 
 /* Compare call number `seq` with the other ranks, before the call. All ranks get DDP_ERR_MISMATCH if two ranks
- * differ, DDP_ERR_TIMEOUT if a rank does not come, or the backend's error if a rank has died. */
+ * differ, DDP_ERR_TIMEOUT if a rank does not arrive, or the backend's error if a rank has died. */
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err);
 

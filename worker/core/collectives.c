@@ -1,5 +1,5 @@
-/* collectives.c -- the collectives of include/ddp/group.h. Each function makes a struct call, which is checked and
- * run. The table in call.h describes the buffers of each kind of call. */
+/* collectives.c -- the collectives of include/ddp/group.h. Each function fills a struct call, and run_checked checks
+ * and runs this call. The table in call.h describes the buffers of each kind of call. */
 #include "ddp/group.h"
 
 #include "core/context.h"
@@ -20,7 +20,7 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return ctx != NULL ? &ctx->world : NULL;
 }
 
-/* Make later work on `stream` wait for the call. */
+/* Make later work on `stream` wait for the call with this ticket. Ticket 0 means that the call is done. */
 static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };
@@ -183,7 +183,7 @@ ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
     ddp_status status = comm->ops->await(comm, work->ticket, limit, &err);
     if (status != DDP_IN_PROGRESS)
         return ctx_settle(work->group->ctx, status, &err);
-    ddp_fail(&err, DDP_IN_PROGRESS, "the call is still running after %u ms", limit);
+    ddp_fail(&err, DDP_IN_PROGRESS, "the call is still running after %g s", limit / 1000.0);
     return ctx_fail(ctx, &err);
 }
 

@@ -8,17 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* `mutex` protects all fields below it. */
 struct comm_thread {
     pthread_t id;
     pthread_mutex_t mutex;
-    pthread_cond_t posted, idle;
-    struct comm_job *first, **last; /* list of jobs that have not begun */
-    bool running, closing;
+    pthread_cond_t posted, idle; /* a job was posted, or the thread must end; all jobs are done */
+    struct comm_job *first;      /* the list of jobs that have not begun */
+    struct comm_job **last;      /* the NULL pointer at the end of the list */
+    bool running, closing;       /* a job is running; the thread must end */
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------ */
 
-/* Wait for the next job. Here and in run_job(), the caller has locked the mutex. */
+/* Remove and return the first job of the list, which must not be empty. The caller has locked the mutex. */
 static struct comm_job *next_job(struct comm_thread *thread)
 {
     struct comm_job *job = thread->first;
@@ -28,8 +30,8 @@ static struct comm_job *next_job(struct comm_thread *thread)
     return job;
 }
 
-/* Run the next job. The mutex is held at call and return, but not while the job runs, because other threads add
- * jobs meanwhile. */
+/* Run the next job. The caller has locked the mutex. It is unlocked only while the job runs, so that the program can
+ * post more jobs. */
 static void run_job(struct comm_thread *thread)
 {
     struct comm_job *job = next_job(thread);
@@ -97,7 +99,8 @@ void comm_thread_post(struct comm_thread *thread, struct comm_job *job)
     pthread_mutex_unlock(&thread->mutex);
 }
 
-/* Wait until all jobs are done. A job that calls this function does not wait, because it would wait for itself. */
+/* Wait until all jobs are done. If a job calls this function, return at once, because the job would wait for
+ * itself. */
 void comm_thread_drain(struct comm_thread *thread)
 {
     if (thread == NULL || pthread_equal(thread->id, pthread_self()))

@@ -1,8 +1,9 @@
 /* comm_thread.h -- a thread that runs jobs one after the other, in the order in which they are posted.
  *
- * With a blocking backend (backend.h), the thread lets the program compute during a collective: the program posts a
- * job, computes, and then drains the thread. A drain needs no timeout, because a job is a collective, which has a
- * deadline. A job writes its result to memory of the program, which may read the result after a drain. */
+ * With a blocking backend (backend.h), the program can compute during a collective only if another thread runs the
+ * collective. The program posts a job, computes, and then drains the thread: it waits until all jobs are done. A
+ * drain needs no timeout, because a job is a collective, which has a deadline. A job writes its result to memory of
+ * the program. The program may read the result after a drain. */
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 
@@ -19,22 +20,24 @@ struct comm_thread;
 
 /* A job. The program owns the struct, and keeps it until the thread is drained. */
 struct comm_job {
-    void (*run)(void *user, size_t what);
+    void (*run)(void *user, size_t what); /* runs on the thread, with the two values below */
     void *user;
     size_t what;
-    uint64_t posted_ns;    /* when the job was posted, for the flight recorder; 0 = no recorder */
+    uint64_t posted_ns;    /* time of clock_ns() when the job was posted; 0 = no flight recorder */
     struct comm_job *next; /* set by comm_thread.c */
 };
 
-/* Start a thread, which the caller owns. Return DDP_ERR_NOMEM if memory is short, or DDP_ERR_LIMIT if the system allows no more threads. */
+/* Start a thread, which the caller owns. Return DDP_ERR_NOMEM if memory is short, or DDP_ERR_LIMIT if the system
+ * allows no more threads. */
 ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err);
 
+/* Append `job` to the list of jobs, and return without waiting. */
 void comm_thread_post(struct comm_thread *thread, struct comm_job *job);
 
-/* Wait until all jobs are done. In a job, return at once. NULL is allowed. */
+/* Wait until all jobs are done. If a job calls this function, return at once. `thread` may be NULL. */
 void comm_thread_drain(struct comm_thread *thread);
 
-/* Wait until all jobs are done, and free the thread. Do not call this function in a job. NULL is allowed. */
+/* Wait until all jobs are done, and free the thread. A job must not call this function. `thread` may be NULL. */
 void comm_thread_close(struct comm_thread *thread);
 
 /* Return the number of cores that this process may use. A container often allows fewer cores than the host has. */

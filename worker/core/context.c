@@ -4,7 +4,7 @@
  * ddp_finalize runs a last barrier and frees everything. A world of one needs no store.
  *
  * The start fails if the environment is incomplete (DDP_ERR_ENV), if no store answers or a rank is late
- * (DDP_ERR_TIMEOUT), or if the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then everything is freed.
+ * (DDP_ERR_TIMEOUT), or if the ranks cannot share memory (DDP_ERR_UNSUPPORTED). A failed start frees everything.
  *
  * After a later error that leaves the ranks at different calls, the context is broken: every further collective
  * returns the same error without waiting. So a program that ignores one error does not hang in the next call. */
@@ -63,8 +63,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context. A world of one connects here, at its first key. Set *out to NULL if the
- * connection failed before, because a second try in each step would make the steps slow. */
+/* Set *out to the connection of this context. A world of one connects here when it first needs a key. If that failed,
+ * later calls set *out to NULL and return DDP_OK, because a new try in each step would make the steps slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -161,7 +161,7 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
     return open_backend(ctx, backend, &setup, err);
 }
 
-/* Prepare the context without other processes. An option has precedence over the environment. */
+/* Do the part of the start that needs no other process. An option has precedence over the environment. */
 static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
                                   struct ddp_err *err)
 {
@@ -183,8 +183,8 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
     return DDP_OK;
 }
 
-/* Free a context. No other function frees contexts. If a signal handler still uses the context, its memory is not
- * freed. */
+/* Free a context. End the communication thread first, because its jobs use the communicator. If a signal handler
+ * still uses the recorder, leave the memory of the context allocated. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     comm_thread_close(ctx->thread);
@@ -221,8 +221,8 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return true if an error breaks the context, because ranks may be at different calls. Wrong arguments and a lack of
- * memory are found before other ranks take part, so they do not break the context. */
+/* Return true if `status` means that the ranks may be at different calls. Wrong arguments and a lack of memory are
+ * found before other ranks take part, so they do not break the context. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -263,7 +263,7 @@ static ddp_status run_call(struct comm *comm, const struct call *call, struct dd
     return comm->ops->run(comm, call, err);
 }
 
-/* Compare the call with the calls of the other ranks (DDPRUN_DEBUG=detail). */
+/* Compare the call with the calls of the other ranks, if DDPRUN_DEBUG=detail. */
 static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct collective_check *check = &ctx->check;
@@ -276,6 +276,9 @@ static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, str
                             : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
+/* Run a call. Take its number from the backend if the backend counts calls, so that the recorder and the backend's
+ * messages show the same number. Record the beginning before the comparison, because a missing rank makes the
+ * comparison wait. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -301,7 +304,8 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
-/* Leave the group. After the last barrier, the end of this rank cannot look like a failure to other ranks. */
+/* End the context with a last barrier. After this barrier, no other rank can take the end of this rank for a
+ * failure. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)
@@ -377,8 +381,7 @@ void ddp_flush_subnormals(void)
 
 enum { PROGRESS_EVERY_MS = 200 };
 
-/* Store the step in a key of this rank, where the rendezvous looks for progress. Without a store the call has no
- * effect. */
+/* Store the step in this rank's progress key, which the rendezvous reads. Without a store, do nothing. */
 static ddp_status set_progress(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
 {
     char key[64], digits[32];
@@ -406,20 +409,23 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* The request and the agreement are keys of the store, so programs without libddp can use them, too. The launcher
- * acts after all ranks have agreed, because a rank may be in the middle of its work. */
+/* The number of waiting nodes and each rank's agreement to grow are keys of the store, so programs without libddp can
+ * use them, too. The launcher restarts the workers after all ranks have agreed, because a restart loses the work of a
+ * rank that is within a step. */
 
-enum { NODES_MAX = 1 << 20 }; /* a longer text is not a number of nodes */
+enum { NODES_MAX = 1 << 20 }; /* a larger number in the key is not a number of nodes */
 
 /* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Only ddprun has waiting nodes. A world of one
  * connects here. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "this job cannot grow, because ddprun did not start it");
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "this job cannot grow: ddprun did not start it; start it with ddprun");
     ddp_status status = ctx_any_store(ctx, store, err);
-    return status == DDP_OK && *store == NULL ? ddp_fail(err, DDP_ERR_CLOSED, "cannot reach the store")
-                                              : status;
+    return status == DDP_OK && *store == NULL
+               ? ddp_fail(err, DDP_ERR_CLOSED, "cannot reach the store: the first connection failed")
+               : status;
 }
 
 /* Read how many nodes wait. A missing key or a wrong number counts as 0, because growing is optional. */

@@ -18,17 +18,18 @@ enum { CTX_PREFIX = 320 };
 struct ddp_ctx {
     struct worker_env env;
     int device;                                /* CUDA's number of the GPU; -1 = none */
-    uint32_t init_timeout_ms, step_timeout_ms; /* from the options, else from the environment */
+    uint32_t init_timeout_ms, step_timeout_ms; /* from the options, else from the environment; never 0 */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
-    struct ddp_store *late_store; /* owned; the connection of a world of one, opened by ctx_any_store */
-    bool late_tried;              /* ctx_any_store has tried to connect, and does not try again */
-    uint64_t progress_set_ms;     /* when the progress key was last set; 0 = never */
+    /* Owned. A world of one opens this connection when it first needs a key (ctx_any_store); NULL = not open. */
+    struct ddp_store *late_store;
+    bool late_tried;          /* ctx_any_store has tried to open late_store, and does not try again */
+    uint64_t progress_set_ms; /* time of clock_ms() when the progress key was last set; 0 = never */
     struct ddp_group world;
-    /* Owned; NULL = ctx_start_thread was not called, or needed no thread. */
+    /* Owned; NULL = ctx_start_thread was not called, or the backend does not block. */
     struct comm_thread *thread;
     struct recorder recorder;
     struct collective_check check; /* used only on the thread that runs collectives */
-    uint64_t calls;                /* number of the last call */
+    uint64_t calls;                /* number of the last call; the start of the backend is call 1 */
     char prefix[CTX_PREFIX];       /* prefix of the keys in the store: "ddp/<job>/<attempt>" */
     /* The error that broke the context; code DDP_OK = the context is not broken. Written only by the thread that runs
      * collectives. */
@@ -38,8 +39,8 @@ struct ddp_ctx {
 /* Start a thread for collectives, if the backend blocks. The program can then compute during a collective. */
 ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Wait until the communication thread has done its jobs, and return ctx->broken. Call this function before using the
- * communicator or `broken`, because only one thread at a time may run collectives. */
+/* Wait until the communication thread has run all its jobs, and return ctx->broken. Call this function before using
+ * the communicator or `broken`, because only one thread at a time may run collectives. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
 /* Put "rank N: " in front of `err`, store it as the last error of this thread, and return its code. */
@@ -48,11 +49,12 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);
 /* Pass `call` to the backend, and record it in the flight recorder. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err);
 
-/* Run a collective call. In a broken context, fail at once. An error that leaves the ranks at different calls breaks
+/* Run a collective call. In a broken context, fail at once. If an error leaves the ranks at different calls, break
  * the context. */
 ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call);
 
-/* Break the context if `status` requires it, after a collective that did not use ctx_run. */
+/* Handle the result of a collective that did not use ctx_run. Break the context if the ranks may be at different
+ * calls. Return `status`; on failure, *err is also the last error of this thread. */
 ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err);
 
 #endif

@@ -2,13 +2,15 @@
  *
  *     crc = crc32c(0, first, n);  crc = crc32c(crc, second, m);        in any number of pieces
  *
- * x86 has an instruction for CRC-32C, but none for zlib's CRC-32. */
+ * CRC-32C is used because x86 has an instruction for it, but none for zlib's CRC-32. */
 #ifndef WORKER_CORE_CRC32C_H
 #define WORKER_CORE_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+/* Return the CRC-32C of the earlier data, whose CRC-32C is `crc`, followed by `len` bytes of `data`. Pass 0 as the
+ * first `crc`. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 
 #endif

@@ -73,7 +73,7 @@ static ddp_status read_env_number(const struct reader *r, const struct number_ro
     return DDP_OK;
 }
 
-/* Read a text. Reject a text that is too long: a cut host name could be the name of another host. */
+/* Read a text. Reject a text that is too long, because a cut host name could be the name of another host. */
 static ddp_status read_env_text(const struct reader *r, const struct text_row *row)
 {
     const char *value = env_value(r, row->name);
@@ -87,7 +87,8 @@ static ddp_status read_env_text(const struct reader *r, const struct text_row *r
     return DDP_OK;
 }
 
-/* Append `name` to lists[1] if the variable is set, else to lists[0]. */
+/* Append `name` to lists[1] if the variable is set, otherwise to lists[0]. Count the names of each list in
+ * `counts`. */
 static void note(char (*lists)[256], size_t counts[2], bool there, const char *name)
 {
     size_t used = strlen(lists[there]);
@@ -126,8 +127,8 @@ static ddp_status check_below(const struct reader *r, const char *name, int valu
                     limit_name, limit, limit - 1);
 }
 
-/* Set the local rank and the local world size. Without LOCAL_* variables, assume that all ranks are on this host; the
- * start of the context checks this. */
+/* Set the local rank and the local world size. Without the LOCAL_* variables, assume that all ranks are on this host.
+ * The start of the context checks this assumption. */
 static ddp_status settle_local(const struct reader *r)
 {
     struct worker_env *e = r->out;
@@ -135,7 +136,8 @@ static ddp_status settle_local(const struct reader *r)
     if (e->local_world_size < 0)
         e->local_world_size = e->world_size;
     if (e->local_world_size > e->world_size)
-        return ddp_fail(r->err, DDP_ERR_ENV, "LOCAL_WORLD_SIZE=%d is more than WORLD_SIZE=%d",
+        return ddp_fail(r->err, DDP_ERR_ENV,
+                        "LOCAL_WORLD_SIZE=%d does not fit WORLD_SIZE=%d: must not be larger",
                         e->local_world_size, e->world_size);
     if (e->local_rank < 0)
         e->local_rank = e->rank % e->local_world_size;

@@ -2,7 +2,7 @@
  *
  * Pure: the caller passes the function that reads a variable, so a test needs no process. There are four main
  * variables: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
- *   - If none of them is set, the worker is a world of one.
+ *   - If none of them is set, the worker runs alone, as a world of one.
  *   - If all four are set, the worker is a rank of a world. All other variables have defaults.
  *   - If only some are set, the start fails and names the missing ones, because a guess could make a rank wait
  *     forever.
@@ -19,8 +19,13 @@
 
 enum { WORKER_WORLD_MAX = 1 << 20 };
 
-/* Rows of field, variable, smallest value, largest value, default, and whether it is one of the four main
- * variables. */
+/* Rows of field, variable, smallest value, largest value, default, and whether the variable is one of the four main
+ * variables. A default of -1 means "unset".
+ *
+ * - DDPRUN_ATTEMPT counts the earlier starts of the workers for any reason, TORCHELASTIC_RESTART_COUNT only the
+ *   restarts after a failure.
+ * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is ddprun's, which has named barriers. PyTorch's has none.
+ * - DDP_SHARE_GPU=1 allows several ranks on one GPU. */
 #define WORKER_ENV_NUMBERS(X)                                               \
     X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \
     X(world_size, "WORLD_SIZE", 1, WORKER_WORLD_MAX, 1, true)               \
@@ -34,7 +39,12 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
-/* Rows of field, variable, size in bytes with the NUL, default, and whether it is one of the four main variables. */
+/* Rows of field, variable, size in bytes with the NUL, default, and whether the variable is one of the four main
+ * variables.
+ *
+ * - DDPRUN_PAGE is the memory that ddprun shares with this worker for the flight recorder (recorder.h).
+ * - DDP_FLIGHT_RECORDER is the path of the recorder's file.
+ * - DDP_TEST_HOST is only for tests: ranks with different values treat each other as ranks on other hosts. */
 #define WORKER_ENV_TEXTS(X)                                    \
     X(master_addr, "MASTER_ADDR", 256, "", true)               \
     X(run_id, "TORCHELASTIC_RUN_ID", 256, "none", false)       \
@@ -65,8 +75,8 @@ typedef const char *(*env_lookup)(void *user, const char *name);
  * is then undefined. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
-/* Return the number of this attempt. ddprun counts restarts. Other launchers count rounds; in an elastic job, a new
- * round need not be a restart. */
+/* Return the number of this attempt; the first attempt is 0. Launchers other than ddprun do not set DDPRUN_ATTEMPT,
+ * so their number of restarts is used. */
 static inline int env_attempt(const struct worker_env *env)
 {
     return env->attempt >= 0 ? env->attempt : env->restart_count;

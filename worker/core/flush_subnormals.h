@@ -35,9 +35,8 @@ static inline void flush_subnormals_write(uint64_t value)
 
 #elif defined(__aarch64__)
 
-enum {
-    FLUSH_SUBNORMALS_BITS = 1 << 24
-}; /* FZ; FZ16 is only for arithmetic in f16, which libddp does not use */
+/* FZ. The bit FZ16 is only for arithmetic in f16, which libddp does not use. */
+enum { FLUSH_SUBNORMALS_BITS = 1 << 24 };
 
 static inline uint64_t flush_subnormals_read(void)
 {
@@ -67,8 +66,8 @@ static inline void flush_subnormals_write(uint64_t word)
 
 #endif
 
-/* Set the mode of this thread to `bits`, a subset of FLUSH_SUBNORMALS_BITS. Write the register
- * only if the mode changes, because a write is slow. */
+/* Set the mode of this thread to `bits`, which is FLUSH_SUBNORMALS_BITS or 0. Write the register only if the mode
+ * changes, because a write is slow. */
 static inline void flush_subnormals_set(uint64_t bits)
 {
     const uint64_t word = flush_subnormals_read();

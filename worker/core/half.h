@@ -29,12 +29,14 @@ static inline float bf16_to_f32(uint16_t h)
     return half_float((uint32_t)h << 16);
 }
 
+/* Convert f32 to bf16, its upper 16 bits. Add 0x7fff before the shift, and the last kept bit, so that ties round to
+ * even. */
 static inline uint16_t f32_to_bf16(float value)
 {
     uint32_t bits = half_bits(value);
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-    uint32_t quiet =
-        bits >> 16 | 0x40; /* set a bit of the mantissa, because rounding could turn a NaN into infinity */
+    /* Set a bit of the mantissa, because rounding could turn a NaN into infinity. */
+    uint32_t quiet = bits >> 16 | 0x40;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
@@ -51,6 +53,8 @@ static inline float f16_to_f32(uint16_t h)
     return half_float(sign | ((h & 0x7fff) >= 0x7c00 ? special : finite));
 }
 
+/* Convert f32 to f16. 0x47800000 is 65536, above the range of f16. Below 0x38800000, which is 2^-14, the result is
+ * subnormal. */
 static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
@@ -62,10 +66,8 @@ static inline uint16_t f32_to_f16(float value)
     return (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)result;
 }
 
-/* Read or write one element of a block whose type is known only at run time; slow. Pure. */
-
-/* Store `value`, rounded to the type, in element `i`. `value` must be in the range of the type. For u8, keep the low
- * bits. */
+/* Store `value`, rounded to the type, in element `i` of a block whose type is known only at run time. This is slow.
+ * `value` must be in the range of the type. For u8, keep the low bits. */
 static inline void one_value_store(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {
@@ -93,6 +95,7 @@ static inline void one_value_store(void *block, size_t i, ddp_dtype dtype, doubl
     }
 }
 
+/* Return element `i` of a block whose type is known only at run time, as a double. An i64 above 2^53 loses digits. */
 static inline double one_value_get(const void *block, size_t i, ddp_dtype dtype)
 {
     switch (dtype) {

@@ -1,8 +1,8 @@
 /* recorder.c -- see recorder.h.
  *
- * A handler for SIGUSR1 is installed only if the signal would otherwise end the process, because signals are for the
- * program. The handler is gone if the program later installs its own handler. A signal handler can read only global
- * data, so the listeners are in a global table. */
+ * The recorder installs a handler for SIGUSR1 only if the program has none, because the program's handler must keep
+ * working. If the program installs a handler later, that handler replaces this one. A signal handler can read only
+ * global data, so the listeners are in a global table. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -21,12 +21,15 @@
 
 /* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
 
+/* PLACES: the number of recorders in a process that can write their files at SIGUSR1. A further recorder does not
+ * listen. */
 enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];
 static _Atomic int inside; /* number of running handlers */
 
-/* Call all listeners from the signal handler. `inside` lets a listener that leaves wait until no handler runs. */
+/* Call all listeners from the signal handler. Count the handlers in `inside`, because sigusr1_leave waits until no
+ * handler runs. */
 static void on_sigusr1(int sig)
 {
     (void)sig;
@@ -63,10 +66,9 @@ static void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &ours, NULL);
 }
 
-/* Remove a listener. If the result is false, a handler is still running, and the listener must not be freed. Keep the
- * signal handler, because a late signal would otherwise end the process. Another thread may
- * be running the handler with this listener, so wait for that thread. Wait at most HANDLER_WAIT_MS, because the disk may
- * hang. */
+/* Remove a listener. If the result is false, a handler is still running, and the listener must not be freed. Another
+ * thread may be running the handler with this listener, so wait for that thread, but at most HANDLER_WAIT_MS, because
+ * the disk may hang. Keep the signal handler, because a late signal would otherwise end the process. */
 static bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {

@@ -2,7 +2,7 @@
  *
  * A recorder is active if ddprun shares a page of memory with the worker (DDPRUN_PAGE), or if a file is requested
  * (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and the functions do nothing. Recording a call costs two
- * readings of the clock and about twelve stores.
+ * readings of the clock and about twelve writes to memory.
  *
  * The file is written by ddp_abort, at SIGUSR1, and after a failed collective that leaves the ranks at different
  * calls. ddprun forwards `kill -USR1` to its workers. If a rank is stopped or killed, ddprun writes the file from the
@@ -17,24 +17,27 @@
 
 enum { RECORDER_PATH = 4096 };
 
-/* A function for SIGUSR1. `received` runs in the signal handler, on any thread. */
+/* A listener for SIGUSR1. `received` runs in the signal handler, on any thread, so it may use only functions that are
+ * safe in signal handlers. */
 struct sigusr1 {
     void (*received)(struct sigusr1 *listener);
 };
 
 struct recorder {
-    struct sigusr1 sigusr1;                             /* the first member; writes the file at SIGUSR1 */
-    struct flight *flight;                              /* owned; NULL = the recorder is not active */
-    char path[RECORDER_PATH], temporary[RECORDER_PATH]; /* path of the file; "" = no file */
-    _Atomic int busy;                                   /* a thread is writing the file */
-    /* Facts about the next call: */
-    int bucket; /* the bucket of the call; -1 = none */
-    uint64_t posted_ns;
-    struct flight_op *op;  /* the running call */
-    _Atomic uint64_t done; /* the highest ticket passed to recorder_settle */
+    /* Writes the file at SIGUSR1. This is the first member, so that its address is the recorder's address. */
+    struct sigusr1 sigusr1;
+    struct flight *flight; /* owned; NULL = the recorder is not active */
+    /* The file, and the name that the file has while it is written; "" = no file. */
+    char path[RECORDER_PATH], temporary[RECORDER_PATH];
+    _Atomic int busy; /* 1 = a thread is writing the file */
+    /* The reducer sets these two before it makes a call: */
+    int bucket;            /* number of the bucket that the next call reduces; -1 = none */
+    uint64_t posted_ns;    /* time of clock_ns() when that bucket's job was posted; 0 = unknown */
+    struct flight_op *op;  /* the entry of the last call */
+    _Atomic uint64_t done; /* the highest ticket passed to recorder_settle; 0 = none */
 };
 
-/* The rank, for the head of the record. The texts are copied. */
+/* Values for the head of the record. The texts are copied. */
 struct recorder_setup {
     int rank, world_size, attempt;
     const char *job, *backend;
@@ -51,22 +54,23 @@ bool recorder_close(struct recorder *r);
 /* Return the current time for comm_job.posted_ns; 0 = the recorder is not active. */
 uint64_t recorder_now(const struct recorder *r);
 
-/* Record the beginning of call number `seq`. `blocks` = the call ends when the backend returns; otherwise the backend
- * only puts the call on a stream. */
+/* Record the beginning of call number `seq`. If `blocks` is true, the call ends when the backend returns. Otherwise
+ * the backend only puts the call on a stream. `timeout_ms` applies if the call has no timeout. */
 void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
                     bool blocks);
 /* Record that the backend has returned. A call with a ticket may still run on its stream; recorder_settle records its
  * end. `ticket` 0 = none. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket);
 
-/* Record that all calls up to `ticket` are done. Any thread may call this function. `r` may be NULL. */
+/* Record that all calls with a ticket of at most `ticket` are done. Any thread may call this function. `r` may be
+ * NULL. */
 void recorder_settle(struct recorder *r, uint64_t ticket);
 
-/* Record that step `step` is done. */
+/* Record that the program's training step `step` is done. */
 void recorder_step(struct recorder *r, uint64_t step);
 
-/* Write the file, whole or not at all. Return false if no file is requested, the write failed, or another thread is
- * writing. Any thread and any signal handler may call this function. */
+/* Write the file, whole or not at all. `why` is written into the file. Return false if no file is requested, the
+ * write failed, or another thread is writing. Any thread and any signal handler may call this function. */
 bool recorder_write(struct recorder *r, const char *why);
 
 #endif

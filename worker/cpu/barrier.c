@@ -20,7 +20,7 @@
 
 /* --- the other ranks as processes ------------------------------------------------------------------------ */
 
-/* Close all descriptors. A second call has no effect. Works also after a peers_open() that failed halfway. */
+/* Close all descriptors. A second call has no effect. `peers` may come from a peers_open() that has failed. */
 static void peers_close(struct peers *peers)
 {
     if (peers->fds == NULL)
@@ -158,9 +158,9 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
         if (control->ranks[r].arrived != phase && missing++ < LISTED)
             list_rank(list, sizeof(list), control, r);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "rank %d waited %u ms in %s, but %d of %d ranks on %.63s did not arrive: %s%s",
-                    control->ranks[rank].rank, waited_ms, mark_text(text, control, rank), missing, world,
-                    control->host, list, missing > LISTED ? ", and others" : "");
+                    "rank %d waited %g s in %s, but %d of %d ranks on %.63s did not arrive: %s%s",
+                    control->ranks[rank].rank, waited_ms / 1000.0, mark_text(text, control, rank), missing,
+                    world, control->host, list, missing > LISTED ? ", and others" : "");
 }
 
 /* Return true if the marks describe the same call. Pointers and timeouts may differ between ranks. */
@@ -234,8 +234,8 @@ static bool is_over(const struct shm_barrier *b)
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* Set *err to the reason of the rank that gave up first. That rank may need a moment to publish its reason. Leave
- * *err unchanged if no reason appears within WORDS_MS. */
+/* Set *err to the reason of the rank that gave up first. That rank may still be writing the reason, so wait for the
+ * reason. Leave *err unchanged if no reason appears within WORDS_MS. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -298,8 +298,8 @@ static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct 
 
 /* Sleep until the phase is over. Check the peers after each slice. No wake-up is lost: this rank increments
  * `sleepers` before the kernel compares `phase`, and the last rank changes `phase` before it reads `sleepers`. Both
- * operations are sequentially consistent. So either the last rank sees this sleeper and wakes it, or the kernel
- * sees the new phase and futex_wait returns at once. An abort is noticed at the end of the slice at the latest. */
+ * operations are sequentially consistent. So either the last rank sees this sleeper and wakes it, or the kernel sees
+ * the new phase and futex_wait returns at once. An abort is detected at the end of the slice at the latest. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;
@@ -337,8 +337,8 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* Begin the next phase; called by the last rank to arrive. After a mismatch the phase stays, and the other ranks
- * read the reason in the control page. */
+/* Begin the next phase; called by the last rank to arrive. If the marks differ, do not begin the phase. The other
+ * ranks then read the reason in the control page. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)

@@ -27,8 +27,8 @@ struct barrier_abroad {
     void *user;
     /* Returns an error if a rank of another host has ended or given up. Never waits. */
     ddp_status (*check)(void *user, struct ddp_err *err);
-    /* Publishes `err` to the other hosts as the reason why this host gives up. If another host gave up earlier,
-     * sets `err` to that host's reason. May take up to seconds. May run on any thread. */
+    /* Publishes `err` to the other hosts as the reason why this host gives up. If another host gave up earlier, sets
+     * `err` to that host's reason. This may take a few seconds. Any thread may call this function. */
     void (*publish)(void *user, struct ddp_err *err);
 };
 
@@ -37,11 +37,13 @@ struct shm_barrier {
     const struct barrier_abroad *abroad; /* borrowed; NULL if all ranks are on this host */
     struct peers peers;
     int rank, world;
-    int spins;            /* iterations of the spin loop before yielding */
-    uint64_t passed;      /* number of barriers that this rank has entered */
-    uint32_t timeout_ms;  /* time limit of the call in progress */
-    uint32_t slack_ms;    /* ms added to timeout_ms for later barriers of the call */
-    uint64_t deadline_ms; /* 0 until the call waits for the first time */
+    int spins;           /* iterations of the spin loop before yielding */
+    uint64_t passed;     /* number of barriers that this rank has entered */
+    uint32_t timeout_ms; /* time limit of the call in progress */
+    /* Added to timeout_ms in later waits of a call, so that the first wait reports a failure. */
+    uint32_t slack_ms;
+    /* Deadline of the call, a time of clock_ms(); 0 until the call waits for the first time. */
+    uint64_t deadline_ms;
 };
 
 /* Open the barrier. The pids of all ranks must be in the control page. DDP_ERR_PEER_LOST names a rank that has
@@ -57,12 +59,12 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
  * ranks differ. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err);
 
-/* Return DDP_OK if no rank has ended or aborted. Never waits. `in_call` is true while this rank is in the call of
- * its mark, and false after that call. */
+/* Return DDP_OK if no rank has ended or aborted. This function never waits. `in_call` is true while this rank is in
+ * the call of its mark, and false after that call. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err);
 
 /* Make all ranks fail with `err`. If another rank gave up first, set `err` to that rank's reason. Return err->code.
- * May run on any thread. */
+ * Any thread may call this function. */
 ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *err);
 
 /* Return false if the call in progress has used its timeout plus slack_ms. Otherwise set *slice_ms to the ms to

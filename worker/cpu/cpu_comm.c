@@ -19,7 +19,7 @@ static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* Free a cpu_comm, also one whose open failed halfway. */
+/* Free a cpu_comm. cpu_open may have failed before all members were set. */
 static void cpu_close(struct comm *comm)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
@@ -65,8 +65,8 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Pass the first barrier, which proves that every rank has mapped the page. Its timeout is the rest of the start's
- * timeout. */
+/* Pass the first barrier. After this barrier, every rank has mapped the page. Its timeout is the time that is left
+ * for the start. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,
@@ -87,7 +87,7 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* Notify the other ranks at once that the start has failed. They may be waiting in the first barrier or for the
+/* Report the failed start to the other ranks at once, because these ranks may wait in the first barrier or for the
  * page. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
@@ -196,7 +196,7 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     return err->code;
 }
 
-/* Share the statuses of all hosts: an error on one host is an error on all hosts. */
+/* Exchange the statuses of all hosts. An error on one host becomes an error on all hosts. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     int32_t ours = (int32_t)err->code, worst = ours;
@@ -210,8 +210,8 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
     *err = reason;
     if (err->code != DDP_OK || worst == DDP_OK)
         return err->code;
-    return ddp_fail(err, (ddp_status)worst, "another host could not create or map %zu bytes of shared memory",
-                    bytes);
+    return ddp_fail(err, (ddp_status)worst,
+                    "a rank on another host could not create or map %zu bytes of shared memory", bytes);
 }
 
 /* Create and map `region` on all ranks together. After an error the caller closes the region. `made` and `mapped`

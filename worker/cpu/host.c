@@ -173,10 +173,10 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
  * without knowing whether other ranks have private buffers. */
 
-/* One step: elements [at, at + n) of the call, in slot GIVE + pair or TAKE + pair. */
+/* One step: elements [at, at + n) of the call, in slot GIVE + pair or TAKE + pair of a rank. */
 struct step {
     size_t at, n;
-    unsigned pair;
+    unsigned pair; /* 0 or 1 */
 };
 
 enum { GIVE = 0, TAKE = 2 };
@@ -209,8 +209,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy between cores in pieces of 2 KiB, because the C library copies pieces of this size with vector loops. It
- * copies larger blocks with `rep movsb`, four times slower if another core's cache has the lines (AMD Zen 3). */
+/* Copy in pieces of 2 KiB, because the C library copies pieces of this size with vector loops. It copies larger
+ * blocks with `rep movsb`. If the data is in another core's cache, `rep movsb` is four times slower (AMD Zen 3). */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -225,7 +225,8 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy everything except the part that this rank combines. combine_part reads that part from the input. */
+/* Copy this rank's values into its slot, except the part that this rank combines. combine_part reads that part from
+ * the input. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -424,7 +425,7 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
     return DDP_OK;
 }
 
-/* --- both directions ------------------------------------------------------------------------------------- */
+/* --- in place, or through slots -------------------------------------------------------------------------- */
 
 /* Return the number of ranks whose buffers all ranks can reach. Set *with_input to how many of these ranks have an
  * input. */
@@ -441,8 +442,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call. After the first barrier every rank reads every mark, so all ranks choose the same path. If a rank
- * in reach has an input, that rank has not given its first step yet; then all ranks repeat turn 0. */
+/* Run the call. After the first barrier every rank reads every mark, so all ranks choose the same path. A rank whose
+ * input all ranks can reach has not given its first step yet. If there is such a rank, all ranks repeat turn 0. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -1,5 +1,6 @@
-/* host.h -- collectives among the ranks of one host through shared memory. They work in place if all ranks can
- * reach the buffers, otherwise in steps through slots. */
+/* host.h -- collectives among the ranks of one host through shared memory. If all ranks can reach the buffers, a
+ * collective works in place. Otherwise it copies the values in steps through the slots of the control page
+ * (shm.h). */
 #ifndef WORKER_CPU_HOST_H
 #define WORKER_CPU_HOST_H
 
@@ -27,12 +28,13 @@ struct cpu_comm {
 /* Begin the next call: increase its number, write its mark and set its timeout. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
-/* Return the bytes of the buffer that `rank` passes, or its address. The address is NULL if the buffer is private
- * or has no bytes. Read the mark of `rank`, which stays valid during this call and the next call. */
+/* Return the bytes of the input that `rank` passes, or the input's address in this process. The address is NULL if
+ * the input is in private memory or has no bytes. cpu_input_of reads the mark of `rank`, which stays valid during
+ * this call and the next call. */
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 
-/* Copy like memcpy, but faster if the cache of another core has the data. */
+/* Copy like memcpy, but faster if the data is in the cache of another core. */
 void cpu_copy(void *to, const void *from, size_t bytes);
 
 /* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes no buffer. For another

@@ -46,8 +46,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     list);
 }
 
-/* Find the address of interface `iface`, or `iface` itself if it is an address of this host. The first address is
- * IPv4 if the interface has one. */
+/* Find the address of interface `iface`, or `iface` itself if it is an address of this host. If the interface has
+ * several addresses, take the first one that getifaddrs lists, which is usually IPv4. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -65,8 +65,8 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
-/* Choose the address of the connection to the store if `iface` is not set: this address works, and other hosts use
- * the same network. */
+/* Choose this rank's address. Without `iface`, use this host's address in the connection to the store, because other
+ * hosts reach the store through the same network. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {
@@ -151,8 +151,9 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
             break;
     }
     if (*fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot listen on any port of %s%s%s: %s", address,
-                        range[0] ? ", DDP_PORT_RANGE=" : "", range, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot listen on any port of %s%s%s: %s%s", address,
+                        range[0] ? ", DDP_PORT_RANGE=" : "", range, strerror(errno),
+                        range[0] ? "; set DDP_PORT_RANGE to free ports" : "");
     *port = port_of(*fd);
     return DDP_OK;
 }
@@ -184,9 +185,9 @@ static int net_connect(const char *address, int port, const char *source, int *f
  * silence, give up, because a retry would meet the same firewall. */
 
 enum {
-    REFUSED_MS = 1000, /* ms of retries after a refusal; limits how late a dead rank is reported */
-    PAUSE_MS = 100,
-    SILENT_MS = 10000 /* ms without an answer; TCP has sent four packets by then */
+    REFUSED_MS = 1000, /* time for retries after a refusal */
+    PAUSE_MS = 100,    /* time between two tries */
+    SILENT_MS = 10000  /* time without an answer until the dial fails; TCP has sent four packets by then */
 };
 
 /* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. The
@@ -199,7 +200,7 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
     return ddp_fail(
         err, DDP_ERR_IO,
         "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; open the ports from the "
-        "first host to the second host, or set DDP_PORT_RANGE=LOW-HIGH to open ports; "
+        "first host to the second host, or set DDP_PORT_RANGE=LOW-HIGH to ports that are open; or "
         "select another network with DDP_IFACE=INTERFACE or DDP_IFACE=ADDRESS (default: the "
         "network of the store)",
         d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
@@ -207,6 +208,7 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
         lost ? "this address works only within one host" : "the store answers, so the hosts are up");
 }
 
+/* Fail because the peer's address cannot be reached. Keep a short text for the report PORTS_CLOSED (net_join.c). */
 static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -249,8 +251,8 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. A dying peer may refuse before its death is
- * known, so one refusal is not an error. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error, because a peer
+ * that is ending refuses connections before its end is detected. That end is then the better reason. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);
@@ -279,7 +281,7 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_encode_hello(bytes, &hello);
-    /* a new connection has room for a hello */
+    /* The buffer of a new connection has room for a whole hello. */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
     d->said = true;
@@ -324,8 +326,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* HELLO_MS: ms for a guest to send its hello. The door allocates no memory for a guest before its hello is complete
- * and valid. So a port scanner only occupies one of 32 places for five seconds. */
+/* HELLO_MS: time for a guest to send its hello. Guests use only the fixed table of the door. So a port scanner only
+ * occupies one of the 32 places in this table for 5 s. */
 
 enum { HELLO_MS = 5000 };
 
@@ -336,7 +338,7 @@ void net_door_open(struct net_door *door, int fd, const struct net_hello *mine)
         door->guests[i].fd = -1;
 }
 
-static void show_out(struct net_guest *guest)
+static void close_guest(struct net_guest *guest)
 {
     close(guest->fd);
     guest->fd = -1;
@@ -346,7 +348,7 @@ void net_door_close(struct net_door *door)
 {
     for (int i = 0; i < NET_GUESTS; i++)
         if (door->guests[i].fd >= 0)
-            show_out(&door->guests[i]);
+            close_guest(&door->guests[i]);
     if (door->fd >= 0)
         close(door->fd);
     door->fd = -1;
@@ -364,8 +366,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests ------------------------------------------------------------------------------------------- */
 
-/* Return a free place, or else remove the oldest guest and return its place. The oldest guest is probably not a
- * rank, because a rank sends its hello in its first packet. */
+/* Return a free place. If all places are in use, remove the oldest guest and return its place. The oldest guest is
+ * probably not a rank, because a rank sends its hello in its first packet. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -375,7 +377,7 @@ static struct net_guest *find_place(struct net_door *door)
         if (door->guests[i].since_ms < oldest->since_ms)
             oldest = &door->guests[i];
     }
-    show_out(oldest);
+    close_guest(oldest);
     return oldest;
 }
 
@@ -410,9 +412,9 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* A new connection has room for the 8 bytes of an answer. */
+    /* The buffer of a new connection has room for the 8 bytes of an answer. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
-        show_out(guest);
+        close_guest(guest);
         return false;
     }
     struct sockaddr_storage peer;
@@ -428,18 +430,18 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
 
 /* Read a guest's hello. Return true if the guest was accepted. Read no byte after the hello, because later bytes
  * belong to the link. */
-static bool listen_to(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
+static bool read_guest(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         if (clock_ms() - guest->since_ms > HELLO_MS)
-            show_out(guest);
+            close_guest(guest);
         return false;
     }
     if (n > 0)
         guest->got += (size_t)n;
     if (n <= 0 || !net_is_hello_prefix(guest->bytes, guest->got))
-        show_out(guest);
+        close_guest(guest);
     else if (guest->got == NET_HELLO)
         return answer_hello(guest, mine, links);
     return false;
@@ -449,10 +451,10 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
  * for the ready guests. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
-    int let_in = 0;
+    int accepted = 0;
     accept_all(door);
     for (int i = 0; i < NET_GUESTS; i++)
         if (door->guests[i].fd >= 0)
-            let_in += listen_to(&door->guests[i], door->mine, links);
-    return let_in;
+            accepted += read_guest(&door->guests[i], door->mine, links);
+    return accepted;
 }

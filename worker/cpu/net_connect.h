@@ -43,13 +43,14 @@ enum { NET_CLOSED = 256 };
 struct net_dial {
     struct net_link *link;         /* borrowed */
     const struct net_hello *hello; /* borrowed; `to` and `lane` are set for each dial */
-    const char *address, *source;  /* borrowed: this rank's address; the same if DDP_IFACE is set, else "" */
+    const char *address;           /* borrowed: this rank's address, for error texts */
+    const char *source; /* borrowed: address to connect from; "" = the kernel chooses (no DDP_IFACE) */
     struct net_card card;
     int fd;                    /* -1: waiting for the next try, or done */
     int error;                 /* errno of a connect that failed at once, else 0 */
-    bool said;                 /* the hello was sent */
-    uint64_t began_ms, try_ms; /* when the first try began; when to try next */
-    size_t got;
+    bool said;                 /* true = the hello was sent */
+    uint64_t began_ms, try_ms; /* when the first try began; when to try next, or when the current try began */
+    size_t got;                /* bytes of `answer` that have arrived */
     uint8_t answer[NET_ANSWER];
     char closed[NET_CLOSED]; /* why the address cannot be reached; "" = reachable so far */
 };
@@ -63,7 +64,8 @@ bool net_dial_done(const struct net_dial *dial);
 /* Return the entry for poll. Its fd is -1 while the dial waits for its next try. */
 struct pollfd net_dial_poll(const struct net_dial *dial);
 
-/* Continue as far as possible without waiting. Call this after each poll, also if poll reported nothing. */
+/* Continue the dial as far as possible without waiting. Call this function after each poll, also if poll reported
+ * nothing. */
 ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
@@ -71,16 +73,16 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 /* The port that accepts ranks of other hosts. A connected peer whose hello is not complete yet is a guest.
  *
  * A peer must send a hello (net_wire.h) with this run's nonce, which only ranks can read in the store. The door
- * closes a guest at the first wrong byte, after five seconds of silence, or when the table is full. The door
- * answers a hello of an older attempt or another job with the reason for the rejection. The port is closed when all
- * expected ranks are connected. */
+ * closes a guest's connection at the first wrong byte, after 5 s without a complete hello, or when the table is full.
+ * The door answers a hello of an older attempt or another job with the reason for the rejection. The port is closed
+ * when all expected ranks are connected. */
 
 enum { NET_GUESTS = 32 };
 
 struct net_guest {
-    int fd; /* -1: the place is free */
-    uint64_t since_ms;
-    size_t got;
+    int fd;            /* -1: the place is free */
+    uint64_t since_ms; /* when the guest connected */
+    size_t got;        /* bytes of the hello that have arrived */
     uint8_t bytes[NET_HELLO];
 };
 
@@ -96,7 +98,7 @@ void net_door_close(struct net_door *door);
 /* Fill `polls` with the port and the guests. Return the number of entries, at most 1 + NET_GUESTS. */
 int net_door_polls(const struct net_door *door, struct pollfd *polls);
 
-/* Accept ranks, and attach their sockets to their links. Return the number of accepted ranks. */
+/* Accept ranks without waiting, and attach their sockets to their links. Return the number of ranks accepted now. */
 int net_door_serve(struct net_door *door, struct net_links *links);
 
 #endif

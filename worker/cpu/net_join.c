@@ -17,11 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The key in net_join.h has only the first error: compare_set lets one rank write, and later ranks get that rank's text.
- * So all ranks report the original cause. net_end_set opens its own connection to the store, because a request on
- * the rank's usual connection may never end. */
+/* The key of struct net_end has only the first error. ddp_store_compare_set lets one rank write, and later ranks get
+ * that rank's text. So all ranks report the original cause. net_end_set opens its own connection to the store,
+ * because a request on the rank's usual connection may be waiting without an end. */
 
-/* ms to connect to the store, because peers must learn about a failure within a second */
+/* Timeout of one request to the store. Peers must report a failure within a second. */
 enum { STORE_MS = 500 };
 
 /* Format the key for the reason why this run ended. The nonce separates runs that have the same prefix. */
@@ -69,6 +69,8 @@ static ddp_status net_end_read(const struct net_end *end, struct ddp_store *stor
 
 /* --- all links ---------------------------------------------------------------------------------------- */
 
+/* SLICE_MS: longest wait for sockets before other failures are checked. ASK_MS: time between two checks of the
+ * store. */
 enum { SLICE_MS = 50, ASK_MS = 300 };
 
 struct joining {
@@ -78,10 +80,10 @@ struct joining {
     struct net_door door;
     struct net_dial *dials; /* owned */
     int dial_count;
-    int left;             /* number of links without a connection */
-    struct pollfd *polls; /* owned */
-    char address[NET_ADDRESS], source[NET_ADDRESS];
-    uint64_t asked_ms;
+    int left;                                       /* number of links without a connection */
+    struct pollfd *polls;                           /* owned */
+    char address[NET_ADDRESS], source[NET_ADDRESS]; /* see struct net_dial */
+    uint64_t asked_ms;                              /* when the store was checked last */
 };
 
 /* Format the key of a rank's card. bootstrap.c adds the prefix of the attempt, so no rank reads cards of an earlier
@@ -131,8 +133,8 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ------------------------------------------------------------------------------------------- */
 
-/* Report the missing links. Mark the ranks that connect to this rank, because a firewall may block this rank's
- * port. */
+/* Report the missing links. Distinguish the ranks that connect to this rank, because then a firewall may block the
+ * port of this rank. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
@@ -147,9 +149,9 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
     }
     return ddp_fail(
         err, DDP_ERR_TIMEOUT,
-        "no connection with rank %s within %u ms (this rank listens on %s); set DDP_PORT_RANGE to "
-        "open ports, or DDP_IFACE to an interface or address of another network",
-        list, j->bootstrap->timeout_ms, j->address);
+        "no connection with rank %s within %g s (this rank listens on %s); set DDP_PORT_RANGE to ports "
+        "that are open, or DDP_IFACE to an interface or address of another network",
+        list, j->bootstrap->timeout_ms / 1000.0, j->address);
 }
 
 /* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because each check is
@@ -249,7 +251,7 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
  * no error. Other stores ignore the report. Ignore errors. */
 static void report_closed(const struct joining *j, const char *closed)
 {
-    enum { TELL_MS = 500 };
+    enum { REPORT_MS = 500 };
     char *reply = NULL;
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "op", "trouble");
@@ -257,7 +259,7 @@ static void report_closed(const struct joining *j, const char *closed)
     cJSON_AddStringToObject(o, "words", closed);
     char *text = cJSON_PrintUnformatted(o);
     if (text != NULL)
-        ddp_store_control(j->bootstrap->store, text, TELL_MS, &reply, NULL);
+        ddp_store_control(j->bootstrap->store, text, REPORT_MS, &reply, NULL);
     free(reply);
     cJSON_free(text);
     cJSON_Delete(o);
@@ -298,7 +300,7 @@ static void close_joining(struct joining *j)
 }
 
 /* Connect to the other hosts. A rank without a lane needs no links. Remove this rank's card at the end, because no
- * other rank needs the card then. */
+ * rank reads the card later. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -319,15 +321,7 @@ static ddp_status net_join(struct net *net, const struct comm_setup *setup, stru
     return status;
 }
 
-/* --- open and close ----------------------------------------------------------------------------------- */
-
-enum {
-    LANES = 4,      /* most connections between two hosts; worker/README.md has the measurement */
-    AREA = 4 << 20, /* bytes for pieces; unused pages take no memory */
-    LARGEST_ELEMENT = 8
-};
-
-/* --- functions for the barrier --- */
+/* --- functions for the barrier ------------------------------------------------------------------------ */
 
 static ddp_status check_abroad(void *user, struct ddp_err *err)
 {
@@ -343,6 +337,12 @@ static void publish_abroad(void *user, struct ddp_err *err)
 }
 
 /* --- open and close ----------------------------------------------------------------------------------- */
+
+enum {
+    LANES = 4,          /* maximum number of connections between two hosts (measured: worker/README.md) */
+    AREA = 4 << 20,     /* bytes for pieces; unused pages take no memory */
+    LARGEST_ELEMENT = 8 /* bytes of an f64 or i64 */
+};
 
 static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
 {
@@ -415,7 +415,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* during the start the store reports failures, not a closed connection */
+    net->leaving = true; /* during the start, failures are read from the store, not from closed connections */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

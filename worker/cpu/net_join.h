@@ -29,13 +29,13 @@ struct net {
     struct cpu_comm *cpu; /* borrowed */
     struct net_layout layout;
     int host, rank;
-    int served;             /* number of this rank's lanes: local_rank, local_rank + locals ... */
+    int served; /* number of lanes that this rank serves; net_lane() returns the numbers of the lanes */
     struct net_links links; /* link of each lane to each host; links to this host stay empty */
     struct net_end end;
-    struct barrier_abroad abroad;
-    bool leaving; /* true while a connection may end without a failure: in finalize */
-    size_t slot_bytes, area_bytes;
-    uint8_t *area;         /* owned: this rank's pieces to send, then received pieces */
+    struct barrier_abroad abroad;  /* for the barrier of this host */
+    bool leaving;                  /* true while a connection may end without a failure: in finalize */
+    size_t slot_bytes, area_bytes; /* bytes of a slot in shared memory, and of `area` */
+    uint8_t *area;                 /* owned: this rank's pieces to send, then received pieces */
     uint8_t *finished[2];  /* owned: finished values of even and odd steps, sent in the second phase */
     const void **partials; /* owned: one pointer for each piece, for reduce_join */
     uint8_t **pieces_in;   /* owned: for each link, the address of its next piece in the area */
@@ -46,7 +46,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
                     struct ddp_err *err);
 void net_close(struct net *net);
 
-/* Run one call after cpu_begin. */
+/* Run one call between hosts. Call cpu_begin first. */
 ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err);
 
 /* Return the i-th lane that this rank serves. */

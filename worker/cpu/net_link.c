@@ -76,8 +76,8 @@ void net_link_attach(struct net_link *link, int fd)
     link->fd = fd;
 }
 
-/* Append a range. If the queue is empty, start again at its front, because a queue has room only for the ranges of
- * one call. */
+/* Append a range. If all ranges of the queue are done, start again at its front, because a queue has room only for
+ * the ranges of one call. */
 static void queue_range(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
@@ -123,8 +123,7 @@ static void advance(struct net_queue *q, size_t n)
     }
 }
 
-/* Report a lost connection. The peer is often not the first rank that failed; the agent determines the first
- * failure. */
+/* Report a lost connection. The peer is often not the first rank that failed. ddprun determines the first failure. */
 static ddp_status link_lost(const struct net_links *links, const struct net_link *link, const char *how,
                             struct ddp_err *err)
 {
@@ -214,8 +213,9 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Report the late peers in one of three states. A peer that has not begun the call hangs in its program. If a peer
- * has sent only a part, the network hangs. A peer that does not receive is in another call. */
+/* Report the late peers and the state of each. A peer without this call usually hangs in its program. If a peer has
+ * sent only a part, the network is usually slow or blocked. A peer that does not receive is usually in another
+ * call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };
@@ -234,12 +234,12 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                  : link->head_due ? "has not made this call"
                                   : "has sent only a part of its values");
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d waited %u ms in %s for other hosts: %s%s", links->rank,
-                    timeout_ms, call_text(text, &links->call, links->seq), list,
+    return ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d waited %g s in %s for other hosts: %s%s", links->rank,
+                    timeout_ms / 1000.0, call_text(text, &links->call, links->seq), list,
                     waits > LISTED ? ", and others" : "");
 }
 
-/* Wait for at most one slice, because a rank of this host that gives up cannot wake this rank out of poll. */
+/* Wait for at most one slice. If a rank of this host gives up, it cannot wake this rank, which waits in poll. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;

@@ -25,9 +25,9 @@ struct net_queue {
 
 /* One connection: to the rank that serves one lane on one other host. */
 struct net_link {
-    int fd; /* -1: not connected; always -1 for this host */
-    int rank, lane, host;
-    int32_t pid;
+    int fd;                        /* -1: not connected; always -1 for this host */
+    int rank, lane, host;          /* the peer's rank and host, and the lane of the connection */
+    int32_t pid;                   /* of the peer */
     char name[NET_HOST];           /* name of the peer's host */
     char where[ENDPOINT_TEXT_MAX]; /* address of the peer's end */
     struct net_queue out, in;
@@ -38,11 +38,11 @@ struct net_link {
 struct net_links {
     struct net_link *list; /* owned */
     int count;
-    int rank;         /* this rank in the group */
-    struct call call; /* the call in progress, for error texts */
-    uint64_t seq;
-    struct pollfd *polls; /* `count` entries */
-    struct iovec *room;   /* memory of all queues */
+    int rank;             /* this rank in the group */
+    struct call call;     /* the call in progress, for error texts */
+    uint64_t seq;         /* number of `call` */
+    struct pollfd *polls; /* owned; `count` entries */
+    struct iovec *room;   /* owned; memory of all queues */
     int64_t moved;        /* bytes moved since the start; unchanged after a wait without progress */
 };
 
@@ -69,10 +69,10 @@ ddp_status net_pump(struct net_links *links, struct ddp_err *err);
  * up. */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 
-/* Return an error if a peer has closed its connection. Never waits. */
+/* Return an error if a peer has closed its connection. This function never waits. */
 ddp_status net_links_check(struct net_links *links, struct ddp_err *err);
 
-/* End the sending direction of all connections. May run on any thread, any number of times. */
+/* End the sending direction of all connections. Any thread may call this function any number of times. */
 void net_links_shut(const struct net_links *links);
 
 #endif

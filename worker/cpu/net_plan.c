@@ -1,7 +1,7 @@
 /* net_plan.c -- see net_plan.h.
  *
- * Ranks exchange no sizes. So the same functions compute how many bytes a rank sends and how many bytes its peer
- * expects. */
+ * Ranks do not exchange sizes. The same functions compute how many bytes a rank sends and how many bytes its peer
+ * expects, so both numbers are equal. */
 #include "cpu/net_plan.h"
 
 #include "core/call.h"
@@ -106,7 +106,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- targets ---------------------------------------------------------------------------------------------- */
 
-/* Bytes up to which one trip with more data is faster than two trips with less data. */
+/* Largest call, in bytes, for which one trip with more data is faster than two trips with less data. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {
@@ -133,8 +133,8 @@ static size_t all_of(const struct net_way *way, size_t n)
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return the most elements of a step that one host owns, because a step must fit on every host. A share is rounded
- * up to whole lines. */
+/* Return the largest number of elements of a step that one host owns. A step must fit on every host. A share is
+ * rounded up to whole lines of PART_LINE bytes. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -147,7 +147,8 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Return the bytes of all pieces, own and received, of a rank that serves all lanes. Use the largest host. */
+/* Return the bytes of all pieces, own and received, of a rank that serves all lanes. Assume that it is on the host
+ * with the most pieces. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -157,8 +158,8 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return the elements of the largest step that fits. Round down to whole lines, so that all parts of a step have
- * nearly the same size. */
+/* Return the number of elements of the largest step that fits into a slot and into the area. Round down to whole
+ * lines, so that all parts of a step have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -187,8 +188,8 @@ static bool is_small(const struct net_way *way)
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call has a
- * column for each host, all hosts join all columns instead: more data, but only one trip. */
+/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call has a column
+ * for each host, all hosts join all columns instead. This sends more data, but needs only one trip. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -297,8 +298,8 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return the place in the caller's buffer, which has the values of all steps. A slot has only the values of one
- * step. */
+/* Return the index in the caller's buffer, which has the values of all steps. net_slot_place is different, because a
+ * slot has only the values of one step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

@@ -15,7 +15,7 @@
  *     scatter          one for each rank           spread    -
  *     all_gather       one for each rank           -         to all
  *     gather           one for each rank           -         to the root's host
- *     small ones       one, owned by all hosts     as above  -                one trip instead of two
+ *     small calls      one, owned by all hosts     as above  -                one trip instead of two
  *
  * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H
@@ -64,26 +64,29 @@ int net_server(const struct net_layout *layout, int host, int lane);
 /* Return the host that owns a piece. */
 int net_piece_host(const struct net_layout *layout, int piece);
 
-/* --- the way of a call ------------------------------------------------------------------------------------ */
+/* --- the plan of a call ----------------------------------------------------------------------------------- */
+
+/* Which columns a step has; what happens in the first phase; which hosts get the column in the second phase. */
 
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
 enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* all except the root's host */, NET_TO_ROOT };
 
+/* The plan of a call, equal on all ranks. */
 struct net_way {
     const struct net_layout *layout; /* borrowed */
     enum net_columns columns;
     enum net_first first;
     enum net_second second;
-    bool gathers;  /* a rank's input is only its own column, not all columns */
-    bool scatters; /* a rank's output is only its own column, not all columns */
-    bool only_root_takes;
-    int root, root_host;
-    int lanes;       /* lanes in use; a small call uses one */
-    size_t element;  /* bytes of a value */
-    size_t partial;  /* bytes of an unfinished value (reduce.h) */
-    size_t n;        /* elements of the call, in the unit of call_rules */
-    size_t per_step; /* elements of a step, in the same unit */
+    bool gathers;         /* a rank's input is only its own column, not all columns */
+    bool scatters;        /* a rank's output is only its own column, not all columns */
+    bool only_root_takes; /* only the root gets a result */
+    int root, root_host;  /* rank of the root, and its host */
+    int lanes;            /* lanes in use; a small call uses one */
+    size_t element;       /* bytes of a value */
+    size_t partial;       /* bytes of an unfinished value (reduce.h) */
+    size_t n; /* `n` of struct call: if a buffer has elements for every rank, the elements of one rank */
+    size_t per_step; /* elements of a step, counted like `n` */
 };
 
 /* Elements [at, at + n) of a step or of a column. */
@@ -98,10 +101,10 @@ struct net_column {
 
 enum { NET_EVERYBODY = -1 };
 
-/* Plan how `call` travels. A slot has `slot_bytes`, and a rank's area for pieces has `area_bytes`. A call that
- * moves no elements has no steps. */
+/* Plan a call. A slot has `slot_bytes`, and a rank's area for pieces has `area_bytes`. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes);
+/* Return the number of steps; 0 if the call moves no elements. */
 size_t net_steps(const struct net_way *way);
 
 /* Return the bytes of the smallest area for pieces in which every call has a step that fits. */
@@ -116,7 +119,7 @@ struct net_range net_lane_part(const struct net_way *way, const struct net_colum
 
 /* Return true if `host` owns the column. */
 bool net_owns(const struct net_column *column, int host);
-/* Return true if `host` has the finished column after the first phase. */
+/* Return true if `host` has the finished column after the first phase, as its owner or as the root's host. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
 /* Return true if host `from` sends the column to host `to`, in the first phase or in the second phase. */

@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-/* A call in progress. */
+/* A call in progress on this rank. */
 struct net_call {
     struct net *net;
     const struct call *call;
@@ -29,6 +29,7 @@ struct net_call {
     size_t first, second, take, last; /* first turn of each stage; last turn of the call */
 };
 
+/* One step: elements [at, at + n) of the call, in the slots of pair 0 or 1. */
 struct net_step {
     size_t at, n;
     unsigned pair;
@@ -41,6 +42,7 @@ struct net_step {
  * them. Then it writes the finished part into its take slot, from which all ranks of the host copy. No rank waits
  * for another rank of its host in the middle of a turn. */
 
+/* Return true if this rank serves an i-th lane that the call uses. */
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
@@ -71,7 +73,7 @@ static const char *source(const struct net_call *c, const struct net_step *step,
     return in + (net_in_place(&c->way, column, number, step->at) + within) * c->way.element;
 }
 
-/* Return the rank of this host that has the values of a column, in a gather, broadcast or scatter. */
+/* Return the number on this host of the rank that has the values of a column, in a gather, broadcast or scatter. */
 static int giver_of(const struct net_call *c, int number)
 {
     return c->net->layout.local_of[c->way.gathers ? number : c->way.root];
@@ -279,6 +281,7 @@ static void net_queue_first(const struct net_call *c, const struct net_step *ste
     }
 }
 
+/* Join the received pieces after the first phase. In a spread there is nothing to join. */
 static void net_end_first(const struct net_call *c, const struct net_step *step)
 {
     for (int i = 0; c->way.first == NET_REDUCE && serves(c, i); i++) {
@@ -326,8 +329,8 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
 
-/* Extra ms after a call's timeout. A wait for other hosts gets GRACE_MS, and a later barrier twice GRACE_MS, so
- * that the first wait reports the late rank. */
+/* Extra time after a call's timeout, so that the first wait of a call reports the late rank. A wait for other hosts
+ * gets GRACE_MS, and a later barrier twice GRACE_MS. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)

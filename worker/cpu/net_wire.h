@@ -17,15 +17,15 @@ enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE 
 
 struct net_hello {
     uint8_t nonce[NET_NONCE]; /* random; from the store; equal on all ranks of this run */
-    char run[NET_RUN];        /* "ddp/<job>/<attempt>"; only the end if the name is too long */
+    char run[NET_RUN];        /* "ddp/<job>/<attempt>"; if the text is too long, only its end */
     char host[NET_HOST];      /* name of the sender's host */
-    int32_t pid;
-    int32_t from, to; /* rank of the sender, rank of the receiver */
-    int32_t lane;
-    int32_t world;
+    int32_t pid;              /* of the sender */
+    int32_t from, to;         /* rank of the sender, rank of the receiver */
+    int32_t lane;             /* number of the lane (net_plan.h) that uses the connection */
+    int32_t world;            /* number of ranks of the job */
 };
 
-/* name; reason that the rejected rank reports */
+/* Rows of name, and the reason that the rejected rank reports. */
 #define NET_ANSWER_LIST(X)                                                                          \
     X(WELCOME, "welcome")                                                                           \
     X(FOREIGN, "the connecting program is no rank of libddp, or has another version or byte order") \
@@ -43,8 +43,8 @@ enum net_answer {
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
 /* Decode a hello and return the answer to send. `mine` has this rank's nonce, run and world, and this rank in `to`.
- * Fill *out up to the first wrong field. The caller checks whether it expects a connection from this rank and
- * lane. */
+ * Fill *out up to the first wrong field. NET_WELCOME does not mean that a connection from this rank and lane is
+ * expected; the caller checks that. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 

@@ -41,8 +41,9 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
                         strerror(errno));
     int error = posix_fallocate(fd, 0, (off_t)bytes);
     if (error != 0)
-        return ddp_fail(err, DDP_ERR_NOMEM, "%zu bytes of shared memory are not available: %s", bytes,
-                        strerror(error));
+        return ddp_fail(err, DDP_ERR_NOMEM,
+                        "cannot allocate %zu bytes of shared memory: %s; check the memory limit of the job",
+                        bytes, strerror(error));
     if (fcntl(fd, F_ADD_SEALS, SEALS) != 0)
         return ddp_fail(err, DDP_ERR_IO, "cannot seal shared memory: %s", strerror(errno));
     return DDP_OK;
@@ -55,7 +56,7 @@ ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err
     *out = (struct segment){ .fd = -1 };
     int fd = sys_memfd_create("ddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "memfd_create: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot create shared memory: memfd_create: %s", strerror(errno));
     ddp_status status = fill_segment(fd, bytes, err);
     if (status == DDP_OK)
         status = map_segment(out, bytes, fd, MAP_SHARED, err);
@@ -79,8 +80,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that the descriptor is the offered file and has the expected size and seals. This user must own the file,
- * because another user could change it. */
+/* Check that the descriptor is the offered file and has the expected size and seals. The file must belong to this
+ * user, because any other owner could change it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -91,8 +92,8 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
         (seals & SEALS) != SEALS)
         return ddp_fail(
             err, DDP_ERR_CORRUPT,
-            "descriptor %d of pid %d is not the offered shared memory (%lld bytes instead of %zu)", offer->fd,
-            offer->pid, (long long)st.st_size, bytes);
+            "descriptor %d of pid %d is not the shared memory of this job (%lld bytes instead of %zu)",
+            offer->fd, offer->pid, (long long)st.st_size, bytes);
     if (st.st_uid != geteuid())
         return ddp_fail(
             err, DDP_ERR_CORRUPT,
@@ -198,8 +199,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the error of the abort, or DDP_OK. Every barrier calls this function; without an abort it costs one load.
- * Limit the length of the text, because the NUL may be missing. */
+/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so without an abort it
+ * only loads one number. Limit the length of the text, because the NUL may be missing. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -214,8 +215,8 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
  * whose sizes are powers of two would compete for the same cache lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Set *number to the lowest free number. All ranks get the same number, because they create and free regions in the
- * same order. */
+/* Set *number to the lowest free number. All ranks get the same number, because all ranks create and free regions in
+ * the same order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -354,10 +355,10 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
 {
     size_t bytes = (size_t)b->world_size * sizeof(*out->host_of);
     if (hello->hosts > NET_HOSTS_MAX || !is_numbered(hello->host_of, b->world_size, hello->hosts))
-        return ddp_fail(
-            err, DDP_ERR_CORRUPT,
-            "the store's key %s/%s has an invalid table of %u hosts; another program may have written it",
-            b->prefix, all_hosts, hello->hosts);
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "the store's key %s/%s has an invalid table of %u hosts; another program may have "
+                        "written the key",
+                        b->prefix, all_hosts, hello->hosts);
     out->host_of = malloc(bytes);
     if (out->host_of == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", b->world_size);
@@ -438,7 +439,7 @@ static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *c
 {
     ddp_status status = bootstrap_meet(b, cards, err);
     if (status == DDP_OK && sys_getrandom(hello->nonce, SHM_NONCE, 0) != SHM_NONCE)
-        status = ddp_fail(err, DDP_ERR_IO, "getrandom: %s", strerror(errno));
+        status = ddp_fail(err, DDP_ERR_IO, "cannot read random bytes: getrandom: %s", strerror(errno));
     if (status == DDP_OK)
         status = number_hosts(cards, b->world_size, hello, first, err);
     if (status == DDP_OK)
@@ -490,7 +491,7 @@ ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, 
     int world = bootstrap->world_size;
     *out = (struct meeting){ .segment = { .fd = -1 } };
     if (world > NET_WORLD_MAX)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "a world of %d ranks: the cpu backend supports at most %d",
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "WORLD_SIZE=%d: the cpu backend supports at most %d ranks",
                         world, NET_WORLD_MAX);
     struct hello *hello = calloc(1, hello_bytes(world));
     if (hello == NULL)

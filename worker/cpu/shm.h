@@ -89,7 +89,7 @@ struct shm_place {
 /* The mark: a description of a rank's call. A rank writes its mark before it arrives at a barrier. Other ranks read
  * the mark after that barrier. */
 struct shm_mark {
-    uint64_t seq;
+    uint64_t seq;     /* number of the call */
     struct call call; /* only the rank itself can use the pointers */
     struct shm_place in, out;
 };
@@ -116,8 +116,9 @@ struct shm_control {
     struct shm_rank ranks[];
 };
 
-/* Return the bytes of the page or of one slot, on a host with `world` ranks. A rank has SHM_SLOTS slots: two for
- * give and two for take (see host.c), because one slot is written while the other slot is read. */
+/* Return the bytes of the control page or of one slot, on a host with `world` ranks. A rank has SHM_SLOTS slots: two
+ * for its own values (give) and two for results (take); see host.c. In each pair, one slot is written while the other
+ * slot is read. */
 enum { SHM_SLOTS = 4 };
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);
@@ -125,12 +126,15 @@ size_t shm_slot_bytes(int world);
 /* Return slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
 void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
 
-/* Return the mark of `rank` for call number `seq`, or for the last call that `rank` has begun. */
+/* Return the mark of `rank` for call number `seq`. Only the last two calls of a rank have marks. */
 const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, uint64_t seq);
+
+/* Return the mark of the last call that `rank` has begun. */
 const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
-/* Claim the abort. Return false if another rank was first. The claiming rank may first look for a better reason,
- * but must then publish a text, which wakes all sleepers. May run on any thread of any rank. */
+/* Claim the right to publish the abort text. Return false if another rank was first. After a claim, the rank must
+ * call shm_abort_publish, which wakes all sleepers. Before that call it may ask other hosts for an earlier reason.
+ * Any thread of any rank may call these functions. */
 bool shm_abort_claim(struct shm_control *control);
 void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);
 
@@ -191,7 +195,7 @@ static inline void futex_wake_all(_Atomic uint32_t *word)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Find out which ranks share a host, and open the control page of this host. */
+/* Determine which ranks share a host, and open the control page of this host. */
 
 enum { SHM_NONCE = 16 };
 
@@ -211,8 +215,8 @@ void meeting_close(struct meeting *meeting);
 /* Remove the keys and close the descriptor that only the start needs. Call this after all ranks have joined. */
 ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
-/* Give up while some ranks may not have mapped the page yet. The page's creator publishes the reason in the store
- * for these ranks. The other ranks read the reason in the page. */
+/* Report a failed start to ranks that may not have mapped the page yet. The page's creator publishes the reason in
+ * the store for these ranks. Ranks that have mapped the page read the reason there. */
 void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
                     const struct ddp_err *reason);
 

@@ -8,9 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Report that a library was not found. `why` is the loader's message for the first place. That file may be damaged,
- * or another library that it needs may be missing. */
-
+/* Report that a library was not found. `why` is the loader's message for the first place. The message is needed,
+ * because the file may exist, but be damaged or need another library that is missing. */
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {
@@ -57,9 +56,11 @@ ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct l
     for (size_t i = 0; i < n; i++) {
         void *found = dlsym(handle, symbols[i].name);
         if (found == NULL && symbols[i].needed)
-            return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                            "%s: no function %s: the file is too old, or is another library", kind->what,
-                            symbols[i].name);
+            return ddp_fail(
+                err, DDP_ERR_UNSUPPORTED,
+                "%s: the loaded file has no function %s: the file is too old, or is another library; "
+                "set %s=FILE",
+                kind->what, symbols[i].name, kind->variable);
         memcpy((char *)table + symbols[i].at, &found, sizeof(found));
     }
     return DDP_OK;
@@ -106,18 +107,19 @@ static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_
     gpu->call.driver_version(&driver);
     gpu->call.runtime_version(&runtime);
     if (driver == 0)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "no GPU can be used: there is no NVIDIA driver (libcuda.so.1) on this machine");
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "no GPU can be used: this machine has no NVIDIA driver (libcuda.so.1); install the driver");
     if (error == CUDA_OLD_DRIVER)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                         "no GPU can be used: the driver supports CUDA %d.%d, but the runtime library needs "
                         "%d.%d; install a newer driver, or set DDP_CUDART_LIBRARY to an older libcudart",
                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == CUDA_SUCCESS_ || error == CUDA_NO_DEVICE)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "no GPU can be used: the driver shows no GPU to this process; `nvidia-smi -L` lists "
-                        "the GPUs of the "
-                        "machine, and CUDA_VISIBLE_DEVICES may hide GPUs");
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "no GPU can be used: the driver shows no GPU to this process; compare `nvidia-smi -L`, "
+            "which lists the GPUs of the machine, with CUDA_VISIBLE_DEVICES, which may hide GPUs");
     gpu_fail(gpu, error, "cannot read the number of GPUs", err);
     return err->code = DDP_ERR_UNSUPPORTED;
 }
@@ -135,8 +137,8 @@ static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, in
     return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
 }
 
-/* Load the runtime and count the devices. If no runtime works, report the error of the first place, where a runtime
- * is usually installed. */
+/* Load the runtime and count the devices. If the driver is too old for a runtime, try the next place. If no runtime
+ * works, report the error of the first place. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };
@@ -163,8 +165,7 @@ ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err)
     if (device >= count)
         return ddp_fail(err, DDP_ERR_ARG,
                         "device %d was requested, but this process sees %d GPU%s, numbered from 0; start "
-                        "fewer workers, or "
-                        "share GPUs with ddprun --share_gpu (for tests)",
+                        "fewer workers, or share GPUs with ddprun --share_gpu (for tests)",
                         device, count, count == 1 ? "" : "s");
     ddp_status status = gpu_check(gpu, gpu->call.set_device(device), "cannot select the GPU", err);
     if (status != DDP_OK)

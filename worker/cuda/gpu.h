@@ -18,8 +18,8 @@ struct lib_kind {
 
 struct lib_symbol {
     const char *name;
-    bool needed;
-    size_t at; /* offset of the function pointer in the table */
+    bool needed; /* true = it is an error if the library has no such function */
+    size_t at;   /* offset of the function pointer in the table */
 };
 
 /* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on,
@@ -28,8 +28,8 @@ struct lib_symbol {
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
 
-/* Look up the functions of `symbols` and store their addresses in `table`. DDP_ERR_UNSUPPORTED names the first
- * missing function. */
+/* Store the addresses of the n functions of `symbols` in `table`; an optional function that is missing gets NULL.
+ * DDP_ERR_UNSUPPORTED names the first missing function that is needed. */
 ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct lib_symbol *symbols, size_t n,
                        void *table, struct ddp_err *err);
 

@@ -4,9 +4,10 @@
 
 #include <stdlib.h>
 
+/* A block of ddp_shared_alloc. */
 struct block {
     struct block *next;
-    void *memory;
+    void *memory; /* device memory, owned */
 };
 
 static void blocks_release(struct gpu_comm *base, struct block **at)
@@ -85,13 +86,14 @@ ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t b
                          struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream), "copying", err);
+    return gpu_check(gpu, gpu->call.copy_async(to, from, bytes, CUDA_COPY_DEFAULT, stream),
+                     "cannot copy memory of the GPU", err);
 }
 
 ddp_status gpu_comm_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
-    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "zeroing", err);
+    return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "cannot clear memory of the GPU", err);
 }
 
 ddp_status gpu_comm_settle(struct comm *comm, void *stream, struct ddp_err *err)
@@ -132,8 +134,8 @@ ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, 
     return gpu_check(&base->gpu, error, "cannot create a stream", err);
 }
 
-/* Make all ranks fail. May run on any thread. In the NCCL backend the watch thread of each rank reads the reason from
- * the cpu communicator and aborts NCCL's communicator. */
+/* Make all ranks fail. Any thread may call this function. In the NCCL backend, the watch thread of each rank reads
+ * the reason from the cpu communicator and aborts NCCL's communicator. */
 void gpu_comm_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct comm *cpu = ((struct gpu_comm *)comm)->cpu;

@@ -1,5 +1,5 @@
-/* gpu_comm.h -- what both backends of libddp_cuda have in common: the GPU, a stream, the cpu communicator, and the
- * memory of ddp_shared_alloc. Either every rank gets a block, or no rank. */
+/* gpu_comm.h -- the common part of both backends of libddp_cuda: the GPU, a stream, the cpu communicator, and the
+ * memory of ddp_shared_alloc. An allocation succeeds on all ranks or on no rank. */
 #ifndef WORKER_CUDA_GPU_COMM_H
 #define WORKER_CUDA_GPU_COMM_H
 
@@ -20,8 +20,8 @@ struct gpu_comm {
     struct gpu gpu;             /* device -1 = not open */
     struct CUstream_st *stream; /* this backend's stream */
     struct CUevent_st *before;  /* event on the program's stream at the time of a call */
-    struct block *blocks;
-    /* runs a call of the cpu communicator, with which the ranks exchange statuses */
+    struct block *blocks;       /* owned: list of the blocks of ddp_shared_alloc */
+    /* Runs a call of the cpu communicator. The NCCL backend takes a lock around the call. */
     ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
 };
 
@@ -32,14 +32,15 @@ void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_
 /* Open the GPU, and create the stream and the event. */
 ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, struct ddp_err *err);
 
-/* End an open call of a backend: after an error, notify the other ranks and close. Keep this rank's own error. */
+/* Finish the `open` function of a backend. After an error, report the failure to the other ranks, and close. *err
+ * stays this rank's own error. */
 ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct comm **out,
                                 struct ddp_err *err);
 
 /* Free the blocks, the stream, the event and the cpu communicator. */
 void gpu_comm_close(struct gpu_comm *base);
 
-/* Implement comm_ops. */
+/* Implement the members of struct comm_ops that are equal in both backends (core/backend.h). */
 ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
 ddp_status gpu_comm_shared_free(struct comm *comm, void *block, struct ddp_err *err);
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,

@@ -65,7 +65,7 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
 
 /* Wait until NCCL has put the call on the stream. A non-blocking communicator may first have to connect ranks.
  * watch_pause releases `lock`, so the watch thread may run and abort the communicator. */
-static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
+static ddp_status wait_until_queued(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     while (*result == NCCL_IN_PROGRESS && status == DDP_OK) {
@@ -112,7 +112,7 @@ static ddp_status queue_on_stream(struct nccl_comm *n, const struct call *call, 
         return watch_fault(n, err);
     struct nccl_flight *flight = flight_begin(n, call);
     nccl_result result = n->nccl != NULL ? call_nccl(n, call) : NCCL_SUCCESS;
-    status = until_taken(n, &result, err);
+    status = wait_until_queued(n, &result, err);
     if (status != DDP_OK)
         return status;
     if (result != NCCL_SUCCESS)
@@ -168,7 +168,7 @@ static void free_flights(struct nccl_comm *n)
  * time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
-    enum { PATIENCE_MS = 5000 };
+    enum { PATIENCE_MS = 5000 }; /* afterwards, abort the communicator */
     uint64_t until = clock_ms() + PATIENCE_MS;
     nccl_result result = n->lib.finalize(n->nccl);
     while (result == NCCL_IN_PROGRESS && clock_ms() < until) {
@@ -204,7 +204,7 @@ static void end_nccl(struct nccl_comm *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Free an nccl_comm, also one whose open failed halfway. */
+/* Free an nccl_comm. nccl_open may have failed before all members were set. */
 static void nccl_close(struct comm *comm)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
@@ -232,7 +232,7 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* Load the libraries. Load the CUDA runtime first, because NCCL also fails without a GPU, with a less clear error. */
+/* Load the libraries. Load the CUDA runtime first, because without a GPU it reports a clearer error than NCCL. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = gpu_comm_open(&n->base, setup, err);
@@ -240,7 +240,7 @@ static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup,
 }
 
 /* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still opens the cpu communicator,
- * through which it notifies the other ranks. */
+ * because it reports the failure to the other ranks through the cpu communicator. */
 static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -249,7 +249,7 @@ static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *s
     if (status == DDP_OK && loading.code != DDP_OK)
         *err = loading;
     if (status == DDP_OK && err->code == DDP_OK)
-        n->base.world > 1 ? join_all(n, setup, err) : join_nobody(n, err);
+        n->base.world > 1 ? join_all(n, setup, err) : join_alone(n, err);
     return status != DDP_OK ? status : err->code;
 }
 
@@ -289,7 +289,7 @@ static ddp_status place_of(const struct nccl_comm *n, const struct call *call, b
     return DDP_OK;
 }
 
-/* Wait until all calls are done, because other ranks may leave after the program's last call. */
+/* Wait until all calls are done, before the program's last call. After the last call, other ranks may end. */
 static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);

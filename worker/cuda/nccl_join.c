@@ -106,7 +106,8 @@ static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 
 /* --- cards -------------------------------------------------------------------------------------------- */
 
-/* Return a number that identifies the machine. The number is equal in all containers of a machine. */
+/* Return a number that identifies the machine: a hash (FNV-1a) of the boot id, which is equal in all containers of a
+ * machine. */
 static int32_t host_number(void)
 {
     char text[64] = "";
@@ -136,7 +137,7 @@ static ddp_status compare_cards(struct nccl_comm *n, const struct comm_setup *se
                                DDP_SUM,
                                0,
                                NULL,
-                               setup->host->left_ms(setup->bootstrap) };
+                               setup->host->remaining_ms(setup->bootstrap) };
     ddp_status status = cpu_call(n, &call, err);
     if (status == DDP_OK)
         status = nccl_check_cards(cards, n->base.world, err);
@@ -153,7 +154,7 @@ static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, c
     if (result != NCCL_SUCCESS)
         return nccl_fail(err, n->base.rank, "cannot create a unique id", result,
                          n->lib.last_error != NULL ? n->lib.last_error(NULL) : NULL);
-    return setup->host->give(setup->bootstrap, key, id, sizeof(*id), err);
+    return setup->host->publish(setup->bootstrap, key, id, sizeof(*id), err);
 }
 
 /* Publish this rank's ids, then fetch the ids of other ranks. If ranks fetched first, they would wait for each
@@ -168,7 +169,7 @@ static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *set
             status = make_id(n, setup, nccl_id_key(key, i), &ids[i], err);
     for (int i = 0; i < count && status == DDP_OK; i++)
         if (nccl_id_maker(i, count, n->base.world) != n->base.rank)
-            status = setup->host->take(setup->bootstrap, nccl_id_key(key, i), &ids[i], sizeof(ids[i]), err);
+            status = setup->host->fetch(setup->bootstrap, nccl_id_key(key, i), &ids[i], sizeof(ids[i]), err);
     return status;
 }
 
@@ -207,7 +208,7 @@ static ddp_status create_and_wait(struct nccl_comm *n, const struct comm_setup *
                                   int count, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);
-    n->creating_until_ms = clock_ms() + setup->host->left_ms(setup->bootstrap);
+    n->creating_until_ms = clock_ms() + setup->host->remaining_ms(setup->bootstrap);
     ddp_status status = watch_start(n, err);
     if (status == DDP_OK)
         status = create_nccl(n, ids, count, err);
@@ -221,7 +222,8 @@ static ddp_status create_and_wait(struct nccl_comm *n, const struct comm_setup *
 
 ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
-    const struct call all_there = { .kind = CALL_INIT, .timeout_ms = setup->host->left_ms(setup->bootstrap) };
+    const struct call all_there = { .kind = CALL_INIT,
+                                    .timeout_ms = setup->host->remaining_ms(setup->bootstrap) };
     set_environment(n, setup);
     ddp_status status = compare_cards(n, setup, err);
     if (status != DDP_OK)
@@ -241,7 +243,7 @@ ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct 
     return status;
 }
 
-ddp_status join_nobody(struct nccl_comm *n, struct ddp_err *err)
+ddp_status join_alone(struct nccl_comm *n, struct ddp_err *err)
 {
     n->state = nccl_step(n->state, NCCL_MET).next;
     return watch_start(n, err);

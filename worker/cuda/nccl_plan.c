@@ -81,8 +81,8 @@ static char *part(const struct call *call, const void *base, int rank)
 }
 
 /* Return move number i. Scatter has the moves of gather in the opposite direction. `inner` is one rank's part, and
- * `outer` is the root's buffer with all parts. Move 0 is between `inner` and the root. Move i > 0 exists only on
- * the root: it is between part i - 1 of `outer` and rank i - 1. */
+ * `outer` is the root's buffer with all parts. Move 0 is between `inner` and the root. Move i > 0 exists only on the
+ * root, and is between part i - 1 of `outer` and rank i - 1. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;
@@ -110,11 +110,11 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
 /* Settings for several ranks on one GPU, for tests only. NCCL rejects two ranks with the same host and GPU. So each
- * rank gets a different host id, and the ranks communicate over loopback sockets. The GPU runs one process at a
- * time, so it interrupts a kernel that waits for another rank. An interruption costs least with one block per
- * kernel. */
+ * rank gets a different host id, and the ranks communicate over loopback sockets. The GPU runs one process at a time.
+ * So the GPU interrupts a kernel that waits for another rank. An interruption is fastest with one block per kernel,
+ * which NCCL_MAX_CTAS=1 sets. */
 
-/* variable, value; nccl_settings adds the host id */
+/* Rows of variable and value. nccl_settings adds the host id. */
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
@@ -236,29 +236,28 @@ ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_resul
 {
     bool more = detail != NULL && detail[0] != '\0';
     return ddp_fail(err, nccl_status_of(result), "at rank %d: %.120s: %s (%s)%s%.300s%s", rank, call,
-                    result_name(result), result_words(result), more ? "; NCCL says: " : "",
-                    more ? detail : "", more ? "" : "; NCCL_DEBUG=WARN makes NCCL print details");
+                    result_name(result), result_words(result), more ? "; NCCL reports: " : "",
+                    more ? detail : "", more ? "" : "; set NCCL_DEBUG=WARN, and NCCL prints details");
 }
 
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
                      const struct nccl_progress *progress)
 {
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "at rank %d: %.120s on the GPU is still running after %u ms; %" PRIu64
-                    " calls are done, %" PRIu64
-                    " have begun; a rank without this message has not made the call, or its "
+                    "at rank %d: %.120s on the GPU is still running after %g s (calls done: %" PRIu64
+                    ", begun: %" PRIu64 "); a rank without this message has not made the call, or its "
                     "GPU is still computing; DDPRUN_STEP_TIMEOUT_MS sets the limit",
-                    rank, call, timeout_ms, progress->done, progress->begun);
+                    rank, call, timeout_ms / 1000.0, progress->done, progress->begun);
 }
 
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface)
 {
     return ddp_fail(
         err, DDP_ERR_TIMEOUT,
-        "NCCL has not connected %d ranks within %u ms, although all ranks have joined the job; NCCL "
+        "NCCL has not connected %d ranks within %g s, although all ranks have joined the job; NCCL "
         "uses NCCL_SOCKET_IFNAME=%.60s; check for a firewall between the hosts; NCCL_DEBUG=INFO "
         "shows the progress",
-        world, timeout_ms, iface[0] ? iface : "(not set)");
+        world, timeout_ms / 1000.0, iface[0] ? iface : "(not set)");
 }
 
 static ddp_status check_versions(const struct nccl_card *cards, int world, struct ddp_err *err)
@@ -268,8 +267,7 @@ static ddp_status check_versions(const struct nccl_card *cards, int world, struc
         if (cards[r].version != cards[0].version)
             return ddp_fail(err, DDP_ERR_MISMATCH,
                             "rank 0 has loaded NCCL %s, but rank %d has loaded NCCL %s; install the same "
-                            "version on all hosts, "
-                            "or set DDP_NCCL_LIBRARY to the same library",
+                            "version on all hosts, or set DDP_NCCL_LIBRARY to the same library",
                             nccl_version_text(first, cards[0].version), r,
                             nccl_version_text(other, cards[r].version));
     return DDP_OK;

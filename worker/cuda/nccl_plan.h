@@ -103,8 +103,8 @@ struct nccl_facts {
 /* Fill `out` with settings and return their number. The caller must not overwrite variables that the user has set. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
-/* Return how many unique ids a world uses with NCCL `version`, and which rank creates id i. While the ranks
- * connect, the creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
+/* Return the number of unique ids that a world uses with NCCL `version`, and the rank that creates id i. While the
+ * ranks connect, the creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
@@ -113,7 +113,7 @@ int nccl_id_maker(int i, int count, int world);
 enum { NCCL_KEY = 32 };
 const char *nccl_id_key(char key[NCCL_KEY], int i);
 
-/* --- error texts --- */
+/* --- error texts ------------------------------------------------------------------------------------------ */
 
 /* Return DDP_ERR_UNSUPPORTED if the version is too old. */
 ddp_status nccl_check_version(int version, struct ddp_err *err);

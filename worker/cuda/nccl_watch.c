@@ -1,8 +1,8 @@
 /* nccl_watch.c -- the thread that watches calls in progress and the creation of a communicator.
  *
- * If a peer fails, the program's thread may wait in a CUDA function that never returns. So a second thread, the
- * watch thread, checks every LOOK_MS while a call is in progress or the communicator is in creation. The watch
- * thread makes the communicator fail in these cases:
+ * If a peer fails, the program's thread may wait in a CUDA function that never returns. So a second thread, the watch
+ * thread, checks every LOOK_MS while a call is in progress or the communicator is in creation. The watch thread makes
+ * the communicator fail in these cases:
  *
  *     a peer has died, or a rank gives up           checked by the cpu communicator
  *     NCCL has an error                             checked by ncclCommGetAsyncError
@@ -11,8 +11,8 @@
  *
  * An error of NCCL is reported only after SUSPECT_MS, because a dead peer is a better reason. The failing thread
  * notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows an abort only
- * while no other thread is in a function of NCCL. So all other functions of NCCL are called under `lock`. They do
- * not wait, because the communicator is non-blocking. */
+ * while no other thread is in a function of NCCL. So all other functions of NCCL are called under `lock`. These
+ * functions do not wait, because the communicator is non-blocking. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -21,8 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the flight (nccl_watch.h) of call `number`. */
-
+/* Return the entry of call `number`. */
 static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
 {
     return &n->flights[number % NCCL_FLIGHTS];
@@ -115,6 +114,7 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- the watch ---------------------------------------------------------------------------------------- */
 
+/* LOOK_MS: time between two checks. SUSPECT_MS: delay of the report of an error of NCCL; see the top of this file. */
 enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
@@ -169,7 +169,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
     pthread_cond_timedwait(&n->changed, &n->lock, &until);
 }
 
-/* --- search ------------------------------------------------------------------------------------------- */
+/* --- checks ------------------------------------------------------------------------------------------- */
 
 /* Check the peers. Skip the check while another thread runs a call of the cpu communicator, because that call
  * checks the peers too. */
@@ -187,6 +187,7 @@ static const char *last_words(const struct nccl_comm *n)
     return n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
 }
 
+/* Keep the first error of NCCL. check_clock reports it after SUSPECT_MS, unless a better reason is found before. */
 static void note_suspect(struct nccl_comm *n, nccl_result result)
 {
     char text[CALL_TEXT] = "cannot connect the ranks";

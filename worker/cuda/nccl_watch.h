@@ -8,13 +8,13 @@
  * error texts.
  *
  * A call records an event on the program's stream, and this backend's stream waits for that event. Then NCCL's
- * function runs on this backend's stream, followed by a second event. The program's stream waits for the second
- * event when the program needs the result. The host does not wait. A call in progress is a flight.
+ * function runs on this backend's stream, followed by a second event. The program's stream waits for the second event
+ * when the program needs the result. The host does not wait. The code calls a call in progress a flight.
  *
  * Each NCCL communicator also has a cpu communicator. The cpu communicator runs barriers and calls with values in
  * host memory, detects dead peers, and publishes the reason of a failure to all ranks. A thread holds `cpu_lock`
- * during calls of the cpu communicator. `lock` protects all members that follow it in struct nccl_comm. A thread
- * that holds `lock` may try cpu_lock, but never waits for cpu_lock. */
+ * during calls of the cpu communicator. `lock` protects all members that follow it in struct nccl_comm. A thread that
+ * holds `lock` may try cpu_lock, but never waits for cpu_lock. */
 #ifndef WORKER_CUDA_NCCL_WATCH_H
 #define WORKER_CUDA_NCCL_WATCH_H
 
@@ -42,7 +42,7 @@ enum { NCCL_FLIGHTS = 256 };
 struct nccl_flight {
     struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
     struct call call;         /* for error texts */
-    bool queued;              /* `after` was recorded */
+    bool queued;              /* true = `after` was recorded */
     uint64_t since_ms;        /* when the call could begin at the earliest */
     uint32_t timeout_ms;
 };
@@ -58,13 +58,13 @@ struct nccl_comm {
 
     pthread_mutex_t lock;
     pthread_cond_t changed, wanted; /* signals: `state` or `done` has changed; the watch thread has work */
-    pthread_t watch;
-    bool watched, closing;
+    pthread_t watch;                /* the watch thread */
+    bool watched, closing;          /* the watch thread runs; the watch thread must end */
     enum nccl_state state;
-    struct ddp_err failed; /* why the communicator failed; does not change after its code is set */
-    struct ncclComm *nccl; /* NULL before NCCL's communicator exists, and after its end */
-    uint64_t creating_until_ms;
-    struct ddp_err suspect; /* NCCL's error, not yet reported, because a dead peer is a better reason */
+    struct ddp_err failed;      /* why the communicator failed; does not change after its code is set */
+    struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */
+    uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
+    struct ddp_err suspect;     /* NCCL's error, not yet reported, because a dead peer is a better reason */
     uint64_t suspect_since_ms;
     uint64_t begun, done; /* numbers, from 1, of the last begun and the last finished call */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
@@ -75,9 +75,13 @@ struct nccl_comm {
 /* Return true if there is room for one more call. */
 bool flight_has_room(const struct nccl_comm *n);
 
-/* Begin a call, record the event after the call, or remove a call that NCCL has rejected. */
+/* Begin a call, which gets the next number. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
+
+/* Record the event `after`, once NCCL has put the call on the stream. */
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
+
+/* Remove the call that flight_begin has added last, because NCCL has rejected it. */
 void flight_undo(struct nccl_comm *n);
 
 /* Mark finished calls as done. A call is finished when its event `after` has occurred. */
@@ -88,11 +92,14 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 
 /* --- nccl_watch.c: the watch -------------------------------------------------------------------------- */
 
+/* Start the watch thread. */
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
+
+/* End the watch thread, and wait for its end. */
 void watch_stop(struct nccl_comm *n);
 
-/* Make the communicator fail on all ranks because of `err`. Set *err to the first failure and return its code. The
- * caller holds `lock`. */
+/* Make the communicator fail on all ranks with the reason `err`. If the communicator has failed before, set *err to
+ * the first failure. Return err->code. The caller holds `lock`, which is released for a time. */
 ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err);
 
 /* Wait until `changed` is signalled, for `us` microseconds at most. The caller holds `lock`. */
@@ -101,7 +108,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us);
 /* Return DDP_OK if the communicator has not failed. Otherwise set *err to the reason. The caller holds `lock`. */
 ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 
-/* Run a call of the cpu communicator. */
+/* Run a call of the cpu communicator under `cpu_lock`. */
 ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
 
 /* --- nccl_join.c -------------------------------------------------------------------------------------- */
@@ -113,6 +120,6 @@ ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err 
 ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err);
 
 /* Create the communicator of a world of one. */
-ddp_status join_nobody(struct nccl_comm *n, struct ddp_err *err);
+ddp_status join_alone(struct nccl_comm *n, struct ddp_err *err);
 
 #endif

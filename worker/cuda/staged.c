@@ -45,8 +45,8 @@ struct staged_chunk {
     uint64_t count;           /* elements of a row */
     size_t width, pitch;      /* bytes of a row; bytes between two rows in the caller's buffer */
     size_t in_rows, out_rows; /* number of rows; 0 if the call has no such buffer on this rank */
-    const char *in;           /* first row in the caller's buffer */
-    char *out;
+    const char *in;           /* first row of the input in the caller's buffer */
+    char *out;                /* first row of the output in the caller's buffer */
 };
 
 /* Set *chunk to chunk `k` of a call with slots of `room` bytes. Return false if there is no such chunk. All ranks
@@ -98,7 +98,7 @@ static char *slot_out(const struct staged *s, size_t k)
 
 /* --- open and close ----------------------------------------------------------------------------------- */
 
-/* Free the communicator, also one whose open failed halfway. */
+/* Free the communicator. staged_open may have failed before all members were set. */
 static void staged_close(struct comm *comm)
 {
     struct staged *s = (struct staged *)comm;
@@ -135,8 +135,8 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, through which it
- * notifies the other ranks. */
+/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, because it reports
+ * the failure to the other ranks through the cpu communicator. */
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -214,8 +214,8 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
         if (status != DDP_OK)
             return status;
         if (clock_ms() >= limit->end_ms) {
-            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached the call within %u ms",
-                     s->base.rank, limit->ms);
+            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached the call within %g s",
+                     s->base.rank, limit->ms / 1000.0);
             s->base.cpu->ops->give_up(s->base.cpu, err);
             return err->code;
         }
@@ -285,8 +285,8 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
                                   : gpu_fail(&s->base.gpu, error, call_rules[call->kind].word, err);
 }
 
-/* Run a call. All ranks must use the same kind of memory: only calls with device memory are divided into chunks, and
- * the cpu communicator compares the sizes of all ranks. */
+/* Run a call. All ranks must use the same kind of memory, because only calls with device memory are divided into
+ * chunks. If ranks differ, the cpu communicator sees different sizes, and the call fails. */
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;
@@ -297,7 +297,7 @@ static ddp_status staged_run(struct comm *comm, const struct call *call, struct 
     return device ? run_device(s, call, err) : s->base.cpu->ops->run(s->base.cpu, call, err);
 }
 
-/* --- the rest ----------------------------------------------------------------------------------------- */
+/* --- the table of the backend ------------------------------------------------------------------------- */
 
 static ddp_status staged_check(struct comm *comm, struct ddp_err *err)
 {

@@ -1,6 +1,6 @@
 /* loader.c -- see ddp/loader.h.
  *
- * Batch k lies in slot k % slots. Up to `ahead` batches are made before the program requests them. The last `held`
+ * Batch k is in slot k % slots. Up to `ahead` batches are made before the program requests them. The last `held`
  * batches that the program received stay unchanged. So there are ahead + held slots, and batch k may begin after the
  * program has returned batch k - slots:
  *
@@ -29,19 +29,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ALIGN: bytes, so that arrays suit vector loads. AHEAD_PER_THREAD: while a thread reads one batch, another is
- * ready. */
+/* ALIGN: alignment of an array in bytes, for vector loads. TIMEOUT_MS: the default timeout. AHEAD_PER_THREAD: batches
+ * that each thread makes before they are requested: one is ready while the thread reads the other. */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The largest size of all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
 /* The options and the progress of an epoch. The loader's mutex protects this struct. */
 struct queue {
-    ddp_loader_options options; /* the caller's options, with defaults in place of zeros */
-    ddp_sampler **sampler;      /* owned, one per stream */
-    size_t slots, slot_bytes,
-        array_at[DDP_LOADER_ARRAYS]; /* sizes and offsets in bytes; array_at: offset in a slot */
-    uint64_t epoch, total, released, given, taken;
+    ddp_loader_options options;         /* the caller's options, with defaults in place of zeros */
+    ddp_sampler **sampler;              /* owned, one per stream */
+    size_t slots, slot_bytes;           /* number of slots; bytes of the arrays of one slot */
+    size_t array_at[DDP_LOADER_ARRAYS]; /* offset of each array in a slot, in bytes */
+    uint64_t epoch;
+    /* Numbers of batches in this epoch: all; returned by the program; received by the program; begun. */
+    uint64_t total, released, given, taken;
 };
 
 /* --- the queue: options ------------------------------------------------------------------------------------ */
@@ -171,14 +173,14 @@ static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
     queue->released = queue->given = queue->taken = 0;
 }
 
-/* End the epoch after the batches that have begun. */
+/* Let no further batch of this epoch begin. */
 static void queue_stop(struct queue *queue)
 {
     queue->total = queue->taken;
 }
 
 /* Set *number to the batch that the program requests next; return false at the end of the epoch. The request releases
- * the oldest held batch. Until `given` is increased, further calls give the same number. */
+ * the oldest held batch. The number changes only when the caller increases `given`. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -187,8 +189,8 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     return queue->given < queue->total;
 }
 
-/* Set *number to the next batch that may begin, or return false. The caller must draw the batch at once, because
- * drawing advances the sampler. */
+/* Set *number to the next batch that may begin, or return false. The caller must call queue_draw at once, because
+ * batches must draw their samples in order. */
 static bool queue_remove(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
@@ -225,8 +227,8 @@ static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batc
 
 /* --- threads and memory ------------------------------------------------------------------------------------ */
 
-/* One batch in the ring. While `ready` is false, the reading thread owns all members except `reading`. Afterwards the
- * program owns these members. */
+/* One slot. While `ready` is false, the reading thread owns all members except `reading`. Afterwards the program owns
+ * these members. */
 struct slot {
     ddp_batch batch;
     uint64_t *index;
@@ -241,16 +243,17 @@ struct ddp_loader {
     struct queue queue;
     void *memory; /* owned: all arrays of all slots */
     struct slot *slot;
+    /* Owned: `index` and `is_pad` of all slots. */
     uint64_t *index;
-    unsigned char *is_pad; /* `index` and `is_pad` of all slots; owned */
+    unsigned char *is_pad;
 
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
     pthread_t thread[DDP_LOADER_THREADS];
-    int threads; /* number of threads that have been started */
-    int busy;    /* number of threads that read at the moment */
-    bool started, closing;
-    atomic_bool stopping;
+    int threads;           /* number of threads that have been started */
+    int busy;              /* number of threads that read at the moment */
+    bool started, closing; /* ddp_loader_start was called; the threads must end */
+    atomic_bool stopping;  /* threads must stop reading after the current sample */
     struct ddp_err failed; /* protected by the mutex; kept until the next start; code DDP_OK = no error */
 };
 
@@ -332,18 +335,16 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
         const struct slot *slot = &loader->slot[k % loader->queue.slots];
         if (!slot->ready)
             return ddp_fail(err, DDP_ERR_TIMEOUT,
-                            "loader: sample %" PRIu64 " of batch %" PRIu64
-                            " is still being read after %" PRId64 " ms",
+                            "loader: sample %" PRIu64 " of batch %" PRIu64 " is still being read after %g s",
                             atomic_load_explicit(&slot->reading, memory_order_relaxed), slot->batch.number,
-                            loader->queue.options.timeout_ms);
+                            (double)loader->queue.options.timeout_ms / 1000);
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "loader: no thread has begun batch %" PRIu64 " within %" PRId64 " ms",
-                    loader->queue.given, loader->queue.options.timeout_ms);
+    return ddp_fail(err, DDP_ERR_TIMEOUT, "loader: no thread has begun batch %" PRIu64 " within %g s",
+                    loader->queue.given, (double)loader->queue.options.timeout_ms / 1000);
 }
 
 /* Wait until no thread reads. The caller holds the mutex. No further batch begins. If a thread does not stop in time,
- * the loader keeps the error, so a later call never returns a half-read batch. */
+ * keep the error in the loader, so that a later call never returns an incomplete batch. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
@@ -379,7 +380,7 @@ static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct
 
 /* --- the program's calls ----------------------------------------------------------------------------------- */
 
-/* Wait for a batch, or read the batch here if there are no threads. If that fails, *err has the reason. The caller
+/* Wait for the batch of `slot`. Without threads, read the batch here. After a failure *err has the reason. The caller
  * holds the mutex. */
 static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *err)
 {
@@ -458,8 +459,8 @@ static size_t all_bytes(const ddp_loader *loader)
     return loader->queue.slots * loader->queue.slot_bytes;
 }
 
-/* Allocate the slots. The memory is not zeroed, because a page is placed near the core of the thread that writes it
- * first. */
+/* Allocate the slots. Do not write to the memory here, because the kernel places each page near the core that writes
+ * to the page first. */
 static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -548,7 +549,7 @@ static void end_threads(ddp_loader *loader)
         pthread_join(loader->thread[i], NULL);
 }
 
-/* Free the loader. If a thread hangs in `fill`, the memory is kept, because the thread may still write to it. */
+/* Free the loader. If a thread hangs in `fill`, free nothing, because the thread may still write to the memory. */
 ddp_status ddp_loader_free(ddp_loader *loader)
 {
     if (loader == NULL)

@@ -30,8 +30,8 @@ static bool divides(uint64_t part, uint64_t whole)
     return whole % part == 0;
 }
 
-/* Return the number of this rank's samples. With DROP_LAST torch computes ceil((n - world) / world), which is n /
- * world rounded down. With NO_PAD ranks below the remainder have one sample more. */
+/* Return the number of this rank's samples. With DROP_LAST, if n is no multiple of world, torch computes ceil((n -
+ * world) / world), which is n / world rounded down. With NO_PAD, the first n % world ranks have one sample more. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     const uint64_t n = s->n - s->first;
@@ -74,8 +74,8 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     ddp_sampler_resume(s, epoch, 0);
 }
 
-/* Check the arguments. Reject longer lists: torch may shuffle them with 64-bit numbers, but an index has 32 bits
- * here. */
+/* Check the arguments. Reject more than INT32_MAX samples, because an index has 32 bits here, and torch may shuffle
+ * longer lists with 64-bit numbers. */
 static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
@@ -87,7 +87,9 @@ static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned f
     if (flags & ~(unsigned)KNOWN_FLAGS)
         return ddp_fail(err, DDP_ERR_ARG, "sampler: unknown flags 0x%x", flags & ~(unsigned)KNOWN_FLAGS);
     if ((flags & DDP_SAMPLER_DROP_LAST) && (flags & DDP_SAMPLER_NO_PAD))
-        return ddp_fail(err, DDP_ERR_ARG, "sampler: DROP_LAST and NO_PAD exclude each other; choose one");
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "sampler: DDP_SAMPLER_DROP_LAST and DDP_SAMPLER_NO_PAD cannot be combined; set only one of them");
     return DDP_OK;
 }
 

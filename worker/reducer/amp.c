@@ -98,6 +98,7 @@ int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size
 
 /* --- the scale ---------------------------------------------------------------------------------------- */
 
+/* The calls of a step, in their order. */
 enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
@@ -149,8 +150,9 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Change the scale. As in torch, compute the product in double and store it as float. If the grown scale is
- * infinite, keep the old scale, but restart the counter. */
+/* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without them. As in
+ * torch, compute the product in double and store it as float. If the increased scale is infinite, keep the old scale,
+ * but restart the counter. */
 static void grow_or_back_off(ddp_scaler *s)
 {
     FLUSH_SUBNORMALS(false);
@@ -192,8 +194,9 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Exclusive limits of the saved numbers; a NaN is outside. The limits of the scale exclude all numbers that become
- * 0 or infinite as a float. A scale of 0 could never grow again, so every later step would be skipped. */
+/* Limits of the saved numbers. A number must be between its two limits and must not equal one of them; a NaN is
+ * outside. The limits of the scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never
+ * grow again, so every later step would be skipped. */
 static const struct {
     const char *name;
     double above, below;

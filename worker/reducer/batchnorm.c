@@ -1,12 +1,11 @@
 /* batchnorm.c -- see batchnorm.h.
  *
- * The values of a channel are n runs of `spatial` adjacent elements. Each run is added in several lanes (running
- * sums), because with only one sum each addition would wait for the previous addition. The mean is computed first,
- * and the variance in a second pass. A single pass would subtract two large sums and lose most digits if the mean
- * is large.
+ * The values of a channel are n runs of `spatial` adjacent elements. Each run is added in LANES running sums, because
+ * with only one sum each addition would wait for the previous addition. The mean is computed first, and the variance
+ * in a second pass. A single pass would subtract two large sums and lose most digits if the mean is large.
  *
- * Loops over a run are compiled for several processors. All versions give the same bits, because each version adds
- * in the same order and uses no fused multiply-add. */
+ * Loops over a run are compiled for several processors. All versions give the same bits, because each version adds in
+ * the same order and uses no fused multiply-add. */
 #include "reducer/batchnorm.h"
 
 #include <math.h>
@@ -145,7 +144,7 @@ void batch_merge(double *batch, const double *other, size_t channels)
     batch[2 * channels] = all;
 }
 
-/* Return the new running value. As in torch, momentum is the weight of the new value. */
+/* Return the new running value. As in torch, `momentum` is the weight of the value `now`. */
 static float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * running + momentum * now);

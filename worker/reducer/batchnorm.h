@@ -12,9 +12,10 @@ static inline size_t batch_words(size_t channels)
     return 2 * channels + 1;
 }
 
+/* Compute the statistics of n samples of this rank. n may be 0. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch);
 
-/* Merge `other` into `batch`. If one of them is empty, the result equals the other. */
+/* Merge `other` into `batch`. An empty batch changes nothing. */
 void batch_merge(double *batch, const double *other, size_t channels);
 
 /* Set bn->saved, bn->count and the running numbers from the merged batch. */

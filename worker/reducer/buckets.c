@@ -8,11 +8,11 @@
  *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
  *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
  *
- * The bucket with the small limit is last, because its reduction follows the backward pass and no computation hides
- * its time. A bucket gets its number when it gets its first parameter, so buckets are sorted by their first
- * parameter. Every rank computes the same plan from the same list, so no rank sends a plan. If the order of
- * readiness is known, the first pass uses that order, and the second pass sorts the buckets by the time of
- * closing. */
+ * The bucket with the small limit is reduced last. Its reduction should be short, because the backward pass has then
+ * ended, and the program can only wait. A bucket gets its number when it gets its first parameter, so buckets are
+ * sorted by their first parameter. Every rank computes the same plan from the same list, so no rank sends a plan. If
+ * the order of readiness is known, the first pass uses that order, and the second pass sorts the buckets by the time
+ * of closing. */
 #include "reducer/buckets.h"
 
 #include <stdlib.h>
@@ -20,10 +20,10 @@
 
 enum { TYPES = DDP_U8 + 1, NONE = -1 };
 
-/* The bucket of one type that is not full yet. */
+/* The open bucket of one type. */
 struct open_bucket {
-    long number;   /* number of that bucket, or NONE */
-    size_t closed; /* number of full buckets of this type */
+    long number;   /* number of the bucket in the order of opening; NONE = the type has no open bucket */
+    size_t closed; /* number of closed buckets of this type */
 };
 
 static size_t bytes_of(const ddp_param *param)

@@ -1,10 +1,10 @@
 /* buckets.h -- plans which gradients are reduced together. Pure. All ranks make the same plan, because the plan
  * depends only on data that is equal on all ranks.
  *
- * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets.
- * Parameters are added in order to the open bucket of their type. A bucket is closed when it has reached its limit,
- * so its last parameter may exceed the limit. The first bucket of a type has first_limit, and all later buckets
- * have `limit`.
+ * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters
+ * are added in order to the open bucket of their type. A bucket is closed when it has reached its limit, so the last
+ * parameter may take a bucket above the limit. The limit of the first bucket of a type is first_limit, that of all
+ * later buckets is `limit`.
  *
  * Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the
  * last layer to the first. So the first bucket of the list is ready early, and is reduced while other gradients are
@@ -25,8 +25,8 @@
 
 #include <stdbool.h>
 
-/* Bytes to which each gradient in the arena is aligned, for vector loads. The gaps between gradients are zero and
- * are reduced with the gradients. */
+/* Alignment of each gradient in the arena, in bytes, for vector loads. The arena is the memory of all gradients. The
+ * gaps between gradients are zero and are reduced with the gradients. */
 enum { BUCKET_ALIGN = 256 };
 
 struct bucket {
@@ -41,9 +41,9 @@ struct bucket {
 struct bucket_plan {
     struct bucket *buckets; /* in the order of reduction */
     size_t count;
-    size_t *bucket_of; /* the bucket of each parameter */
-    size_t *at;        /* the offset of each parameter's gradient in the arena */
-    size_t arena_bytes;
+    size_t *bucket_of;  /* the bucket of each parameter */
+    size_t *at;         /* the offset of each parameter's gradient in the arena */
+    size_t arena_bytes; /* size of the arena, gaps included */
 };
 
 struct bucket_rule {

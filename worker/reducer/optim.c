@@ -1,9 +1,9 @@
 /* optim.c -- see ddp/optim.h.
  *
  * All operations are in the order of torch.optim's single-tensor functions, so that a run gives the same digits as
- * PyTorch. So Adam's first moment is a linear interpolation, bias corrections are computed in double once per step,
- * and eps is added after the division by root_bias2. SGD and Adam add the weight decay to the gradient. AdamW
- * instead shrinks the parameter first.
+ * PyTorch. For example, Adam's first moment is a linear interpolation, bias corrections are computed in double once
+ * per step, and eps is added after the division by root_bias2. SGD and Adam add the weight decay to the gradient.
+ * AdamW instead shrinks the parameter first.
  *
  * The loops have no branches and use `restrict`, so that the compiler can vectorize them. */
 #include "reducer/optim.h"
@@ -14,6 +14,7 @@
 
 #include <math.h>
 
+/* The rules of DDP_RULE_LIST: name, and number of state arrays. */
 static const struct {
     const char *word;
     int states;
@@ -56,10 +57,10 @@ static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
     if (status == DDP_OK)
         status = in_range("dampening", o->dampening, -INFINITY, INFINITY, err);
     if (status == DDP_OK && o->nesterov && (o->momentum <= 0 || o->dampening != 0))
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "optimizer: nesterov needs momentum above 0 and dampening 0, not momentum=%g and dampening=%g",
-            o->momentum, o->dampening);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "optimizer: nesterov: momentum=%g and dampening=%g: momentum must be above 0, and "
+                        "dampening must be 0",
+                        o->momentum, o->dampening);
     return status;
 }
 
@@ -91,6 +92,7 @@ ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 
 /* --- SGD ------------------------------------------------------------------------------------------------ */
 
+/* Update by SGD without momentum. */
 static void sgd_plain(const ddp_optim *o, float *restrict param, const float *restrict grad, size_t n)
 {
     const float lr = (float)o->lr, decay = (float)o->weight_decay;
@@ -245,8 +247,8 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
     return sqrt(norm_root(&tree));
 }
 
-/* Return the clipping factor. As in torch, multiply max_norm by the reciprocal of the norm. A NaN passes the
- * comparison and is returned. */
+/* Return the clipping factor. As in torch, multiply max_norm by the reciprocal of the norm, with 1e-6 against a
+ * division by zero. A NaN passes the comparison and is returned. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;

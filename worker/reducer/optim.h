@@ -22,11 +22,14 @@ struct norm_tree {
     uint64_t leaves;
 };
 
+/* Add a leaf. */
 void norm_push(struct norm_tree *tree, double leaf);
-double norm_root(const struct norm_tree *tree); /* Return the sum of all leaves. */
 
-/* Return the clipping factor, which is at most 1. Compute in float32 as torch does. If the norm is a NaN, return a
- * NaN. */
+/* Return the sum of all leaves; 0 without leaves. */
+double norm_root(const struct norm_tree *tree);
+
+/* Return the factor for all gradients that reduces their norm to max_norm, at most 1. Compute in float32 as torch
+ * does. If the norm is a NaN, return a NaN. */
 float norm_clip_factor(double norm, double max_norm);
 
 /* Multiply n elements by `factor`. */

@@ -1,13 +1,12 @@
 /* reduce.c -- see reduce.h.
  *
- * The general function works on tiles that fit into the first-level cache. A recursive walk of the tree combines
- * one tile of all ranks into an accumulator on the stack. The accumulator is then divided (for an average), rounded
- * and copied to every output. f32 gradients of two or four ranks have a faster loop, which reads and writes each
- * element once. That loop combines in the same order and gives the same bits.
+ * The general function works on tiles that fit into the first-level cache. A recursive walk of the tree combines one
+ * tile of all ranks into an accumulator on the stack. The accumulator is then divided (for an average), rounded and
+ * copied to every output. f32 gradients of two or four ranks have a faster loop, which reads and writes each element
+ * once. That loop combines in the same order and gives the same bits.
  *
- * The loops are plain C that gcc -O3 vectorizes.
- *
- * Sums and products flush subnormals; minima and maxima keep subnormals. */
+ * The loops are plain C that gcc -O3 vectorizes. Sums and products treat subnormal numbers as zero, because
+ * arithmetic with them is slow. Minima and maxima keep them. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -16,7 +15,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { TILE = 512 }; /* elements; the recursion has one tile per level on the stack */
+/* Elements of a tile. Each level of the recursion has one tile on the stack. */
+enum { TILE = 512 };
 
 typedef union tile {
     _Alignas(64) float f32[TILE];
@@ -129,9 +129,9 @@ struct type_row {
     size_t partial; /* bytes of an element in the accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
-    void (*widen)(void *to, const void *from,
-                  size_t n); /* convert to the accumulator's type; NULL = same type */
-    void (*narrow)(void *to, const void *from, size_t n); /* convert back; NULL = same type */
+    /* Convert to the accumulator's type, and back. NULL = the accumulator has the same type. */
+    void (*widen)(void *to, const void *from, size_t n);
+    void (*narrow)(void *to, const void *from, size_t n);
 };
 
 #define IN_F32 4, sum_f32, min_f32, max_f32, prod_f32, divide_f32
@@ -191,6 +191,7 @@ struct work {
     const void *const *in;
 };
 
+/* Return the address of element `at` in the input of `rank`. */
 static const void *leaf(const struct work *w, size_t rank, size_t at)
 {
     return (const char *)w->in[rank] + at * w->element;
@@ -223,9 +224,9 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Number of floats that are read from one input before the next input. AMD processors choose a first-level cache
- * line by a hash of the address. Two inputs with the same hash evict each other at each change from one to the
- * other. With strips of four cache lines these changes are rare. */
+/* Number of floats that are read from one input before the next input. AMD processors choose a first-level cache line
+ * by a hash of the address. If two inputs have the same hash, a line of one replaces a line of the other each time
+ * the loop changes the input. With strips of four cache lines the loop changes the input rarely. */
 enum { STRIP = 64 };
 
 struct fused {
@@ -237,6 +238,7 @@ struct fused {
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Compute to = a + b in two loops, so that each loop reads one input. See STRIP. */
 INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -278,7 +280,7 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* AVX2 registers hold twice as many floats: the same bits in half the time. */
+/* The version for AVX2, whose registers hold twice as many floats. It computes the same bits in half the time. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {
@@ -298,10 +300,10 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
     return true;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------ */
+/* --- reduce_range --------------------------------------------------------------------------------------- */
 
-/* Return true if subnormal numbers may slow the operation down, so that they are flushed. MIN and MAX only compare
- * their inputs, which is never slow. */
+/* Return true if subnormal numbers may slow down the operation, so that they are flushed. MIN and MAX only compare
+ * their inputs, and comparisons are fast with subnormals, too. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;
@@ -367,6 +369,7 @@ void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t cou
     }
 }
 
+/* The state of reduce_join. */
 struct joining {
     const struct type_row *row;
     join_fn join;
@@ -375,6 +378,7 @@ struct joining {
     size_t next; /* index of the next piece in the walk */
 };
 
+/* Return the address of unfinished element `at` of the next piece, and advance to the piece after it. */
 static const void *next_partial(struct joining *j, size_t at)
 {
     return (const char *)j->partials[j->next++] + at * j->row->partial;

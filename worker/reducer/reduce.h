@@ -15,14 +15,15 @@
 
 #include <stdint.h>
 
-/* Combine elements [at, at + n) of in[0 .. world) and write them to out[0 .. outs). All outputs get the same bits.
- * An output may be the same array as an input, but must not overlap an input otherwise. */
+/* Combine elements [at, at + n) of the arrays in[0 .. world) and write them to the arrays out[0 .. outs). All outputs
+ * get the same bits. An output may be the same array as an input, but must not overlap an input otherwise. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 
-/* A piece: a node of the tree with ranks [first, first + count), whose ranks are all on one host. That host
- * combines their values into unfinished elements in the accumulator's type. A rank that has all pieces joins them
- * and finishes the elements. The result has the same bits as with reduce_range. */
+/* A piece: a node of the tree whose ranks [first, first + count) are all on one host. The host combines the values of
+ * these ranks into unfinished elements: elements in the accumulator's type, not yet divided for an average and not
+ * yet rounded. A rank that has all pieces joins them and finishes the elements. The result has the same bits as with
+ * reduce_range. */
 struct reduce_piece {
     uint32_t first, count;
 };
@@ -40,8 +41,8 @@ void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, 
 
 /* --- values.c: arithmetic on one rank's gradients before and after they are combined ------------------ */
 
-/* Factors are double, because a float 1/3 would be wrong in the eighth digit. Each value is rounded once. 0 stays
- * 0. */
+/* Factors are double, because the float nearest to 1/3 is wrong in the eighth digit. Each value is rounded once. A
+ * value of 0 stays 0. */
 
 /* Return true if values of this type can be multiplied by a fraction. */
 int values_are_real(ddp_dtype dtype);
@@ -49,7 +50,8 @@ int values_are_real(ddp_dtype dtype);
 /* Multiply n elements of a real type by `factor`. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor);
 
-/* Convert f32 to `wire` (DDP_F16 or DDP_BF16), or back, and multiply by `factor`. The arrays must not overlap. */
+/* Convert n elements from f32 to `wire` (DDP_F16 or DDP_BF16), or back, and multiply them by `factor`. The arrays
+ * must not overlap. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor);
 void values_widen(ddp_dtype wire, float *to, const uint16_t *from, size_t n, double factor);
 

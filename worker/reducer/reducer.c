@@ -17,18 +17,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for the rebuild of the buckets, which frees it. All pointers are NULL if no rebuild will happen. */
+/* Memory for the rebuild of the buckets. rebuild_buckets frees it. All pointers are NULL if no rebuild will
+ * happen. */
 struct sync_spare {
-    int64_t *sent;
-    size_t *order;
-    bool *seen;
-    char *copy; /* copy of the arena */
+    int64_t *sent; /* the order of readiness of rank order_root, as sent */
+    size_t *order; /* the same order, checked */
+    bool *seen;    /* memory that step_is_order needs */
+    char *copy;    /* copy of the arena */
 };
 
 struct ddp_reducer {
     ddp_group *group;
-    ddp_param *params; /* owned; names and data are borrowed; buffers follow */
-    size_t n;
+    ddp_param *params;  /* owned; n parameters, then the buffers; names and data are borrowed */
+    size_t n;           /* number of parameters */
     ddp_param *buffers; /* in the block of `params` */
     ddp_reducer_options options;
     struct bucket_plan plan;
@@ -39,17 +40,19 @@ struct ddp_reducer {
     size_t wire_elements;  /* elements that fit into `wire` */
     struct comm_job *jobs; /* one for each bucket */
     bool threaded;         /* true if the communication thread reduces buckets */
-    ddp_work *last;        /* owned; last call in progress, if calls do not block; else NULL */
-    /* The error that makes further steps impossible: of the first bucket that failed, or of a rebuild. The thread
+    ddp_work *last;        /* owned; the last call that may still run on the stream; NULL if calls block */
+    /* The first error of a bucket or of a rebuild. No step is possible after it. Code DDP_OK = no error. The thread
      * that reduces buckets writes this member. The program's thread reads it after comm_thread_drain. */
     struct ddp_err failed;
 
-    int32_t *used; /* find_unused: how many ranks used each parameter in the last step */
-    char *kept;    /* find_unused: copies of the gradients that were set to zero in this step */
+    int32_t *used; /* find_unused: number of ranks that used each parameter in the last step with sync */
+    /* find_unused: copies of the gradients that were set to zero in this step, at the same offsets as in the
+     * arena. */
+    char *kept;
     struct sync_spare spare;
-    bool *blank;      /* find_unused: true if `kept` has the parameter's gradient */
+    bool *blank;      /* find_unused, for each parameter: true if `kept` has its gradient */
     struct roll roll; /* result of the last ddp_reducer_forward with uneven inputs */
-    int32_t *answers; /* each rank's answer for `roll` */
+    int32_t *answers; /* each rank's answer in the roll call */
     int order_root;   /* rank whose order of readiness all ranks use */
 };
 
@@ -60,6 +63,9 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 }
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
+
+/* reducer_copy, reducer_zero and reducer_settle work on host memory or device memory. On the host they cannot fail. A
+ * failure on the device is kept in `failed`, which the next wait for the buckets returns. */
 
 /* Return true if gradients are in device memory. */
 static bool reducer_on_device(const ddp_reducer *reducer)
@@ -94,6 +100,7 @@ static void reducer_zero(ddp_reducer *reducer, void *at, size_t bytes)
         keep_failure(reducer, comm->ops->zero(comm, at, bytes, reducer->options.stream, &err), &err);
 }
 
+/* Wait until all copies are done. On the host they are done already. */
 static void reducer_settle(ddp_reducer *reducer)
 {
     struct comm *comm = reducer->group->comm;
@@ -175,8 +182,8 @@ static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n
     return status;
 }
 
-/* Call the user's hook for a bucket, in place of the reduction. A hook may return a status without a text, so a
- * text is added. */
+/* Call the user's hook for a bucket, in place of the reduction. If the hook fails without a text for
+ * ddp_last_error(), add a text. */
 static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct bucket *b, void *grads, size_t n)
 {
     const ddp_bucket view = { .index = index,
@@ -228,9 +235,9 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
              names);
 }
 
-/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be out of step. Copy the
- * error to `failed`, because ddp_last_error() belongs to this thread. Flush subnormals here, so that a hook
- * computes the same bits on each thread. */
+/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be at different calls.
+ * Copy the error to `failed`, because the program's thread cannot read ddp_last_error() of this thread. Flush
+ * subnormals here, so that a hook computes the same bits on each thread. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -249,6 +256,7 @@ static void run_bucket_job(void *user, size_t index)
                  reducer->plan.count);
 }
 
+/* Return the error in `failed`, and make it the last error of this thread. */
 static ddp_status buckets_failed(const ddp_reducer *reducer)
 {
     return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
@@ -293,8 +301,8 @@ static ddp_status bucket_launch(ddp_reducer *reducer)
     return reducer->threaded ? DDP_OK : buckets_failed(reducer);
 }
 
-/* Allocate the buffer for compression. The buffer has room for the largest bucket, because buckets are reduced one
- * by one. */
+/* Allocate the buffer for compression; collective. The buffer has room for the largest bucket, because buckets are
+ * reduced one by one. A rebuild may make a larger bucket, and then replaces the buffer. */
 static ddp_status bucket_wire_open(ddp_reducer *reducer)
 {
     size_t most = BUCKET_ALIGN;
@@ -323,7 +331,8 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Send the model from rank `root`, parameter by parameter, because this happens only once in a run. */
+/* Send the model from rank `root`; collective. One broadcast for each parameter is fast enough, because only create
+ * and the end of a join send the model. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
     ddp_status status = DDP_OK;
@@ -335,7 +344,8 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Send the buffers from rank `root`. Pack the buffers into one message, because they are small and many. */
+/* Send the buffers from rank `root`; collective. Pack the buffers into one message, because models have many small
+ * buffers, and each call has a fixed cost. */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -366,7 +376,8 @@ static void sync_spare_close(struct sync_spare *spare)
     *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
 }
 
-/* Allocate the memory for a rebuild, which happens at most once. Memory that is never written costs nothing. */
+/* Allocate the memory for a rebuild, which happens at most once. If the rebuild never happens, the memory costs
+ * nothing, because the kernel provides pages at the first write. */
 static bool get_spare(ddp_reducer *reducer)
 {
     struct sync_spare *spare = &reducer->spare;
@@ -390,7 +401,7 @@ static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Make a plan in the order that a rank has sent. Check the order before using its numbers as indices. */
+/* Make a plan in the order that rank order_root has sent. Check the order before its numbers are used as indices. */
 static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
 {
     const struct sync_spare *r = &reducer->spare;
@@ -458,8 +469,9 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count on how many ranks each parameter was used, and restore the gradients that no rank used. Use a sum, as
- * PyTorch does, although only 0 matters. This collective follows the last bucket, so it delays no bucket. */
+/* Count on how many ranks each parameter was used; collective. Restore the gradients that no rank used. Use a sum, as
+ * PyTorch does, although only sums of 0 matter here. This collective follows the last bucket, so it delays no
+ * bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -475,6 +487,7 @@ static ddp_status share_used(ddp_reducer *reducer)
     return status;
 }
 
+/* Execute the effects of step_forward; collective if there are any. */
 static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *effects)
 {
     ddp_status status = effects->rebuild ? rebuild_buckets(reducer) : DDP_OK;
@@ -483,7 +496,8 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
-/* End a synchronised step: wait for all buckets, and share which parameters were used. */
+/* End a step: wait for all buckets, and with find_unused exchange which parameters were used. After the first step
+ * with sync, the first rank with a batch determines the order of the rebuild. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);
@@ -550,8 +564,8 @@ static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params
     return DDP_OK;
 }
 
-/* Return true if buckets should be reduced on a thread. By default this needs a second core for every rank of the
- * host. Otherwise the thread would slow the backward pass down. */
+/* Return true if buckets should be reduced on a thread. With DDP_OVERLAP_AUTO, use a thread only if this process may
+ * use two cores for each rank of the host. Otherwise the thread would slow down the backward pass. */
 static bool wants_thread(const ddp_reducer *reducer)
 {
     const ddp_ctx *ctx = reducer->group->ctx;
@@ -560,8 +574,8 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* Start the communication thread if it is wanted. With DDP_OVERLAP_AUTO ignore a failure, because the reducer also
- * works without a thread. */
+/* Start the communication thread if wants_thread() allows it. With DDP_OVERLAP_AUTO ignore a failure, because the
+ * reducer also works without a thread. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -616,8 +630,8 @@ static ddp_status free_shared(ddp_reducer *reducer)
     return status == DDP_OK ? ddp_shared_free(reducer->group, reducer->arena) : status;
 }
 
-/* Allocate the shared blocks. Every shared_alloc fails on all ranks or on no rank. So all ranks free the blocks
- * after a failure, and report the text of that failure. */
+/* Allocate the shared blocks; collective. Every shared_alloc fails on all ranks or on no rank. So all ranks free the
+ * blocks after a failure. Keep the text of the failure, because free_shared may replace the last error. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -697,7 +711,8 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
  * Every rank receives all answers. The answers determine whether the step has sync, which rank broadcasts buffers
  * (the first rank with a batch), the divisor, and whose order of readiness all ranks use. */
 
-/* Exchange one number of each rank. This is the smallest collective, because every forward includes it. */
+/* Exchange the answers of all ranks; collective. Send only one number for each rank, because this delays every
+ * forward. Do not change reducer->roll after an error. */
 static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
 {
     int32_t mine = (int32_t)answer;
@@ -711,18 +726,19 @@ static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (roll.active == 0)
-        roll.last = reducer->roll.last; /* the step before had the last batches */
+        roll.last = reducer->roll.last; /* a rank with a batch in the previous step */
     reducer->roll = roll;
     return DDP_OK;
 }
 
+/* Answer the roll call as a rank with a batch. */
 static ddp_status join_answer(ddp_reducer *reducer)
 {
     return call_roll(reducer, reducer->step.sync ? ROLL_SYNC : ROLL_LOCAL);
 }
 
-/* Take part in a step without a batch. Run the same collectives in the same order: rebuild, buffers, buckets, used
- * parameters. */
+/* Take part in a step without a batch. Run the same collectives as a rank with a batch, in the same order: rebuild,
+ * buffers, buckets, used parameters. */
 static ddp_status shadow_step(ddp_reducer *reducer)
 {
     struct step_effects effects;
@@ -773,11 +789,15 @@ ddp_status ddp_reducer_join(ddp_reducer *reducer)
 
 /* --- a step --------------------------------------------------------------------------------------------- */
 
+/* Return the address of gradient i, or NULL if i is out of range. The address is valid until the next rebuild of the
+ * buckets, which only ddp_reducer_forward runs. */
 void *ddp_reducer_grad(ddp_reducer *reducer, size_t i)
 {
     return i < reducer->n ? reducer->arena + reducer->plan.at[i] : NULL;
 }
 
+/* Set sync for the next step. The step in progress keeps its own value, because step.c copies next_sync when a step
+ * begins. */
 void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
 {
     reducer->step.next_sync = on != 0;

@@ -18,8 +18,8 @@ static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i
     return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: must be between 0 and %zu", i, step->n - 1);
 }
 
-/* Report a parameter that is marked ready twice in one step. A second mark would change a bucket that may already
- * be in reduction. */
+/* Report a parameter that is marked ready twice in one step. The second mark would
+ * make `pending` wrong. */
 static ddp_status misuse_ready_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -46,7 +46,7 @@ static void list_param(const struct reducer_step *step, size_t i, char list[LIST
              step->params[i].name, step->plan->bucket_of[i]);
 }
 
-/* List the first unready parameters and return how many there are. */
+/* List the first LISTED parameters that are not ready. Return the number of all parameters that are not ready. */
 static size_t list_unready(const struct reducer_step *step, char list[LIST])
 {
     size_t missing = 0;
@@ -57,8 +57,8 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Report that ready or unused was called, although no step has begun. Only steps with uneven inputs must begin with
- * forward. */
+/* Report that ddp_reducer_ready or ddp_reducer_unused was called, although no step has begun. Only steps with uneven
+ * inputs must begin with forward. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -67,12 +67,15 @@ static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, s
                     i, step->params[i].name);
 }
 
-/* Report unready parameters. Usually the loss did not depend on the output of a layer. */
+/* Report that finish was called before all parameters were ready. The usual cause: the loss does not depend on the
+ * output of a layer. */
 static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
     size_t missing = list_unready(step, list);
-    return ddp_fail(err, DDP_ERR_ARG, "reducer: finish: %zu of %zu parameters are not marked ready: %s%s",
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: finish: %zu of %zu parameters not marked ready: %s%s; mark them, or set "
+                    "ddp_reducer_options.find_unused on all ranks",
                     missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
@@ -83,15 +86,16 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
     size_t missing = step->sync ? list_unready(step, list) : 0;
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: forward: the last step has not ended; call ddp_reducer_finish");
+                        "reducer: forward: the last step has not ended; call ddp_reducer_finish first");
     return ddp_fail(err, DDP_ERR_ARG,
                     "reducer: forward: the last step has not ended: bucket %zu of %zu is next; %zu of %zu "
-                    "parameters are not marked ready: %s%s",
+                    "parameters not marked ready: %s%s; call ddp_reducer_finish",
                     step->launched, step->plan->count, missing, step->n, list,
                     missing > LISTED ? ", and others" : "");
 }
 
-/* Report a finish without a step. Otherwise every parameter would count as unused. */
+/* Report that finish was called, although no step has begun. With find_unused, every parameter would otherwise count
+ * as unused. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -108,7 +112,7 @@ ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, 
     };
     step->ready = calloc(n, sizeof(*step->ready));
     step->used = calloc(n, sizeof(*step->used));
-    step->pending = calloc(n, sizeof(*step->pending)); /* no plan has more buckets than parameters */
+    step->pending = calloc(n, sizeof(*step->pending)); /* a plan has at most as many buckets as parameters */
     step->order = calloc(n, sizeof(*step->order));
     if (step->ready == NULL || step->used == NULL || step->pending == NULL || step->order == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "reducer: out of memory for %zu parameters", n);
@@ -203,8 +207,9 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Mark all parameters ready in the order of the list. No rank uses this recorded order, because order_root has a
- * batch. */
+/* Mark all parameters ready in the order of the list, so that all buckets can be launched. Clear `used`, because this
+ * rank has no gradients. No rank uses the order that is recorded here, because all ranks use the order of the first
+ * rank with a batch. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -217,8 +222,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Return true if the next bucket in the plan's order is ready, and set *bucket. Return false between steps, when
- * `pending` is invalid. */
+/* Return true and set *bucket if the next bucket in the plan's order is ready. Between steps, `pending` has the
+ * values of an earlier step, so return false. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
@@ -236,8 +241,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that the step may end. With find_unused, a finish between steps would mark all parameters as unused and
- * launch all buckets. */
+/* Check that the step may end. With find_unused, refuse a finish between steps, because it would mark all parameters
+ * as unused and launch all buckets. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -248,6 +253,7 @@ ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Undo step_forward. Restore buffers_due, so that the next forward requests the broadcast of the buffers again. */
 void step_cancel(struct reducer_step *step)
 {
     step->phase = STEP_IDLE;
@@ -265,6 +271,8 @@ void step_end(struct reducer_step *step)
     memset(step->used, 0, step->n * sizeof(*step->used));
 }
 
+/* Record the new plan, and begin the step again, because `pending` counts the parameters of each bucket of the old
+ * plan. */
 void step_rebuilt(struct reducer_step *step)
 {
     step->rebuilt = true;
@@ -284,9 +292,9 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- the roll call --------------------------------------------------------------------------------------- */
 
-/* Return the first rank with a batch whose answer differs from the answer of rank `first`. Return -1 if there is
- * none. */
-static int other_mind(const int32_t *answers, int world, int first)
+/* Return the lowest rank above `first` that has a batch and another answer than rank `first`. Return -1 if all ranks
+ * with a batch agree. */
+static int find_other_answer(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)
         if (answers[r] != ROLL_NONE && answers[r] != answers[first])
@@ -307,8 +315,8 @@ static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_er
 {
     int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;
     return ddp_fail(err, DDP_ERR_MISMATCH,
-                    "reducer: forward: rank %d synchronizes in this step, but rank %d only accumulates; "
-                    "ddp_reducer_set_sync must be the same on all ranks",
+                    "reducer: forward: rank %d reduces gradients in this step, but rank %d only accumulates; "
+                    "call ddp_reducer_set_sync with the same value on all ranks",
                     syncs, does_not);
 }
 
@@ -323,12 +331,12 @@ ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_un
         roll.last = r;
     }
     roll.sync = roll.active > 0 && answers[roll.first] == ROLL_SYNC;
-    int other = roll.active > 0 ? other_mind(answers, world, roll.first) : -1;
+    int other = roll.active > 0 ? find_other_answer(answers, world, roll.first) : -1;
     if (other >= 0)
         return sync_differs(&roll, other, err);
     if (uneven == DDP_UNEVEN_STOP && roll.active > 0 && roll.active < world)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: rank %d has no more batches, but %d of %d ranks have more; use "
+                        "reducer: rank %d has no more batches; ranks that have more: %d of %d; use "
                         "DDP_UNEVEN_WORLD to continue",
                         first_without(answers, world), roll.active, world);
     *out = roll;

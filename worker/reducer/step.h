@@ -1,13 +1,17 @@
-/* step.h -- a step of the reducer: which call is allowed, when a bucket is launched, which parameters were used,
- * and the result of the roll call. In a roll call each rank reports whether it has a batch. Pure. reducer.c passes
- * events to this module and executes the effects.
+/* step.h -- a step of the reducer. This module decides which call is allowed, when a bucket is launched, and which
+ * parameters were used. It also evaluates the roll call, in which each rank reports whether it has a batch. Pure.
+ * reducer.c passes events to this module and executes the effects.
  *
- *             forward            ready, unused      finish
- *   IDLE -> FORWARD -> BACKWARD refused: nothing is ready
- *   FORWARD -> FORWARD -> BACKWARD refused, unless find_unused or without sync
- *   BACKWARD refused stays IDLE, when all are ready
+ * The next phase, for each phase and call:
  *
- * A step begins with forward. Without uneven inputs a program may leave out forward; then the step begins with the
+ *     phase       forward      ready, unused    finish
+ *     IDLE        FORWARD      BACKWARD         refused
+ *     FORWARD     FORWARD      BACKWARD         IDLE with find_unused or without sync, otherwise refused
+ *     BACKWARD    refused      BACKWARD         IDLE if all are marked, with find_unused, or without sync
+ *
+ * With uneven inputs, forward is refused in phase FORWARD, and ready in phase IDLE.
+ *
+ * A step begins with forward. Without uneven inputs a program may leave out forward. Then the step begins with the
  * first ready. A step without sync only records which parameters were used, because the next step with sync must
  * reduce their gradients. */
 #ifndef WORKER_REDUCER_STEP_H
@@ -21,7 +25,7 @@ struct reducer_step {
     const struct bucket_plan *plan; /* borrowed, like `params` */
     const ddp_param *params;
     size_t n;
-    bool find_unused, keep_order, uneven;
+    bool find_unused, keep_order, uneven; /* set by reducer.c from the options; never change */
 
     enum step_phase phase;
     bool sync, next_sync;  /* sync of this step; sync of the next step */
@@ -31,10 +35,10 @@ struct reducer_step {
     bool *used;            /* for each parameter: used since the last step with sync */
     size_t *pending;       /* for each bucket: number of parameters that are not ready */
     size_t launched;       /* number of buckets launched in this step */
-    size_t *order;         /* order of readiness in the first step with sync */
-    size_t ordered;
-    bool recorded; /* true after the first step with sync: `order` is complete */
-    bool rebuilt;  /* true if the plan follows `order` */
+    size_t *order;         /* parameters in the order of readiness in the first step with sync */
+    size_t ordered;        /* number of entries in `order` so far */
+    bool recorded;         /* true after the first step with sync: `order` is complete */
+    bool rebuilt;          /* true if the plan follows `order` */
 };
 
 /* Initialize *step, which borrows `plan` and `params`. The caller then sets the flags find_unused, keep_order and
@@ -66,20 +70,21 @@ void step_shadow(struct reducer_step *step, bool sync);
 bool step_launch(struct reducer_step *step, size_t *bucket);
 
 /* Check that the step may end. With find_unused, the caller then marks as unused each parameter that step_missing()
- * returns. */
+ * returns. step_missing() returns false if no parameter is left, or if the step has no sync. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err);
 bool step_missing(const struct reducer_step *step, size_t *i);
 
-/* Undo step_forward, because the step will not happen. */
+/* Undo step_forward after a failure, so that the program may call forward again. */
 void step_cancel(struct reducer_step *step);
 
 /* End the step after all launched buckets are reduced. */
 void step_end(struct reducer_step *step);
 
-/* Record that `plan` was replaced. */
+/* Record that reducer.c has replaced the contents of `plan`. */
 void step_rebuilt(struct reducer_step *step);
 
-/* Return true if `order` contains each number below n once. `seen` has room for n. */
+/* Return true if `order` contains each number below n exactly once. `seen` has room for n values, which are
+ * overwritten. */
 bool step_is_order(const int64_t *order, size_t n, bool *seen);
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
@@ -89,8 +94,8 @@ enum roll_answer { ROLL_NONE, ROLL_LOCAL /* a step without sync */, ROLL_SYNC };
 
 struct roll {
     int active;      /* ranks that have a batch */
-    int first, last; /* the lowest and the highest rank with a batch */
-    bool sync;
+    int first, last; /* the lowest and the highest rank with a batch; 0 if `active` is 0 */
+    bool sync;       /* sync of this step, equal on all ranks with a batch */
 };
 
 /* Evaluate the answers of all ranks. DDP_ERR_MISMATCH names a rank with sync and a rank without sync. With

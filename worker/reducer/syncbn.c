@@ -64,7 +64,8 @@ static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
     return room;
 }
 
-/* Gather and merge the statistics of all ranks in `batches`. Leave the result in the first entry. */
+/* Gather and merge the statistics of all ranks; collective. `batches` has an entry for each rank. The first entry has
+ * this rank's statistics before the call, and the merged statistics after it. */
 static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
@@ -77,17 +78,17 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* Check the number of values in a channel. All ranks have the same count, so all ranks fail together. */
+/* Check the number of values in a channel: the variance divides by count - 1. All ranks have the same count, so all
+ * ranks fail together. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK
                       : ddp_fail(err, DDP_ERR_ARG,
-                                 "batch normalization: all ranks together have one value per channel, which "
-                                 "has no variance; "
-                                 "use a larger batch");
+                                 "batch normalization: all ranks together have only one value per channel, "
+                                 "which has no variance; use a larger batch");
 }
 
-/* Run the forward pass. Change *bn only after all checks, so that it is unchanged after an error. */
+/* Run the forward pass; collective. Change *bn only after all checks, so that an error leaves *bn unchanged. */
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);
@@ -146,8 +147,8 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     return status;
 }
 
-/* Normalize with the running statistics, without other ranks. In evaluation the result of a sample must not depend
- * on other samples. */
+/* Normalize with the running statistics; not collective. In evaluation, the result of a sample must not depend on
+ * other samples. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);

@@ -9,8 +9,8 @@ int values_are_real(ddp_dtype dtype)
     return dtype == DDP_F32 || dtype == DDP_F64 || dtype == DDP_F16 || dtype == DDP_BF16;
 }
 
-/* Scale values in double, so that only the result is rounded. Each type has its own loop, because the compiler
- * would not vectorize a loop with a branch on the type. */
+/* Multiply in double, so that only the result is rounded. Each type has its own loop, because the compiler would not
+ * vectorize a loop with a branch on the type. */
 #define SCALE(type, load, store)                                \
     do {                                                        \
         type *v = values;                                       \

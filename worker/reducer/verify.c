@@ -1,13 +1,13 @@
 /* verify.c -- see verify.h.
  *
  * Usually one all_gather of counts and a hash shows that all models are equal. Only if models differ, all ranks
- * compare their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed
- * size, so no rank allocates memory for a number from a peer.
+ * compare their cards with rank 0's cards. A card describes one parameter, buffer or option. Cards have a fixed size,
+ * so no rank allocates memory for a number from a peer.
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
  *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference
- *     all_gather  that card               the lowest rank with a difference is reported
- *     broadcast   rank 0's card for it    so that all ranks report the same text
+ *     all_gather  first difference        each rank's card; the lowest rank with a difference is reported
+ *     broadcast   rank 0's card           of the same entry, so that all ranks report the same text
  *
  * All ranks have the same summaries, so all ranks make the same calls. A collective that only some ranks call would
  * hang. */
@@ -69,7 +69,7 @@ static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
     return which < COMPARED_OPTIONS ? values[which] : 0;
 }
 
-/* Check the values of the options. A wrong value is an error and not a default. */
+/* Check the values of the options. A wrong value is an error, because a silent default would hide the mistake. */
 static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
 {
     if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
@@ -110,11 +110,11 @@ ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_op
 static ddp_status wrong_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: %s %zu \"%.100s\" has %zu elements, but its shape has another product", what, i,
-                    p->name, p->count);
+                    "reducer: %s %zu \"%.100s\" has %zu elements, but the product of its shape is different",
+                    what, i, p->name, p->count);
 }
 
-/* Check that the shape of a parameter has as many elements as its gradient. The multiplication may not overflow. */
+/* Check that the product of a parameter's shape is its number of elements. A product that overflows is an error. */
 static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
 {
     size_t product = 1;
@@ -134,7 +134,7 @@ static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, st
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err)
 {
     if (list == NULL && n > 0)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: %zu %ss, but the list is NULL", n, what);
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: the list of %ss is NULL, but its length is %zu", what, n);
     for (size_t i = 0; i < n; i++) {
         if (list[i].name == NULL || (list[i].data == NULL && list[i].count > 0))
             return ddp_fail(err, DDP_ERR_ARG, "reducer: %s %zu has no %s", what, i,
@@ -160,7 +160,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
         what);
 }
 
-/* Check the types: integers cannot be averaged. */
+/* Check the types of the parameters. Integers cannot be multiplied by a fraction. */
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {
@@ -176,11 +176,13 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
 
 /* --- models of all ranks ------------------------------------------------------------------------------ */
 
+/* What each rank sends first: the lengths of the model's lists, and a hash of all cards. */
 struct summary {
     int64_t counts[MODEL_LISTS];
     int64_t hash;
 };
 
+/* The description of one parameter, buffer or option. Ranks exchange and compare cards as bytes. */
 struct card {
     char name[200];
     int64_t index; /* index in its list; NONE if the rank has no difference */
@@ -194,7 +196,8 @@ enum { NONE = -1, OPTIONS = MODEL_LISTS };
 
 static const char *const list_names[] = { "parameter", "buffer", "option" };
 
-/* Return the number of entries in a list. Only the model's lists may have different lengths on different ranks. */
+/* Return the number of entries in a list. Parameters and buffers may have other lengths on other ranks. All ranks
+ * have the same number of options. */
 static size_t length_of(const struct model *model, int list)
 {
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
@@ -248,6 +251,7 @@ static struct summary summarise(const struct model *model)
     return summary;
 }
 
+/* Return true if two cards are equal. card_of sets all bytes of a card, also the padding. */
 static bool same_card(const struct card *a, const struct card *b)
 {
     return memcmp(a, b, sizeof(*a)) == 0;
@@ -281,8 +285,8 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Compare this rank's cards with rank 0's cards; collective. Set *mine to this rank's first difference. If there is
- * none, *mine keeps index NONE. */
+/* Compare this rank's first n cards of a list with rank 0's cards; collective. If *mine has no difference yet (index
+ * NONE), set *mine to the first card that differs. A longer list on this rank differs, too. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -327,7 +331,8 @@ static void word_difference(struct ddp_err *err, const struct card *root, const 
              card_text(roots, root), who, card_text(ours, other));
 }
 
-/* Report the first rank that differs, with the same text on all ranks. `all` has room for a card of each rank. */
+/* Report the first rank that differs, with the same text on all ranks; collective. `all` has room for a card of each
+ * rank. Cards come from peers, so limit the list number before it is used as an index. */
 static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
                                   struct card *all)
 {
@@ -391,10 +396,10 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimisers of all ranks -------------------------------------------------------------------------- */
 
-/* If a rank had another learning rate, its share of the parameters would be updated differently, and no rank would
- * notice. So all ranks gather the numbers of all ranks once and find the same difference. */
+/* If a rank had another learning rate, it would update its share of the parameters differently, and no rank would
+ * detect this. So all ranks gather the numbers of all ranks once, at create, and find the same difference. */
 
-/* field, and the rules that use it */
+/* Rows of field, and the condition under which the rule uses the field. */
 #define OPTIM_FIELDS(X)           \
     X(rule, true)                 \
     X(lr, true)                   \

@@ -26,14 +26,15 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
 
 enum { MODEL_LISTS = 2 };
 
+/* The data that reducer_verify compares. All pointers are borrowed. */
 struct model {
     const ddp_param *list[MODEL_LISTS]; /* parameters, buffers */
     size_t count[MODEL_LISTS];
     const ddp_reducer_options *options; /* only options that must be equal on all ranks are compared */
 };
 
-/* Compare counts, names, shapes and types with rank 0; collective. On all ranks DDP_ERR_MISMATCH names the first
- * difference and its rank. */
+/* Compare counts, names, shapes, types and options with rank 0; collective. If they differ, all ranks return
+ * DDP_ERR_MISMATCH, and the text names the first difference and its rank. */
 ddp_status reducer_verify(ddp_group *group, const struct model *model);
 
 /* Compare the optimizer's numbers; collective. On all ranks DDP_ERR_MISMATCH names the first number that differs,

@@ -1,13 +1,13 @@
 /* zero1.c -- see ddp/zero1.h.
  *
  *     all gradients            | bucket 0: share 0, share 1 ... | bucket 1: ...     shared memory of the host
- *       reduce-scatter, in place: each rank's share of a bucket becomes the average
+ *       reduce-scatter, in place: each rank gets the average of its share of a bucket
  *     shard of a rank          | its share of bucket 0 | of bucket 1 ...            float32: grad, master, states
  *       update, as on one flat array
  *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters
  *
- * After the reduction the gradients' memory is no longer needed, so the new parameters are gathered there. Padding
- * is zero in all arrays and stays zero in an update. */
+ * After the reduction the gradients' memory is no longer needed, so the new parameters are gathered there. Padding is
+ * zero in all arrays and stays zero in an update. */
 #include "ddp/zero1.h"
 
 #include "core/context.h"
@@ -54,8 +54,8 @@ static size_t rounded_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Check the parameters. After this check no sum can overflow: four float arrays of the whole model, with padding,
- * fit into the address space. */
+/* Check the parameters. After this check no sum of sizes can overflow, because four float arrays of the whole model
+ * with padding fit into the address space. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
@@ -144,8 +144,7 @@ static void zero1_plan_free(struct zero1_plan *plan)
     *plan = (struct zero1_plan){ 0 };
 }
 
-/* Return the index of leaf k of bucket b in the gathered leaves. These are sorted by rank, then by place in the
- * shard. */
+/* Return the index of leaf k of bucket b in zero->leaves. These are sorted by rank, then by position in the shard. */
 static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 {
     const struct zero1_bucket *bucket = &plan->buckets[b];
@@ -153,15 +152,18 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
     return k / per_rank * (plan->shard / NORM_LEAF) + bucket->shard_at / NORM_LEAF + k % per_rank;
 }
 
+/* BUCKET_BYTES: the default limit of a bucket, as in PyTorch's reducer. SLOTS: the master copy and up to two states.
+ * ALIGN: the size of the shared block if no parameter has elements, because a block of 0 bytes is not allowed. */
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
-/* The contents of the gradients' memory. */
-enum stage { ADDING, REDUCED, STEPPED /* parameters, until zero_grad */ };
+/* The contents of the gradients' memory: gradients of this rank, averages of this rank's share, or the new
+ * parameters. */
+enum stage { ADDING, REDUCED, STEPPED };
 
 struct ddp_zero1 {
     ddp_group *group;
     ddp_param *params; /* owned; names and data are borrowed */
-    size_t n;
+    size_t n;          /* number of parameters */
     size_t rank, world;
     struct zero1_plan plan;
     ddp_optim optim;
@@ -261,8 +263,7 @@ static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const
     return DDP_OK;
 }
 
-/* Reject a group with a device, because the processor cannot compute in the group's shared blocks in device
- * memory. */
+/* Reject a group with a device. Its shared blocks are in device memory, where the processor cannot compute. */
 static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 {
     if (zero->group->comm->ops->copy == NULL)
@@ -303,7 +304,8 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* Do the collective part of create. Compare bucket sizes too, because they determine the sizes of the collectives. */
+/* Do the collective part of create: compare the models and the optimizers, send rank 0's parameters, allocate the
+ * gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
@@ -397,7 +399,7 @@ static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const ch
     return zero1_fail(zero, &err);
 }
 
-/* Average the gradients. DDP_AVG sums and divides in float32 and rounds once. */
+/* Average the gradients; collective. DDP_AVG sums and divides in float32 and rounds once. */
 ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 {
     NOT_NULL(zero, NULL);
@@ -414,8 +416,9 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Divide the gradients by the scale, and share `found` with all ranks, because each rank checks only its share.
- * Call ddp_scaler_unscaled on a copy first, so that a wrong stage is found before the division. */
+/* Divide the gradients by the scale; collective. Each rank checks only its share for infinite values, so all ranks
+ * exchange the result. Call ddp_scaler_unscaled on a copy first, so that a wrong stage is found before the
+ * division. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -448,7 +451,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
     return sqrt(norm_root(&tree));
 }
 
-/* Clip the gradients. Ranks exchange all leaves, so that every rank adds the same tree. */
+/* Clip the gradients; collective. Ranks exchange all leaves, so that every rank adds the same tree. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL(zero, NULL);
@@ -470,8 +473,8 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
     return DDP_OK;
 }
 
-/* Round the master copies and gather them as the new parameters. Round before sending, because 16-bit types have
- * half the bytes. */
+/* Round the master copies and gather them as the new parameters; collective. Round before sending, because 16-bit
+ * types have half the bytes. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;
@@ -489,8 +492,8 @@ static ddp_status gather_params(ddp_zero1 *zero)
     return status;
 }
 
-/* Check that there are enough state arrays, because the program may have changed the numbers of the rule since
- * create. */
+/* Check that there are enough state arrays. The program may have changed the optimizer since create, for example from
+ * a momentum of 0 to 0.9. */
 static ddp_status check_states(const ddp_zero1 *zero)
 {
     struct ddp_err err;
@@ -498,8 +501,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     if (needs <= zero->states)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG,
-             "ddp_zero1_step: the rule needs %d state arrays, but the optimizer was created with %d; create "
-             "it with this rule, or with a momentum above 0",
+             "ddp_zero1_step: state arrays: the rule needs %d, but ddp_zero1_create allocated %d; call "
+             "ddp_zero1_create with this rule, or with a momentum above 0",
              needs, zero->states);
     return zero1_fail(zero, &err);
 }
@@ -541,6 +544,7 @@ ddp_status ddp_zero1_step(ddp_zero1 *zero)
 
 /* --- checkpoints ---------------------------------------------------------------------------------------- */
 
+/* Check the number of a slot. Slot 0 is the master copy, slots 1 and 2 are the states of the rule. */
 static ddp_status check_slot(const ddp_zero1 *zero, int slot)
 {
     struct ddp_err err;

@@ -101,7 +101,7 @@ Test(bench, sizes_that_no_number_holds_are_the_last)
 Test(bench, mistakes_are_named)
 {
     cr_assert_eq(parse(WORDS("-b", "2M", "-e", "1M")), DDP_ERR_ARG);
-    cr_assert_not_null(strstr(err.msg, "--maxbytes 1048576 is less than --minbytes 2097152"));
+    cr_assert_not_null(strstr(err.msg, "--maxbytes=1048576: must not be less than --minbytes=2097152"));
     cr_assert_eq(parse(WORDS("-d", "f8")), DDP_ERR_ARG);
     cr_assert_not_null(strstr(err.msg, "'f8'"));
     cr_assert_eq(parse(WORDS("-b", "9999999999T")), DDP_ERR_ARG);

@@ -114,7 +114,7 @@ Test(worker_env, ranks_must_lie_inside_their_world)
     READ(CORE, "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2");
     expect_words("LOCAL_RANK=2 does not fit LOCAL_WORLD_SIZE=2");
     READ(CORE, "LOCAL_WORLD_SIZE=5");
-    expect_words("LOCAL_WORLD_SIZE=5 is more than WORLD_SIZE=4");
+    expect_words("LOCAL_WORLD_SIZE=5 does not fit WORLD_SIZE=4: must not be larger");
 }
 
 Test(worker_env, texts_that_are_too_long_are_refused)

@@ -191,7 +191,7 @@ Test(nccl_words, a_failure_names_rank_call_and_reason)
     cr_assert_str_eq(
         err.msg,
         "at rank 3: all_reduce #17 (f32 x 1024, sum): ncclSystemError (a system call or a connection of "
-        "NCCL failed); NCCL says: Connect to 10.0.0.2 failed");
+        "NCCL failed); NCCL reports: Connect to 10.0.0.2 failed");
     cr_assert_eq(nccl_fail(&err, 3, "x", 77, NULL), DDP_ERR_NCCL);
     cr_assert(strstr(err.msg, "NCCL_DEBUG=WARN"), "%s", err.msg);
     cr_assert_eq(nccl_status_of(NCCL_INVALID_ARGUMENT), DDP_ERR_ARG);

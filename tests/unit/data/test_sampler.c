@@ -182,7 +182,7 @@ Test(sampler, arguments_that_make_no_sense_are_refused_with_their_values)
         { 5, 2, 2, 0, "rank 2: must be below" },
         { 5, 2, -1, 0, "rank -1: must be below" },
         { 5, 2, 0, 64, "0x40" },
-        { 5, 2, 0, DDP_SAMPLER_DROP_LAST | DDP_SAMPLER_NO_PAD, "choose one" },
+        { 5, 2, 0, DDP_SAMPLER_DROP_LAST | DDP_SAMPLER_NO_PAD, "cannot be combined" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ddp_err err;

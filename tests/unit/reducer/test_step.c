@@ -279,22 +279,23 @@ Test(reducer_step, misuse_is_named)
     unused(0);
     finish();
     expect("ready 5: reducer: parameter 5: must be between 0 and 4\n"
-           "finish: reducer: finish: 5 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "finish: reducer: finish: 5 of 5 parameters not marked ready: 0 \"embed\" (bucket 2), 1 "
            "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0), 4 "
            "\"fc2.bias\" (bucket "
-           "0)\n"
+           "0); mark them, or set ddp_reducer_options.find_unused on all ranks\n"
            "ready 4\n"
            "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) was marked ready twice in one step; check "
            "that ddp_reducer_finish was called\n"
            "forward: reducer: forward: the last step has not ended: bucket 0 of 3 is next; 4 of 5 "
            "parameters "
-           "are not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
            "(bucket 1), 3 "
-           "\"fc2.weight\" (bucket 0)\n"
+           "\"fc2.weight\" (bucket 0); call ddp_reducer_finish\n"
            "unused 0: reducer: parameter 0 \"embed\" (bucket 2) was marked unused; set "
            "ddp_reducer_options.find_unused on all ranks to allow unused parameters\n"
-           "finish: reducer: finish: 4 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
-           "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0)\n");
+           "finish: reducer: finish: 4 of 5 parameters not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0); mark them, or "
+           "set ddp_reducer_options.find_unused on all ranks\n");
 }
 
 Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
@@ -307,9 +308,9 @@ Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
            "forward, buffers\n"
            "forward: reducer: forward: the last step has not ended: bucket 0 of 3 is next; 5 of 5 "
            "parameters "
-           "are not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
            "(bucket 1), 3 "
-           "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0)\n");
+           "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0); call ddp_reducer_finish\n");
 }
 
 Test(reducer_step, with_unused_parameters_a_step_has_to_be_begun)
@@ -361,14 +362,13 @@ Test(reducer_roll, ranks_that_disagree_about_sync_are_named)
 {
     cr_assert_eq(read_four(ROLL_NONE, ROLL_LOCAL, ROLL_LOCAL, ROLL_SYNC, DDP_UNEVEN_WORLD), DDP_ERR_MISMATCH);
     cr_assert_str_eq(err.msg,
-                     "reducer: forward: rank 3 synchronizes in this step, but rank 1 only accumulates; "
-                     "ddp_reducer_set_sync must be the same on all ranks");
+                     "reducer: forward: rank 3 reduces gradients in this step, but rank 1 only accumulates; "
+                     "call ddp_reducer_set_sync with the same value on all ranks");
 }
 
 Test(reducer_roll, an_early_end_is_an_error_if_asked_for)
 {
     cr_assert_eq(read_four(ROLL_SYNC, ROLL_SYNC, ROLL_NONE, ROLL_SYNC, DDP_UNEVEN_STOP), DDP_ERR_ARG);
-    cr_assert_str_eq(
-        err.msg,
-        "reducer: rank 2 has no more batches, but 3 of 4 ranks have more; use DDP_UNEVEN_WORLD to continue");
+    cr_assert_str_eq(err.msg, "reducer: rank 2 has no more batches; ranks that have more: 3 of 4; use "
+                              "DDP_UNEVEN_WORLD to continue");
 }

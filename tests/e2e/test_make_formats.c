@@ -116,7 +116,7 @@ Test(make_formats, what_cannot_be_made_is_refused)
     make_fails("--format mp3 --out @/a", "--format 'mp3': expected idx or tokens");
     make_fails("--format tokens --gzip --out @/a", "--gzip: files of tokens cannot be compressed");
     make_fails("--format cifar10 --out @/a", "--format 'cifar10': expected idx or tokens");
-    make_fails("--samples 1000001 --out @/a", "idx can have at most 1000000 samples");
+    make_fails("--samples 1000001 --out @/a", "--format idx can have at most 1000000 samples");
     make_fails("--format tokens --samples 3 --files 4 --out @/a", "--files 4: must be at most 3");
     make("--format tokens --samples 100 --files 2 --out @/b");
     make_fails("--format tokens --samples 100 --out @/b",

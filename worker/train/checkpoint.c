@@ -131,8 +131,8 @@ static const char *fact_words(int fact, int64_t value, char number[24])
     return word != NULL ? word : number;
 }
 
-/* Check that the saved run had the same seed, batch and data set. Otherwise the results would differ from those of a
- * run without interruption. */
+/* Check that the saved run had the same seed, batch, data set and other facts. Otherwise the results would differ
+ * from the results of a run without interruption. */
 static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];

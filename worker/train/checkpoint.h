@@ -12,8 +12,8 @@
 #include "ddp/ckpt.h"
 #include "train/optimizer.h"
 
-/* X(name, text, 1 if a resumed run must have the same value). Files have the facts in this order, so add new facts at
- * the end. */
+/* Rows of name, text, and 1 if a resumed run must have the same value. Files have the facts in this order, so add new
+ * facts at the end. */
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
     X(STEPS, "steps done", 0)                                                     \
@@ -38,7 +38,7 @@ struct checkpoint {
     int64_t fact[FACTS];
     double loss;                 /* mean over the last complete epoch, for the final report */
     double epoch_loss;           /* sum over the samples of the current epoch, of all ranks */
-    uint64_t samples;            /* number of samples of the current epoch, of all ranks */
+    uint64_t samples;            /* number of samples that all ranks have used in the current epoch */
     struct optimizer *optimizer; /* borrowed; optimizer->slot must have whole arrays */
 };
 

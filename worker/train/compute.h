@@ -29,16 +29,16 @@ struct compute_report {
 
 struct compute {
     const struct compute_ops *ops;
-    size_t value_bytes;
-    size_t pack;        /* each row begins at a multiple of this many values */
+    size_t value_bytes; /* bytes of a value: 4, or 2 with 16-bit precision on a GPU */
+    size_t pack;        /* each row begins at a multiple of this number of values */
     bool remote;        /* true on a device: losses are returned later */
     double peak_tflops; /* peak rate of the device; 0 = unknown */
 };
 
 enum {
-    COMPUTE_APART = 128,  /* gradients, and a device's parameters, begin at multiples of this many elements */
+    COMPUTE_APART = 128,  /* gradients, and parameters on a device, begin at a multiple of 128 elements */
     COMPUTE_LEAF = 16384, /* elements of one leaf of the norm */
-    COMPUTE_ROWS = 8,
+    COMPUTE_ROWS = 8,     /* maximum number of rows of sum_rows */
 };
 
 /* A range of parameters with their gradients and state. */
@@ -117,8 +117,9 @@ struct compute_ops {
     /* Computes the mean of each plane of n numbers, as torch's nn.AdaptiveAvgPool2d(1) does. */
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses of rows with a weight, or 0
-     * on a device, where `report` returns the sum later. d may be z. `wide` is true for models with many classes; d must then be z. */
+    /* Sets d to the gradient of the loss with respect to z. Returns the sum of the losses of rows with a weight above
+     * 0. On a device, returns 0, and `report` returns the sum later. d may be z. `wide` is true for models with many
+     * classes; then d must be z. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum and sets *correct to
@@ -153,9 +154,9 @@ struct compute_ops {
      * weights are also the masters. Each parameter uses compute_room() elements, and the total is rounded up to
      * `multiple`. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
-    ddp_status (*send)(struct compute *c, const struct model_tensors *t,
-                       struct ddp_err *err);                                              /* host to device */
-    ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err); /* device to host */
+    /* Copy the values of all tensors from the host to the device, and from the device to the host. */
+    ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);
+    ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
     /* Copies floats to or from the device, and waits for the copy. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
     /* Computes the norm of n gradients, times `unscale`. Later updates clip gradients to a norm of `most`. */
@@ -178,8 +179,8 @@ struct compute_ops {
     void (*close)(struct compute *c);
 };
 
-/* X(member): the layers, for which layers/ has cpu_MEMBER and cuda/ has cuda_MEMBER; and the other members, for which
- * cuda/ has cuda_MEMBER. */
+/* Rows of members of struct compute_ops. For each layer, layers/ has a function cpu_MEMBER, and cuda/ has a function
+ * cuda_MEMBER. For each other member, only cuda/ has a function. */
 /* clang-format off */
 #define COMPUTE_LAYERS(X) \
     X(embedding_forward) X(embedding_backward) X(layer_norm_forward) X(layer_norm_backward) X(linear_forward) \
@@ -211,16 +212,19 @@ static inline size_t compute_attention_scratch(const struct attention *a)
     return attention_scratch(a->length) + a->rows * a->heads * a->length;
 }
 
+/* Return the number of elements for which a parameter of `elements` elements has room. */
 static inline size_t compute_room(size_t elements)
 {
     return (elements + COMPUTE_APART - 1) / COMPUTE_APART * COMPUTE_APART;
 }
 
+/* Return the number of doubles in a record of batch normalization. */
 static inline size_t batch_norm_numbers(size_t channels)
 {
     return 2 * channels + 1;
 }
 
+/* Return the number of values from the beginning of a row of n values to the next row. */
 static inline size_t compute_stride(const struct compute *c, size_t n)
 {
     return (n + c->pack - 1) / c->pack * c->pack;
@@ -233,8 +237,7 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
     return rows > SIZE_MAX / row ? NULL : c->ops->alloc(c, rows * row);
 }
 
-/* --- cuda/cuda.c: the compute of a GPU, with the kernels of cuda/kernels.h and matrix products of cuBLASLt
- * ------- */
+/* --- the compute of a GPU (cuda/cuda.c), with the kernels of cuda/kernels.h and cuBLASLt ------------------ */
 
 /* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in
  * train_kernels.TYPE.fatbin, in the program's folder, in ../share/ddprun, or in the folder DDP_TRAIN_KERNELS. */

@@ -18,7 +18,7 @@
 
 enum { PICTURE_SIDE = 28, PICTURE_PIXELS = PICTURE_SIDE * PICTURE_SIDE, CLASSES = 10 };
 
-/* The four files of Fashion-MNIST: part (enum dataset_part), kind, name. */
+/* Rows for the four files of Fashion-MNIST: part (enum dataset_part), kind, name. */
 #define DATASET_FILES(X)                        \
     X(TRAIN, IMAGES, "train-images-idx3-ubyte") \
     X(TRAIN, LABELS, "train-labels-idx1-ubyte") \

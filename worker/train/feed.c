@@ -9,8 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The functions below depend only on the sizes of the batch, the set and the world. So all ranks compute the same
- * results. */
+/* The functions of struct split depend only on the sizes of the batch, the set and the world. So all ranks compute
+ * the same results. */
 
 static bool is_power_of_two(int n)
 {
@@ -110,7 +110,7 @@ size_t split_rows(const struct split *split, uint64_t step)
 
 enum { VALUES, TARGETS, ARRAYS };
 
-/* Read one row for the loader. May run on any thread. */
+/* Read one row for the loader. Any thread may call this function. */
 static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
 {
     const struct feed *feed = user;

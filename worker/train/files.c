@@ -36,7 +36,7 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
         memcpy(part, path, end);
         part[end] = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return ddp_fail(err, DDP_ERR_IO, "%s: mkdir: %s", part, strerror(errno));
+            return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", part, strerror(errno));
     }
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
         return ddp_fail(err, DDP_ERR_IO, "%s: not a directory", path);
@@ -74,7 +74,7 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err)
 {
     struct stat s;
     if (fstat(fd, &s) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "stat: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot examine the file: %s", strerror(errno));
     if (!S_ISREG(s.st_mode))
         return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
     *bytes = (uint64_t)s.st_size;
@@ -88,7 +88,8 @@ ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": read: %s", offset + *got, strerror(errno));
+            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": cannot read: %s", offset + *got,
+                            strerror(errno));
         if (n == 0)
             break;
         *got += (size_t)n;
@@ -110,18 +111,17 @@ ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, s
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* zlib's gz functions read both plain and compressed files. */
-
-enum { CHUNK = 1 << 20 }; /* bytes of one read */
+/* zlib's gz functions read both plain and compressed files. CHUNK: bytes of one read. */
+enum { CHUNK = 1 << 20 };
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
 {
     struct stat st;
-    int fd = open(path,
-                  O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
+    /* O_NONBLOCK, because opening a pipe would wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     *f = (struct whole_file){ 0 };
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
         close(fd);
         return ddp_fail(err, DDP_ERR_IO, "%s: not a regular file", path);
@@ -165,7 +165,7 @@ ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *er
         int n = gzread(f->file, to, (unsigned)chunk);
         const char *why = gzerror(f->file, &code);
         if (code == Z_ERRNO)
-            return ddp_fail(err, DDP_ERR_IO, "offset %zu: read: %s", f->len, strerror(errno));
+            return ddp_fail(err, DDP_ERR_IO, "offset %zu: cannot read: %s", f->len, strerror(errno));
         if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the gzip stream is incomplete */
             return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or incomplete: %s",
                             f->len, without_name(why));

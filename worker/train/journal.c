@@ -15,10 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The figures come from NVIDIA's documents, which are named with each row. If a document has only a figure "with
- * sparsity", the table has half of that figure. */
-
-/* name in the driver (* matches any ending); TFLOP/s in 16 bits; TFLOP/s in float32 */
+/* Rows of the driver's name for a GPU (* matches any ending), TFLOP/s in 16 bits, and TFLOP/s in float32. The numbers
+ * are from NVIDIA's documents; a comment at each row names the document. If a document has only a number "with
+ * sparsity", the table has half of that number. */
 static const struct row {
     const char *name;
     double narrow, is_float;
@@ -87,8 +86,9 @@ ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *m
     if (!speak || metrics == NULL)
         return DDP_OK;
     r->metrics = fopen(metrics, "we");
-    return r->metrics != NULL ? DDP_OK
-                              : ddp_fail(err, DDP_ERR_IO, "--metrics %s: open: %s", metrics, strerror(errno));
+    return r->metrics != NULL
+               ? DDP_OK
+               : ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot open: %s", metrics, strerror(errno));
 }
 
 ddp_status journal_close(struct journal *r, struct ddp_err *err)
@@ -97,13 +97,13 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
     r->metrics = NULL;
     if (metrics == NULL || fclose(metrics) == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_IO, "--metrics %s: write: %s", r->metrics_path, strerror(errno));
+    return ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path, strerror(errno));
 }
 
-/* --- for people -------------------------------------------------------------------------------------- */
+/* --- for users --------------------------------------------------------------------------------------- */
 
-/* Erase the bar. The cursor is in the first column, so deleting to the end of the line deletes the bar. ddprun
- * recognizes the final \r as an empty bar. */
+/* Erase the bar. The cursor is in the first column, so deleting to the end of the line deletes the bar. The final \r
+ * shows ddprun that the bar is now empty. */
 static void wipe_bar(struct journal *r)
 {
     if (r->bar_shown >= 0)
@@ -156,11 +156,12 @@ static ddp_status append_line(struct journal *r, cJSON *json, struct ddp_err *er
     cJSON_Delete(json);
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a line of metrics");
-    /* flush each line, so that a reader finds whole lines, even after a crash */
+    /* Flush each line, so that a reader finds whole lines, even after a crash. */
     bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
     free(text);
-    return failed ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: write: %s", r->metrics_path, strerror(errno))
-                  : DDP_OK;
+    return failed
+               ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path, strerror(errno))
+               : DDP_OK;
 }
 
 /* Add 64 bits as text, because a JSON number has only 53 exact bits. */

@@ -1,4 +1,4 @@
-/* journal.h -- the reports of rank 0: lines and a progress bar for people, JSON lines and a summary for programs.
+/* journal.h -- the reports of rank 0: lines and a progress bar for users, JSON lines and a summary for programs.
  *
  * On other ranks the journal prints nothing, so callers need not check their rank. */
 #ifndef WORKER_TRAIN_JOURNAL_H

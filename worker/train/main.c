@@ -16,9 +16,9 @@ enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
  * constructors of shared libraries, because OpenBLAS starts its threads in a constructor. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
-/* Wait a moment if this rank failed only because another rank failed. Then a launcher sees the exit of the first
- * failed rank first. ddprun does not need this delay, because it reads the exit code. */
-static void give_way(ddp_status status)
+/* Wait for 200 ms if this rank failed only because another rank failed, so that a launcher detects the exit of the
+ * other rank first. ddprun does not need this delay, because it reads the exit code. */
+static void delay_exit(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
     if (ddp_exit_code(status) == DDP_EXIT_PEER_LOST)
@@ -29,7 +29,7 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
 {
     fprintf(stderr, "train: rank %d: %s\n", ddp_rank(ctx), err->msg);
     ddp_abort(ctx, ddp_exit_code(err->code), err->msg);
-    give_way(err->code);
+    delay_exit(err->code);
     return ddp_exit_code(err->code);
 }
 
@@ -55,8 +55,8 @@ static void print_waiting(int sig)
         return; /* nothing to do: stderr is closed */
 }
 
-/* Join the other ranks. A missing rank is an error only after a minute. So print after PATIENCE_S seconds what this
- * rank waits for. */
+/* Join the other ranks. A missing rank is an error only after the init timeout. So print after PATIENCE_S seconds
+ * that this rank still waits. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = print_waiting, .sa_flags = SA_RESTART };

@@ -24,18 +24,18 @@ static const struct option_words formats = { .list = maker_names };
 
 static const struct option_row rows[] = {
     { ROW(out, order.out, TEXT), .value = "DIR",
-      .help = "directory to write to; created if it does not exist" },
+      .help = "directory for the files; created if it does not exist" },
     { ROW(format, format, WORD), .value = "NAME", .preset = "idx", .words = &formats,
       .help = "idx: digits of 28x28 pixels in files like Fashion-MNIST's; "
               "tokens: text of an invented language in files like llm.c's" },
     { ROW(samples, order.samples, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "pictures or tokens for training (default: 30000, 1000000)" },
+      .help = "number of samples for training (default: 30000 pictures or 1000000 tokens)" },
     { ROW(test_samples, order.test_samples, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "pictures or tokens for the test (default: 2000, 50000)" },
+      .help = "number of samples for the test (default: 2000 pictures or 50000 tokens)" },
     { ROW(files, order.files, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST_FILES,
       .help = "number of files with tokens for training" },
     { ROW(seed, seed, COUNT), .value = "S", .preset = "1", .min = 0, .max = UINT32_MAX,
-      .help = "equal seeds give equal files" },
+      .help = "seed of the random numbers; equal seeds give equal files" },
     { ROW(gzip, order.gzip, FLAG), .help = "write compressed files (.gz; pictures only)" },
     { ROW(help, help, FLAG), .letter = 'h', .help = "print this list" },
     { ROW(version, version, FLAG), .help = "print the version" },
@@ -52,7 +52,8 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
     if (o->order.test_samples == 0)
         o->order.test_samples = maker->test_samples;
     if (o->order.samples > maker->most || o->order.test_samples > maker->most)
-        return ddp_fail(err, DDP_ERR_ARG, "--samples, --test_samples: %s can have at most %" PRIu64 " %s",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--samples and --test_samples: --format %s can have at most %" PRIu64 " %s",
                         maker->name, maker->most, maker->unit);
     ddp_status status = files_make_dir(o->order.out, err);
     return status == DDP_OK ? maker->make(&o->order, &luck, err) : status;
@@ -83,8 +84,8 @@ int main(int argc, char **argv)
         return 0;
     }
     if (status == DDP_OK && o.order.out == NULL)
-        status = ddp_fail(&err, DDP_ERR_ARG,
-                          "--out DIR is missing: the directory to write to; --help lists all options");
+        status =
+            ddp_fail(&err, DDP_ERR_ARG, "--out is missing; use --out DIR to set the directory for the files");
     if (status == DDP_OK)
         status = make(&o, &err);
     if (status != DDP_OK) {

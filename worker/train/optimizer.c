@@ -554,7 +554,7 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
     return status;
 }
 
-/* Free the whole arrays if each rank has only its share of the state, because ZeRO-1 should save this memory. */
+/* Free the whole arrays if each rank has only its share of the state. Only a checkpoint needs the whole arrays. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

@@ -38,10 +38,10 @@ struct optimizer {
     unsigned char *no_decay;      /* for each parameter: 1 = no weight decay */
     float *memory;                /* owned: memory of `slot` */
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only during a checkpoint */
-    int slots;
-    uint16_t *rounded; /* room for one parameter in 16 bits; NULL with fp32 */
-    double norm;       /* norm of the last step's gradients before clipping; NAN = not computed */
-    uint64_t skipped;  /* number of steps without an update, because a gradient was not finite */
+    int slots;                    /* number of arrays in `slot` */
+    uint16_t *rounded;            /* owned: room for one parameter in 16 bits; not used with fp32 */
+    double norm;                  /* norm of the last step's gradients before clipping; NAN = not computed */
+    uint64_t skipped;             /* number of steps without an update, because a gradient was not finite */
 };
 
 /* Compare the ranks' models and overwrite them with rank 0's model; collective. The caller must close *o also after
@@ -85,6 +85,7 @@ ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 /* Continue with the values of o->slot. */
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
-void optimizer_forget(struct optimizer *o); /* frees o->slot, if no checkpoint follows */
+/* Free the memory of o->slot if each rank keeps only its share of the state. */
+void optimizer_forget(struct optimizer *o);
 
 #endif

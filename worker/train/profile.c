@@ -96,7 +96,7 @@ static ddp_status begin_file(struct profile *p, struct ddp_err *err)
 {
     p->file = fopen(p->path, "we");
     if (p->file == NULL)
-        return bad(p, "open", err);
+        return bad(p, "cannot open", err);
     fputs(trace_begin, p->file);
     for (int rank = 0; rank < ddp_world_size(p->ctx); rank++)
         trace_rank(p->file, rank);
@@ -144,7 +144,7 @@ ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t
         for (uint64_t i = 0; i < p->count[rank] && i < PHASES_PIECES; i++)
             trace_piece(p->file, rank, &p->all[(size_t)rank * PHASES_PIECES + i], step);
     }
-    return fflush(p->file) == 0 ? DDP_OK : bad(p, "write", err);
+    return fflush(p->file) == 0 ? DDP_OK : bad(p, "cannot write", err);
 }
 
 ddp_status profile_close(struct profile *p, struct ddp_err *err)
@@ -153,7 +153,7 @@ ddp_status profile_close(struct profile *p, struct ddp_err *err)
     if (p->file != NULL) {
         fputs(trace_end, p->file);
         if (fclose(p->file) != 0)
-            status = bad(p, "write", err);
+            status = bad(p, "cannot write", err);
     }
     free(p->all);
     free(p->count);

@@ -19,7 +19,8 @@
  * us[] has the exact sum for each phase. For the trace, single pieces are stored too while there is room, except
  * nested pieces shorter than PHASES_SHORT_US. */
 
-/* name, name in a trace, name in metrics. In EXPOSED the program waits for communication and computes nothing. */
+/* Rows of name, name in a trace, name in metrics. In EXPOSED the program waits for communication and computes
+ * nothing. */
 #define PHASE_LIST(X)                              \
     X(DATA, "data", "data")                        \
     X(FORWARD, "forward", "fwd")                   \
@@ -45,8 +46,7 @@ struct phases {
     uint64_t us[PHASES]; /* microseconds of each phase, without nested phases */
     uint64_t count;      /* number of pieces */
     struct phases_piece piece[PHASES_PIECES];
-    /* number of open phases, the innermost last */
-    int depth;
+    int depth; /* number of entries in `open`, the phases that have not ended; the innermost phase is the last */
     struct {
         enum phase phase;
         uint64_t begin_us, inside_us;

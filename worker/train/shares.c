@@ -77,25 +77,27 @@ static size_t shares_begin(const struct shares_plan *p, size_t b)
     return b * p->bucket;
 }
 
-/* Return the number of elements in bucket `b`. shares_of_rank returns the number of elements in one rank's share of
- * the bucket. shares_mine returns the offset of this rank's share in the flat array. */
+/* Return the number of elements in bucket `b`. */
 static size_t shares_of_bucket(const struct shares_plan *p, size_t b)
 {
     const size_t left = p->count - shares_begin(p, b);
     return left < p->bucket ? left : p->bucket;
 }
 
+/* Return the number of elements in one rank's share of bucket `b`. */
 static size_t shares_of_rank(const struct shares_plan *p, size_t b)
 {
     return shares_of_bucket(p, b) / p->world;
 }
 
+/* Return the offset of this rank's share of bucket `b` in the flat array. */
 static size_t shares_mine(const struct shares_plan *p, size_t b)
 {
     return shares_begin(p, b) + p->rank * shares_of_rank(p, b);
 }
 
-/* Return the offset in the shard. All buckets before bucket `b` have the full size. */
+/* Return the offset in the shard of element `at` of the flat array, which is in this rank's share of bucket `b`. All
+ * earlier buckets have the full size. */
 static size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - shares_mine(p, b);
@@ -112,7 +114,9 @@ static struct shares_piece shares_piece(const struct shares_plan *p, size_t i, s
     return (struct shares_piece){ begin - p->at[i], begin, end - begin };
 }
 
-enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20 /* elements of a bucket */, ROWS = 2 };
+/* Elements of a bucket: 25 MiB of floats as in PyTorch, or less if each rank receives the gradients of all ranks.
+ * ROWS: number of buckets whose gradients of all ranks are in memory at the same time. */
+enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20, ROWS = 2 };
 
 /* A bucket whose collective is in progress. */
 struct flight {

@@ -40,19 +40,20 @@ struct shares_request {
     struct compute *device;
     const struct model_tensors *params; /* placed by compute_ops.place with shares_multiple(world) */
     const size_t *count;                /* number of elements of each parameter */
-    int world, rank;                    /* 1 and 0 if each rank has everything */
+    int world, rank;                    /* world is 1 and rank is 0 if each rank has the whole state */
     bool reduces;                       /* true: this module has the gradients, false: the reducer */
     ddp_dtype dtype;                    /* type of the weights that layers read */
-    bool any_world;
-    int slots; /* number of slots: the masters, then the optimizer's states */
+    bool any_world;                     /* --determinism world */
+    int slots;                          /* number of slots: the masters, then the optimizer's states */
 };
 
 struct shares;
 
 /* Allocate the shares of this rank. The caller owns *out. */
 ddp_status shares_open(struct shares **out, const struct shares_request *request, struct ddp_err *err);
-void shares_close(struct shares *s); /* NULL is allowed */
+void shares_close(struct shares *s); /* `s` may be NULL */
 
+/* Return the address of the gradient of parameter i, in device memory. */
 float *shares_grad(const struct shares *s, size_t i);
 
 /* Begin a step. */

@@ -26,24 +26,24 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
-      .help = "directory with Fashion-MNIST's files, CIFAR-10's binary files (both plain or .gz) or "
-              "llm.c's tokens; or a "
-              "pattern" },
+      .help = "directory with the files of Fashion-MNIST or CIFAR-10 (binary version), plain or .gz, or of "
+              "llm.c's tokens; for tokens also a pattern such as 'DIR/*.bin'" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
       .help = "number of threads that read batches ahead; 0 reads each batch when it is needed" },
     { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },
     { ROW(length, COUNT), .value = "N", .min = 1, .max = 1 << 20,
-      .help = "number of tokens in a sample (default: the model's)" },
+      .help = "number of tokens in a sample (default: the model's longest sequence)" },
     { ROW(model, WORD), .value = "NAME", .preset = "mlp", .words = &model_words,
-      .help = "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); resnet20; GPT-2 as gpt2:SIZE, "
-              "tiny or 10M (bytes as tokens), 124M, 355M, 774M, 1558M" },
+      .help = "mlp (two hidden layers of 200, ReLU), seqnet (the same with sigmoid and log_softmax), "
+              "resnet20, or GPT-2 as gpt2:SIZE, where SIZE is tiny or 10M (bytes as tokens), 124M, 355M, "
+              "774M or 1558M" },
     { ROW(init_from, TEXT), .value = "FILE",
-      .help = "begin with the parameters of this file of llm.c, for example gpt2_124M.bin" },
+      .help = "begin with the parameters in a file of llm.c, such as gpt2_124M.bin" },
     { .name = "export",
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = offsetof(struct train_options, export_to),
-      .help = "write the parameters to a file of llm.c at the end (float32)" },
+      .help = "at the end, write the parameters to a file in llm.c's format (float32)" },
     { ROW(batch, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "number of samples per worker and step (default: 100)" },
     { ROW(global_batch, COUNT), .value = "N", .min = 1, .max = MOST,
@@ -58,9 +58,9 @@ static const struct option_row rows[] = {
     { ROW(schedule, WORD), .value = "NAME", .preset = "constant", .words = &schedule_words,
       .help = "learning rate over the run: constant, cosine or linear" },
     { ROW(warmup, COUNT), .value = "N", .preset = "0", .min = 0, .max = MOST,
-      .help = "number of steps in which the learning rate grows up to --lr" },
+      .help = "number of steps at the start in which the learning rate grows up to --lr" },
     { ROW(final_lr, REAL_0), .value = "X", .preset = "0",
-      .help = "learning rate at the end of cosine and linear" },
+      .help = "learning rate at the end of the run, with --schedule cosine or linear" },
     { ROW(clip, REAL), .value = "X", .help = "scale gradients down to norm X if their norm is larger" },
     { ROW(weight_decay, REAL_0), .value = "X",
       .help = "weight decay (default: 0.01 for adamw, otherwise 0)" },
@@ -96,15 +96,16 @@ static const struct option_row rows[] = {
     { ROW(eval_every, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST,
       .help = "test every N epochs and after the last one" },
     { ROW(check_every, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "compare the parameters of all workers every N steps (they are always compared at the end)" },
+      .help = "compare the parameters of all workers every N steps, not only at the end" },
     { ROW(metrics, TEXT), .value = "FILE", .help = "write a JSON line for each step and epoch" },
-    { ROW(hash_steps, FLAG), .help = "include the parameters' hash in the line of each step" },
+    { ROW(hash_steps, FLAG),
+      .help = "with --metrics, include the parameters' hash in the line of each step" },
     { ROW(peak_tflops, REAL), .value = "X",
       .help =
           "peak TFLOP/s of a worker's device, for the metric mfu (default: NVIDIA's figure for known GPUs)" },
     { ROW(profile, TEXT), .value = "FILE",
       .help = "write a trace of all workers for chrome://tracing or ui.perfetto.dev" },
-    { ROW(summary, TEXT), .value = "FILE", .help = "write one JSON object at the end" },
+    { ROW(summary, TEXT), .value = "FILE", .help = "at the end, write the results as one JSON object" },
     { ROW(limit_steps, COUNT), .value = "N", .min = 1, .max = MOST, .help = "stop after N steps" },
     { ROW(dump_gradients, TEXT), .value = "FILE",
       .help = "write the averaged gradients of each step as raw float32" },
@@ -329,7 +330,7 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
 void train_options_help(FILE *to)
 {
     fprintf(to, "usage: train [options]                            one worker\n"
-                "       ddprun --nproc_per_node=4 train [options]  four\n"
+                "       ddprun --nproc_per_node=4 train [options]  four workers\n"
                 "Train an image classifier or a GPT-2, data-parallel over all workers.\n\n");
     struct buf help = { 0 };
     if (options_help(&table, &help))

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* name, text: the type of parameters and gradients */
+/* Rows of name and text: the type of parameters and gradients. */
 #define PRECISION_LIST(X) \
     X(FP32, "fp32")       \
     X(BF16, "bf16")       \
@@ -32,9 +32,9 @@ struct train_options {
     uint64_t accumulate;
     uint64_t epochs;
     uint64_t seed;
-    int optimizer, schedule, precision, determinism,
-        device;                /* values of enum ddp_rule, enum schedule_kind and other enums */
-    double lr, final_lr, clip; /* clip: 0 = off */
+    /* Values of ddp_rule, and of the enums schedule_kind, precision, determinism and device. */
+    int optimizer, schedule, precision, determinism, device;
+    double lr, final_lr, clip;                   /* clip: 0 = off */
     double momentum, weight_decay, beta1, beta2; /* weight_decay: -1 = not given */
     uint64_t warmup;
     bool nesterov, zero1, sync_bn;

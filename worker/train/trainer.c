@@ -23,9 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A test uses no padding, because padding would count some samples twice. So the ranks may have different numbers
- * of samples. */
-
+/* A test uses no padding, because padding would count some samples twice. So the ranks may have different numbers of
+ * samples. A batch of a test has about EVALUATE_TARGETS targets. */
 enum { EVALUATE_TARGETS = 256 };
 
 /* Return the number of samples that are tested at once. */
@@ -137,8 +136,8 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
         size_t n = t->model->params.each[i].count;
         failed |= fwrite(t->optimizer.grad[i], sizeof(float), n, t->dump) != n;
     }
-    return failed ? ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: write: %s", t->options->dump_gradients,
-                             strerror(errno))
+    return failed ? ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot write: %s",
+                             t->options->dump_gradients, strerror(errno))
                   : DDP_OK;
 }
 
@@ -296,8 +295,6 @@ static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 
 /* --- checkpoints ------------------------------------------------------------------------------------------ */
 
-/* --- the run as a checkpoint, and back ------------------------------------------------------------------- */
-
 /* Return this run as a checkpoint: its facts, losses and progress. */
 static struct checkpoint describe(struct trainer *t)
 {
@@ -365,7 +362,8 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     int found = 0;
     ddp_status status = checkpoint_resume(t->ckpts, t->options->checkpoint, &c, &found, err);
     if (status == DDP_OK && !found && t->options->eval)
-        return ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", t->options->checkpoint);
+        return ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s; check --checkpoint",
+                        t->options->checkpoint);
     if (status == DDP_OK && !found)
         journal_line(&t->journal, "resume: no checkpoint in %s; starting from the beginning",
                      t->options->checkpoint);
@@ -388,10 +386,9 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
-/* Opening a run. Steps that fail often or fast come first.
- *
- * First come files with names from the user, then the data, then memory. Steps that need all ranks come last: the
- * reducer, and the checkpoint that rank 0 reads for all ranks. */
+/* A run opens its resources in this order: files with names from the user, the data, memory. These steps come first,
+ * because they fail early and often. Steps that need all ranks come last: the reducer, and the checkpoint that rank 0
+ * reads for all ranks. */
 
 /* Set the number of BLAS threads. The default is one, because usually every core has a worker. */
 static void set_threads(uint64_t wanted)
@@ -409,9 +406,11 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
     ddp_status status = files_join(path, dir, "train.ckpt", err);
     if (status != DDP_OK || access(path, F_OK) != 0)
         return status;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "%s: written by an early version, which this train cannot read; use another directory",
-                    path);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "%s: an early version of train wrote this checkpoint, which cannot be read; use another --checkpoint "
+        "directory",
+        path);
 }
 
 /* Open the checkpoints. Fail if the directory has checkpoints but --resume is missing. Otherwise one directory
@@ -424,7 +423,8 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
     if (o->eval) /* --eval writes nothing */
         return checkpoint_exists(o->checkpoint, newest)
                    ? DDP_OK
-                   : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", o->checkpoint);
+                   : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s; check --checkpoint",
+                              o->checkpoint);
     if (files_make_dir(o->checkpoint, err) != DDP_OK)
         return ddp_wrap(err, "--checkpoint");
     if (!checkpoint_exists(o->checkpoint, newest))
@@ -433,13 +433,13 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "--checkpoint %s has %s of an earlier run; use --resume to continue from it, or another directory "
+        "--checkpoint %s has %s of an earlier run; use --resume to continue that run, or another directory "
         "to start from the beginning",
         o->checkpoint, newest);
 }
 
-/* Check that output files can be written. Otherwise the error would come only after the last epoch. */
-static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp_err *err)
+/* Check at the start that the output files can be written. Otherwise the run would fail only after the last epoch. */
+static ddp_status check_outputs(const struct train_options *o, struct ddp_err *err)
 {
     if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
         return ddp_wrap(err, "--export");
@@ -458,13 +458,13 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
     if (status == DDP_OK && trainer_is_first(t))
         status = open_checkpoints(o, err);
     if (status == DDP_OK && trainer_is_first(t))
-        status = may_write_at_the_end(o, err);
+        status = check_outputs(o, err);
     if (status != DDP_OK || !trainer_is_first(t) || o->dump_gradients == NULL)
         return status;
     t->dump = fopen(o->dump_gradients, "wbe");
     return t->dump != NULL ? DDP_OK
-                           : ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: open: %s", o->dump_gradients,
-                                      strerror(errno));
+                           : ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot open: %s",
+                                      o->dump_gradients, strerror(errno));
 }
 
 /* Open the data. Every rank opens all data, because each epoch distributes the samples anew. */
@@ -634,7 +634,7 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: write: %s", t->options->dump_gradients,
+    return ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot write: %s", t->options->dump_gradients,
                     strerror(errno));
 }
 
@@ -674,7 +674,8 @@ static ddp_status compare(const struct trainer *t, const int64_t *hash, struct d
             return ddp_fail(err, DDP_ERR_MISMATCH,
                             "after step %" PRIu64
                             " the parameters of rank %d differ from those of rank 0: hashes %016" PRIx64
-                            " and %016" PRIx64,
+                            " and %016" PRIx64
+                            "; check the memory of both hosts, and use the same kind of machine",
                             t->steps_done, rank, (uint64_t)hash[rank], (uint64_t)hash[0]);
     }
     return DDP_OK;
@@ -758,7 +759,7 @@ static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us,
 
 /* Agree that waiting nodes may join, after rank 0 has written a checkpoint. Rank 0 asks the store for the number of
  * waiting nodes and sends this number to the other ranks. Training continues until the launcher restarts the job. */
-static ddp_status let_in(struct trainer *t, struct ddp_err *err)
+static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;
     uint32_t waiting = 0;
@@ -796,7 +797,7 @@ static ddp_status end_epoch(struct trainer *t, struct ddp_err *err)
     t->epoch_step = 0;
     t->epoch_loss = 0;
     ddp_status status = trainer_save(t, err);
-    return status == DDP_OK ? let_in(t, err) : status;
+    return status == DDP_OK ? agree_to_grow(t, err) : status;
 }
 
 /* Train, test, report and save one epoch. */
@@ -850,7 +851,7 @@ static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *er
 static ddp_status only_test(struct trainer *t, struct ddp_err *err)
 {
     if (!t->options->eval)
-        journal_line(&t->journal, "all %" PRIu64 " epochs are already done", t->options->epochs);
+        journal_line(&t->journal, "--epochs %" PRIu64 ": all epochs are already done", t->options->epochs);
     ddp_status status = test(t, err);
     if (status == DDP_OK && t->options->eval)
         journal_line(&t->journal, "test accuracy %.4f (%" PRId64 " of %" PRId64 "), test loss %.6f",

@@ -20,16 +20,15 @@
 #include "train/train_options.h"
 
 /* Results of a test over all ranks. */
-
 struct accuracy {
     int64_t correct, samples; /* number of samples; for tokens, number of tokens */
     double loss;              /* mean loss */
 };
 
-/* The values of a step's report that are known before its loss. A device returns the loss only while it computes
- * the next step. */
+/* The values of a step's report that are known before the loss of the step. A device returns the loss only while it
+ * computes the next step. */
 struct late {
-    bool waits;
+    bool waits;           /* true = the report of this step waits for its loss */
     uint64_t step, epoch; /* see journal.h */
     double samples, lr;
     uint64_t begun_us, us[PHASES];

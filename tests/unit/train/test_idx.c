@@ -160,7 +160,7 @@ Test(idx, a_directory_or_a_missing_file_is_an_io_error)
 {
     struct idx idx;
     cr_expect_eq(idx_load(&idx, "/proc/nonexistent/x", 1, &err), DDP_ERR_IO);
-    cr_expect(strstr(err.msg, "/proc/nonexistent/x: open: No such file"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "/proc/nonexistent/x: cannot open: No such file"), "%s", err.msg);
     cr_expect_neq(idx_load(&idx, test_dir, 1, &err), DDP_OK);
 }
 

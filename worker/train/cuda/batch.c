@@ -1,6 +1,6 @@
 /* batch.c -- see device.h: sends a batch to the device. The host copies the batch into one of two slots of pinned
  * memory and continues, while the device reads the slot. There are two slots, so the host waits only if the device
- * has not yet read the batch before the previous batch.
+ * has not yet read the batch that was in the same slot before.
  *
  * The host sorts the tokens, so that embedding.cu adds each token's gradients in a fixed order. */
 #include "train/cuda/device.h"

@@ -10,7 +10,7 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* Free a device, even if open_device failed halfway. */
+/* Free a device. open_device may have failed before all members were set. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
@@ -30,8 +30,8 @@ static void cuda_close(struct compute *base)
         if (c->written[i] != NULL)
             c->gpu.call.event_free(c->written[i]);
     }
-    if (c->told != NULL)
-        c->gpu.call.host_free(c->told);
+    if (c->results != NULL)
+        c->gpu.call.host_free(c->results);
     if (c->stream != NULL)
         c->gpu.call.stream_free(c->stream);
     free(c->sorted.memory);
@@ -63,10 +63,10 @@ static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
         if (error == CUDA_SUCCESS_)
             error = call->event_make(&c->written[i], CUDA_EVENT_NO_TIMING);
     }
-    void *told = NULL;
+    void *results = NULL;
     if (error == CUDA_SUCCESS_)
-        error = call->host_alloc(&told, SLOTS * sizeof(struct told));
-    c->told = told;
+        error = call->host_alloc(&results, SLOTS * sizeof(struct results));
+    c->results = results;
     return gpu_check(&c->gpu, error, "cannot create a stream", err);
 }
 
@@ -88,7 +88,7 @@ static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_
     void *total = NULL;
     ddp_status status = gpu_use(&c->gpu, device, count, err);
     if (status == DDP_OK)
-        status = gpu_alloc(&c->gpu, sizeof(struct told), &total, err);
+        status = gpu_alloc(&c->gpu, sizeof(struct results), &total, err);
     c->total = total;
     if (status == DDP_OK)
         status = make_streams(c, err);

@@ -104,14 +104,15 @@ static ddp_status read_all(FILE *file, const char *path, char **image, struct dd
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (size <= 0 || size > KERNELS_MOST)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "%s: a file of %ld bytes cannot contain kernels; build it again", path, size);
+                        "%s: a file of %ld bytes cannot contain kernels; build the file again with `make`",
+                        path, size);
     *image = calloc((size_t)size + 1, 1);
     rewind(file);
     if (*image != NULL && fread(*image, 1, (size_t)size, file) == (size_t)size)
         return DDP_OK;
     free(*image);
     *image = NULL;
-    return ddp_fail(err, DDP_ERR_IO, "%s: read: %s", path, strerror(errno));
+    return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
 }
 
 ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err)
@@ -122,8 +123,7 @@ ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err)
     if (file == NULL)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                         "%s: %s; `make` builds this file if nvcc is installed (in PATH, or CUDA_HOME=DIR); "
-                        "set DDP_TRAIN_KERNELS=DIR "
-                        "for another folder",
+                        "set DDP_TRAIN_KERNELS=DIR if the file is in another folder",
                         path, strerror(errno));
     ddp_status status = read_all(file, path, image, err);
     fclose(file);

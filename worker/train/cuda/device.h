@@ -47,9 +47,9 @@ struct room {
 enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and hits of training, loss and hits of a test */ };
 
 /* Results since the last report, which the device writes to the host's memory. */
-struct told {
+struct results {
     double total[TOTALS];
-    float norm[2];
+    float norm[2]; /* see struct join_squares_args */
 };
 
 struct cuda {
@@ -71,18 +71,18 @@ struct cuda {
     void *weights;                                               /* array of all parameters */
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
-    struct room slot[SLOTS]; /* pinned host memory for the batches being sent */
-    struct CUevent_st *sent[SLOTS];
-    unsigned batches;
-    struct room sorted; /* host memory to count tokens while sorting */
+    struct room slot[SLOTS];        /* pinned host memory for the batches that are being sent */
+    struct CUevent_st *sent[SLOTS]; /* for each slot: the device has read the batch */
+    unsigned batches;               /* number of batches so far */
+    struct room sorted;             /* host memory to count tokens while sorting */
     const int *order, *first;
     size_t distinct; /* number of distinct tokens in the batch */
 
-    double *total;     /* on the device: TOTALS numbers, then norm[2] */
-    struct told *told; /* on the host: an array of SLOTS */
-    struct CUevent_st *written[SLOTS];
-    unsigned reports;
-    bool unread[SLOTS];
+    double *total;                     /* on the device: TOTALS numbers, then norm[2] */
+    struct results *results;           /* on the host: an array of SLOTS */
+    struct CUevent_st *written[SLOTS]; /* for each entry of `results`: the device has written the entry */
+    unsigned reports;                  /* number of reports so far */
+    bool unread[SLOTS];                /* for each entry of `results`: not yet returned */
 };
 
 /* Set `failed`, unless `failed` already has an error. */

@@ -15,7 +15,7 @@ static bool check(struct cuda *c, lt_status status, const char *doing, const str
     const struct gemm *of = g != NULL ? g : &none;
     if (status == LT_SUCCESS)
         return true;
-    ddp_fail(&err, DDP_ERR_CUDA, "cuBLASLt, %s: status %u (a product of %llu x %llu x %llu)", doing,
+    ddp_fail(&err, DDP_ERR_CUDA, "cuBLASLt: %s: status %u (matrix product of %llu x %llu x %llu)", doing,
              (unsigned)status, (unsigned long long)of->m, (unsigned long long)of->n,
              (unsigned long long)of->k);
     cuda_failed(c, err.code, &err);
@@ -107,7 +107,7 @@ static lt_status lay_out(struct cuda *c, struct plan *p)
                                 : status;
 }
 
-/* Make a plan, which depends on whether there is a bias, but not on the address of the bias. */
+/* Make a plan. The algorithm depends on whether there is a bias, but not on the address of the bias. */
 static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, struct plan *p)
 {
     lt_choice choice = { .state = LT_NOT_SUPPORTED };
@@ -138,8 +138,8 @@ static bool same(const struct gemm *x, const struct gemm *y)
            x->to_float == y->to_float && x->bias == y->bias;
 }
 
-/* Return the plan for a kind of product. A model has about a dozen kinds. If the table is full, because smaller
- * batches have added kinds, empty it and make all plans again. */
+/* Return the plan for a kind of product. A model has about a dozen kinds, but smaller batches add more kinds. If the
+ * table is full, empty the table and make all plans again. */
 static struct plan *plan_for(struct cuda *c, const struct gemm *g, const void *bias)
 {
     for (int i = 0; i < c->plans; i++) {

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* X(name, threads per block, name of the struct of arguments without _args) */
+/* Rows of name, threads per block, and name of the struct of arguments without "_args". */
 #define KERNEL_LIST(X)                                           \
     X(add, 256, add)                                             \
     X(narrow, 256, narrow)                                       \

@@ -220,12 +220,12 @@ void cuda_update(struct compute *base, const ddp_optim *o, const struct compute_
 /* Add results from slot `slot` to *out. Wait for the device if needed. */
 static ddp_status read_totals(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
 {
-    const struct told *told = &c->told[slot];
+    const struct results *results = &c->results[slot];
     if (!c->unread[slot])
         return DDP_OK;
     if (!cuda_check(c, c->gpu.call.event_sync(c->written[slot]), "cannot wait for a step"))
         return cuda_end(&c->base, err);
-    *out = (struct compute_report){ out->loss + told->total[0], (double)told->norm[0] };
+    *out = (struct compute_report){ out->loss + results->total[0], (double)results->norm[0] };
     c->unread[slot] = false;
     return DDP_OK;
 }
@@ -233,8 +233,8 @@ static ddp_status read_totals(struct cuda *c, unsigned slot, struct compute_repo
 /* Queue a copy of the totals to the host, and then set the totals to 0. So a loss of NaN affects only one report. */
 static cuda_error queue_totals(struct cuda *c, unsigned slot)
 {
-    cuda_error error =
-        c->gpu.call.copy_async(&c->told[slot], c->total, sizeof(struct told), CUDA_COPY_DEFAULT, c->stream);
+    cuda_error error = c->gpu.call.copy_async(&c->results[slot], c->total, sizeof(struct results),
+                                              CUDA_COPY_DEFAULT, c->stream);
     if (error == CUDA_SUCCESS_)
         error = c->gpu.call.event_record(c->written[slot], c->stream);
     if (error == CUDA_SUCCESS_)

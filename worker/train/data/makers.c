@@ -358,18 +358,19 @@ static ddp_status make_tokens_part(const struct maker_order *o, const struct spe
     return status;
 }
 
-/* Reject a directory with a file of an earlier, larger set, because train would read that file as a part of this
- * set. */
+/* Reject a directory with a file of an earlier set that has more files, because train would read that file as a part
+ * of this set. */
 static ddp_status check_leftover(const struct maker_order *o, struct ddp_err *err)
 {
     char path[PATH_MAX], name[40];
     token_file_name(name, true, o->files);
     ddp_status status = files_join(path, o->out, name, err);
     if (status == DDP_OK && access(path, F_OK) == 0)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%s belongs to an earlier set with more files, but would be read as a part of this "
-                        "set; remove it",
-                        path);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "%s belongs to an earlier set with more files, but train would read the file as a part of "
+            "this set; remove the file",
+            path);
     return status;
 }
 

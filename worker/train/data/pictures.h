@@ -1,4 +1,4 @@
-/* pictures.h -- pictures in files. First the IDX format of MNIST and Fashion-MNIST: unsigned bytes with one to
+/* pictures.h -- reads files of pictures. First the IDX format of MNIST and Fashion-MNIST: unsigned bytes with one to
  * three dimensions.
  *
  *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
@@ -37,7 +37,7 @@ void idx_free(struct idx *idx);
 /* Write a header with `dims` sizes and return its length (at most 16). */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
 
-/* --- cifar ------------------------------------------------------------------------------------------------ */
+/* --- CIFAR-10 --------------------------------------------------------------------------------------------- */
 
 /* CIFAR-10's binary files have only records: each record is a label and a picture.
  *
@@ -47,7 +47,7 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
  * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records).
  * Test pictures are in test_batch.bin. Each file may be compressed with gzip. */
 
-/* CIFAR's usual augmentation of training pictures: each picture is moved by up to four pixels, and half of the
+/* The usual augmentation of CIFAR's training pictures: each picture is moved by up to four pixels, and half of the
  * pictures are mirrored (He et al. 2015, 4.2). Pure. The random numbers come from a generator for each sample. */
 
 enum { AUGMENT_PADDING = 4 };
@@ -65,7 +65,7 @@ struct augment augment_draw(ddp_philox *luck);
  * must not overlap. */
 void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, int channels, int side);
 
-/* --- cifar ------------------------------------------------------------------------------------------------ */
+/* --- files of CIFAR-10 ------------------------------------------------------------------------------------ */
 
 enum {
     CIFAR_SIDE = 32,

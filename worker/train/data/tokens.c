@@ -106,7 +106,7 @@ static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err 
     /* O_NONBLOCK, because open() of a FIFO waits for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s%s", path, strerror(errno),
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s%s", path, strerror(errno),
                         errno == EMFILE ? "; raise `ulimit -n` above the number of files" : "");
     ddp_status status = examine(t, fd, &count, err);
     char *name = strdup(path);
@@ -204,8 +204,7 @@ static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t inde
     return &t->shard[low];
 }
 
-/* Store n tokens, beginning with token i of a sample. Token i is the input at place i and the target of place i -
- * 1. */
+/* Store n tokens, beginning with token i of a sample. Token i is input i, and the target of input i - 1. */
 static ddp_status copy_tokens(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i,
                               uint64_t offset, int32_t *token, int32_t *target, struct ddp_err *err)
 {

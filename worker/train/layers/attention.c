@@ -13,8 +13,7 @@
 
 #include <stdbool.h>
 
-/* Return the largest element. Callers subtract it before exp, so that nothing overflows. */
-
+/* Return the largest element. Callers subtract the largest element before exp, so that nothing overflows. */
 REAL_BODY real largest(const real *x, size_t n)
 {
     real lanes[REAL_LANES];

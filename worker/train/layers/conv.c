@@ -18,6 +18,7 @@
 
 #include <string.h>
 
+/* Room after a frame, because the loops of conv_tile.h read whole registers. */
 enum { SLACK = 2 * CONV_LANES + CONV_KERNEL };
 
 size_t conv_side(const struct conv *c)
@@ -25,12 +26,13 @@ size_t conv_side(const struct conv *c)
     return (c->side + 2 * CONV_PADDING - CONV_KERNEL) / c->stride + 1;
 }
 
-/* Return the number of pixels in one channel of y. pixels() returns the number of pixels in one channel of x. */
+/* Return the number of pixels in one channel of y. */
 static size_t places(const struct conv *c)
 {
     return conv_side(c) * conv_side(c);
 }
 
+/* Return the number of pixels in one channel of x. */
 static size_t pixels(const struct conv *c)
 {
     return c->side * c->side;
@@ -76,13 +78,13 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Return the plane that contains line (or column) i of the picture. position() returns the index of that line in the
- * plane. */
+/* Return the number of the plane that contains line (or column) i of the picture. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) % f->stride;
 }
 
+/* Return the index of line (or column) i of the picture in its plane. */
 static size_t position(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) / f->stride;

@@ -49,14 +49,15 @@ enum gpt2_block_tensor {
         GPT2_BLOCK
 };
 enum {
-    GPT2_TOKENS,
-    GPT2_PLACES,
-    GPT2_BLOCKS,
-    GPT2_ENDS = 2
-}; /* number of tensors before the blocks; number after the blocks */
+    GPT2_TOKENS,  /* index of wte.weight */
+    GPT2_PLACES,  /* index of wpe.weight */
+    GPT2_BLOCKS,  /* index of the first tensor of the blocks */
+    GPT2_ENDS = 2 /* number of tensors after the blocks */
+};
 
-/* Create the model, which the caller owns, with the initial values of GPT-2 and llm.c. Values have a normal distribution with deviation
- * 0.02. For the last weight of each half of a block, the deviation is 0.02 / sqrt(2 * number of blocks). */
+/* Create the model, which the caller owns, with the initial values of GPT-2 and llm.c. Values have a normal
+ * distribution with deviation 0.02. For the last weight of each half of a block, the deviation is 0.02 / sqrt(2 *
+ * number of blocks). */
 ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                        struct ddp_err *err);
 

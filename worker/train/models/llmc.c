@@ -38,11 +38,11 @@ struct size {
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
-    size[0] = (struct size){ "tokens in the longest sequence", kind->length };
-    size[1] = (struct size){ "tokens in the vocabulary", kind->vocabulary };
-    size[2] = (struct size){ "blocks", c->blocks };
-    size[3] = (struct size){ "heads", c->heads };
-    size[4] = (struct size){ "as the width", c->width };
+    size[0] = (struct size){ "longest sequence", kind->length };
+    size[1] = (struct size){ "vocabulary", kind->vocabulary };
+    size[2] = (struct size){ "number of blocks", c->blocks };
+    size[3] = (struct size){ "number of heads", c->heads };
+    size[4] = (struct size){ "width", c->width };
 }
 
 static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head, struct ddp_err *err)
@@ -52,8 +52,9 @@ static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head
     for (size_t i = 0; i < SIZES; i++) {
         const size_t at = 8 + 4 * i;
         if (files_get_u32(head + at) != size[i].value)
-            return ddp_fail(err, DDP_ERR_MISMATCH, "offset %zu: %" PRIu32 " %s, but --model %s has %zu", at,
-                            files_get_u32(head + at), size[i].words, kind->name, size[i].value);
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "offset %zu: %s is %" PRIu32 ": must be %zu for --model %s", at, size[i].words,
+                            files_get_u32(head + at), size[i].value, kind->name);
     }
     return DDP_OK;
 }
@@ -203,8 +204,6 @@ static void llmc_write(const struct model_kind *kind, const struct model_tensors
 
 /* --- llmc file -------------------------------------------------------------------------------------------- */
 
-/* After the header and the size of a file have been checked, the whole file is read into memory. */
-
 /* Read exactly `len` bytes at `offset`, or fail. */
 static ddp_status read_all(int fd, uint8_t *to, uint64_t len, uint64_t offset, struct ddp_err *err)
 {
@@ -246,10 +245,10 @@ static ddp_status load(int fd, const struct model_kind *kind, const struct model
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err)
 {
-    int fd = open(path,
-                  O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
+    /* O_NONBLOCK, because opening a pipe would wait for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     ddp_status status = load(fd, kind, params, err);
     close(fd);
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "%s", path);

@@ -67,7 +67,7 @@ struct model_spec {
  * check them. */
 struct model_batch {
     size_t rows;
-    size_t length; /* number of targets of a row: 1 for a picture, the number of tokens for a sequence */
+    size_t length;         /* targets of a row: 1 for a picture, the number of tokens for a sequence */
     const float *picture;  /* rows x channels x height x width */
     const int32_t *token;  /* rows x length */
     const int32_t *target; /* rows x length: the class of a picture, or the next token */
@@ -101,7 +101,7 @@ struct model_kind; /* see models.h */
  * model with model_free. Return DDP_ERR_ARG if models of this kind cannot use the data. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err);
-void model_free(struct model *m); /* NULL is allowed */
+void model_free(struct model *m); /* `m` may be NULL */
 
 /* Run a forward pass. Set *loss to the sum of the losses of all targets in rows with a weight above 0. With
  * MODEL_TRAIN, layers such as batch normalization work as in training, and model_backward may follow. With
@@ -123,8 +123,8 @@ size_t model_correct(const struct model *m, const struct model_batch *batch);
 uint64_t model_mark(const void *bytes, size_t n);
 uint64_t model_hash(const struct model *m);
 
-/* Copy the model's buffers from the device to the host. model_send_buffers copies from the host to the device. On the
- * CPU both do nothing. */
+/* Copy the model's buffers: model_fetch_buffers from the device to the host, model_send_buffers from the host to the
+ * device. On the CPU both functions do nothing. */
 ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err);
 ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 
@@ -143,8 +143,8 @@ struct model_ops {
                           double *loss, struct ddp_err *err);
     ddp_status (*backward)(struct model *m, const struct model_batch *batch, float *const grad[],
                            const struct model_ready *ready, struct ddp_err *err);
-    void (*free)(
-        struct model *m); /* frees the struct and the memory of its layers; model_free frees the tensors */
+    /* Frees the struct and the memory of its layers. model_free frees the tensors. */
+    void (*free)(struct model *m);
 };
 
 struct model_shape {

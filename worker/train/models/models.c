@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* name, create, config, normalises */
+/* Rows of name, create, config, normalises; see struct model_kind. */
 #define PICTURE_MODELS(X)                       \
     X("mlp", mlp_create, &mlp_relu, false)      \
     X("seqnet", mlp_create, &mlp_seqnet, false) \

@@ -28,7 +28,7 @@ extern const struct resnet_config resnet20;
 ddp_status resnet_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
 
-/* ends with a row without a name */
+/* All models. The array ends with a row without a name. */
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* names of the rows, for the option; ends with NULL */
 

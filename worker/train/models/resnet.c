@@ -127,7 +127,7 @@ static ddp_status device_backward(struct normalise *n, const struct batch_norm *
     return status;
 }
 
-/* --- on both ----------------------------------------------------------------------------------------------- */
+/* --- on the CPU or on a device ----------------------------------------------------------------------------- */
 
 /* Run the forward pass; collective if there is a context. A rank may have 0 rows. */
 static ddp_status normalise_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
@@ -166,7 +166,9 @@ struct resnet_config {
     size_t blocks; /* number of blocks in a stage */
 };
 
-enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 /* PER_UNIT: parameters */ };
+/* TEST_ROWS: pictures in a piece of a test on the CPU. TEMPORARIES: gradients between layers that are in memory at
+ * the same time. PER_UNIT: parameters of a unit. */
+enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
 const struct resnet_config resnet20 = { 3 };
 
@@ -487,8 +489,7 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
-    r->model.flops +=
-        3 * conv_flops(&conv); /* forward counts once, the two gradients of backward once each */
+    r->model.flops += 3 * conv_flops(&conv); /* for forward and for the two gradients of backward */
     return u->out != NULL && u->saved != NULL;
 }
 

@@ -5,7 +5,7 @@
  *   - A directory of checkpoints (ddp_ckpts), one for each saved step, written by a thread while training continues.
  *     Old checkpoints are removed, and damaged checkpoints are skipped.
  *
- * In both forms a block has the data of the whole model, not of one rank, so a run may continue with any number of
+ * In both forms a block has the data of the whole model, not of one rank. So a run may continue with another number of
  * ranks.
  *
  * The file has named blocks of bytes, each with its length and CRC-32, and a header with its own CRC-32. The file is

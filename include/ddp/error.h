@@ -71,8 +71,8 @@ struct ddp_err {
     char msg[1024]; /* one sentence or a short list, without a newline at the end; "" if code is DDP_OK */
 };
 
-/* Format a sentence into `err`, which may be NULL, and return `code`. Use it as `return ddp_fail(err, DDP_ERR_ARG,
- * ...)`. */
+/* Set the code and the formatted sentence of `err`, which may be NULL, and return `code`: `return ddp_fail(err,
+ * DDP_ERR_ARG, ...)`. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. If the

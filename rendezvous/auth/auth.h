@@ -8,9 +8,8 @@
  *     JSON tag                         <--->   JSON tag                                             (frames)
  *
  * `print` is the fingerprint of the secret. `instance` identifies the store. PROOF(side) is the HMAC of the name of the
- * side, of the hello and of the answer without its proof; the key of the HMAC is the secret. So the receiver rejects a
- * message that is recorded and sent again, sent back to its sender, sent with another role, or sent to another store.
- * The messages before the frames have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
+ * side, of the hello and of the answer without its proof; the key of the HMAC is the secret. So an attacker cannot
+ * record a message and send it again, send it back, change its role, or send it to another store. The messages before the frames have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
  *
  * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
  * only the user of the store can decrypt.

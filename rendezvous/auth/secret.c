@@ -400,8 +400,8 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Set the error of a failed call. In a user namespace, munged sees another user id than this process. munged then
- * rejects even the credential that this process has sealed. */
+/* Set the error of a failed call. In a user namespace, munged sees another user id for this process than the process
+ * itself. munged then rejects even the credential that this process has sealed. */
 static void munge_fail(struct secret_call *c, const struct munge *m, void *context, int error)
 {
     const char *text = m->context_text(context);
@@ -421,9 +421,9 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s", text);
 }
 
-/* Unseal the credential to c->secret. Accept a credential that is expired, is from the future (because the clocks of the
- * nodes differ), or was already unsealed by another agent of this host. munged returns the payload in these cases, too,
- * and they are harmless, because the store must also prove that it has the secret. */
+/* Unseal the credential to c->secret. Accept a credential that is expired, that comes from a node whose clock is ahead,
+ * or that another agent of this host has already unsealed. munged returns the payload in these cases, too. They are
+ * harmless, because the store must also prove that it has the secret. */
 static void unseal(struct secret_call *c, const struct munge *m, void *context)
 {
     void *payload = NULL;

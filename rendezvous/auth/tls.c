@@ -441,8 +441,8 @@ static void append_input(struct tls *t, struct slice bytes)
         tls_fail(t, "out of memory", NULL);
 }
 
-/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL before the peer has proven the secret, because a stranger should reach
- * as little of OpenSSL's parser as possible. Pass the remaining bytes after the handshake. */
+/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL before the peer has proven the secret: a stranger should not be able to
+ * send OpenSSL long messages. Pass the remaining bytes after the handshake. */
 static void receive_handshake(struct tls *t, struct slice bytes)
 {
     const size_t room = TLS_HANDSHAKE_MAX - t->handshake_bytes, n = bytes.len < room ? bytes.len : room;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Borrowed bytes. A slice never owns its bytes: the code that made the slice says how long they are valid.
+/* Borrowed bytes. A slice never owns its bytes; the comment of the function that returns it says how long they are valid.
  *
  * Keys and values of the store may contain any byte, including 0, so they need a length. A slice is passed by value, in
  * two registers. */
@@ -76,8 +76,8 @@ static inline struct slice buf_slice(const struct buf *b)
     return slice_of(b->data, b->len);
 }
 
-/* Numbered frames that the peer of a connection has not confirmed. The sender keeps a copy of each frame and sends the
- * kept frames again on the next connection, so every frame arrives once and in order. The first frame has the number
+/* Numbered frames that the peer of a connection has not confirmed. The sender keeps a copy of each frame. On the next
+ * connection it sends the kept frames again, so every frame arrives once and in order. The first frame has the number
  * 1. A zeroed struct keeps no frame. */
 struct kept {
     struct buf bytes; /* each frame after its length, a size_t */
@@ -107,7 +107,7 @@ struct shared {
     uint8_t bytes[];
 };
 
-/* Return a block of `size` bytes that begins with the first `keep` bytes of `old`, and release the caller's reference to
+/* Return a block of `size` bytes that begins with the first `keep` bytes of `old`. Release the caller's reference to
  * `old`, which may be NULL. The memory of `old` is reused if there is no other reference. Return NULL, with an unchanged
  * `old`, if memory is short. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);

@@ -23,7 +23,6 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
-#define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 
 enum { GATE_MS = 1000 }; /* shortest time between two lines of one kind */
 
@@ -34,8 +33,8 @@ struct gate {
     unsigned left_out; /* lines that were left out since the last line */
 };
 
-/* Return true if a line may be written now. Then set *left_out to the number of lines that were left out since the
- * last line. */
+/* Return true if a line may be written now, and set *left_out to the number of lines that were left out since the last
+ * one. Otherwise count this line as left out. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {

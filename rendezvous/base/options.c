@@ -16,7 +16,7 @@
 #include <string.h> /* defines __GLIBC__ where the C library is glibc */
 
 enum {
-    SHOWN_MAX = 200,  /* most bytes of a word of the user that an error shows */
+    SHOWN_MAX = 200,  /* most bytes of a command-line word that an error shows */
     VALUE_MAX = 40,   /* the same for a value, with OPTIONS_PLAIN */
     HELP_WIDTH = 80,  /* columns of the help */
     HELP_COLUMN = 26, /* column at which the help texts begin */
@@ -220,7 +220,7 @@ static const struct option_row *find_abbreviation(const struct option_table *t, 
     return found;
 }
 
-/* Report an ambiguous abbreviation, with all possible options in the order of the table. */
+/* Fail because an abbreviation matches several options. The text lists them in the order of the table. */
 static ddp_status ambiguous_option(const struct option_table *t, const char *word, size_t len,
                                    struct ddp_err *err)
 {

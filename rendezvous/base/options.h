@@ -129,9 +129,9 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
-/* Names are completed with underscores, or with dashes if the user has typed a dash. If the name of a value in the
- * help is FILE or PATTERN, the value is completed as a file. If the name is DIR, the value is completed as a
- * directory. All other values are completed only by their words. */
+/* Names are completed with underscores, or with dashes if the user has typed a dash. A value that the help calls FILE or
+ * PATTERN is completed with names of files, DIR with names of directories. Other values are completed with the words of
+ * option_row.words. */
 
 struct completion_command {
     const char *name, *help;

@@ -19,8 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The functions of a stream return DDP_ERR_CLOSED if the peer has closed or reset the connection, DDP_ERR_TIMEOUT if the
- * peer does not answer or read in time, and DDP_ERR_IO after another error of the network. */
+/* Errors of the functions of a stream:
+ *
+ *     DDP_ERR_CLOSED     the peer has closed or reset the connection
+ *     DDP_ERR_TIMEOUT    the peer does not answer, or does not read, before the deadline
+ *     DDP_ERR_IO         another error of the network */
 
 int client_remaining_ms(uint64_t deadline_ms)
 {
@@ -143,7 +146,7 @@ static ddp_status stream_decrypt(struct client_stream *s, const struct client_tl
     return *state < 0 ? err->code : DDP_OK;
 }
 
-/* Fill the empty input buffer, if the stream uses TLS with decrypted bytes. */
+/* Fill the empty input buffer with received bytes. If the stream uses TLS, decrypt them. */
 static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     int state;
@@ -560,8 +563,8 @@ ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, st
  *     <- 0 blob ""                                    accepted
  *     <- 1 blob "the world has 8 ranks, not 4"        rejected, and the store closes the connection
  *
- * A genuine TCPStore does not support 0x80 and closes the connection without an answer. So a caller may set a role
- * only if the store is ddprun's (DDPRUN_STORE=1). */
+ * PyTorch's TCPStore does not support 0x80, and closes the connection without an answer. So a caller may set a role only
+ * if the store is ddprun's (DDPRUN_STORE=1). */
 
 /* Return the identity as JSON text, which the caller frees, or NULL if memory is short. The store uses host and pid in
  * messages such as "rank 3 (n1, pid 77) waits for ...". */
@@ -584,8 +587,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* Send the identity and read the answer. The store rejects the client, for example, if the rank is not below the world
- * size, if the store runs another job, or if the attempt is over. */
+/* Send the identity and read the answer. The store rejects, for example, a rank that is not below the world size,
+ * another job, and a worker of an attempt that is over. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

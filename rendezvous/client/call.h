@@ -166,7 +166,7 @@ void client_resume(struct client_call *c);
  * keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
-/* Set the call's failure, unless the call has already failed. */
+/* Let the call fail with this code and text, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Connect like ddp_store_connect, with a secret. `auth` NULL = the caller has no secret. */

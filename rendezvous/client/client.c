@@ -166,8 +166,8 @@ static void prepend_place(struct client_call *c)
              named ? c->subject : "", named ? "'" : "", after);
 }
 
-/* End a call. If the handle is broken, close its socket at once, so that the store detects that this client is lost, and
- * does not report it as waiting. */
+/* End a call. If the handle is broken, close its socket at once. The store then detects that this client is lost, and does
+ * not report it as waiting. */
 static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;

@@ -8,9 +8,9 @@
  *     GETNUMKEYS in the old numbering   up to torch 2.0
  *
  * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. A wrong answer ends
- * the search, because the peer is not a store. After the last greeting the client pauses and begins again with the first
- * one (the next round), because the store may start later than the workers. The pauses grow; the deadline ends the
- * search. The error describes the last round.
+ * the search, because the peer is not a store. After the last greeting the client pauses. Then the next round begins with
+ * the first greeting, because the store may start later than the workers. The pauses grow; the deadline ends the search.
+ * The error describes the last round.
  *
  * A caller that sets a role declares that the store is ddprun's. Then only the first greeting is tried, with a longer
  * timeout: otherwise the client could treat a ddprun store that is busy like an old store. */

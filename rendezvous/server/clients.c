@@ -577,7 +577,7 @@ static void on_conn_closed(struct conn *conn)
 }
 
 /* Report the end of a connection to the hub. After hub_cut, a node may connect again, because the network may be at
- * fault. This is also so if TLS ends without its last message, because an attacker can send a FIN. */
+ * fault. Call hub_cut also if TLS ends without its last message, because an attacker can send a FIN. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))

@@ -210,7 +210,7 @@ void conn_finish(struct conn *c, bool wait_fin)
         flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
-/* Return true for an error that a fault of the network may cause. The kernel reports EPIPE only after a FIN. */
+/* Return true for an error that a fault of the network may cause. EPIPE is not one: the kernel reports it after a FIN. */
 static bool is_cut_by(int status)
 {
     return status == UV_ECONNRESET || status == UV_ETIMEDOUT || status == UV_EHOSTUNREACH ||
@@ -280,8 +280,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer that reads slowly is not closed as long as it reads
- * as fast as replies are queued. */
+/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer is not closed while it reads as fast as replies are
+ * queued. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;

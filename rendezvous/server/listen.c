@@ -1,4 +1,4 @@
-/* listen.c -- see listen.h. */
+/* listen.c -- see listen.h. The parts are the listener, the acceptor, and the search for the process that uses a port. */
 #include "server/listen.h"
 
 #include "base/buf.h"
@@ -67,8 +67,8 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (at->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    /* The kernel cuts the backlog to net.core.somaxconn. The backlog must be long, because all torch 1.13 clients
-     * connect at the same time, twice each, and a dropped client retries only after a second. */
+    /* The kernel limits the backlog to net.core.somaxconn. The backlog must be long, because all clients of torch 1.13
+     * connect at the same time, twice each. A client that the kernel drops tries again only after a second. */
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,

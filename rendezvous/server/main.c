@@ -1,7 +1,7 @@
 /* main.c -- ddp-rendezvous, the store as a daemon.
  *
  * The server has its own thread; the main thread only waits for a signal with sigwait. The signals are blocked before
- * the server's thread starts, so that no signal interrupts a call of this thread. */
+ * the server's thread starts, so that the kernel does not deliver them to the server's thread. */
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/events.h"

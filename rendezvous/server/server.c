@@ -7,9 +7,9 @@
  * Start: store_server_start binds and listens on the caller's thread, so that errors are returned, and then starts
  * the thread, which runs the loop.
  *
- * Stop: store_server_begin_stop -> on_stop -> on_before_sleep calls end_all, when no node is connected or the wait is
- * over -> end_all closes the acceptor and all clients -> on_freed of the last client closes `timer` and `before_sleep`
- * -> uv_run returns, because no handle is left -> store_server_stop joins the thread.
+ * Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. When no node is connected or the wait is
+ * over, on_before_sleep calls end_all, which closes the acceptor and all clients. After the last client, on_freed closes
+ * `timer` and `before_sleep`. No handle is left, so uv_run returns, and store_server_stop joins the thread.
  *
  * Failures:
  *
@@ -50,11 +50,11 @@ struct store_server {
     uv_async_t stop_request; /* the only member that both threads use at the same time */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
-    uint64_t timer_at_ms;   /* UINT64_MAX = not set */
-    bool caught_up;         /* the timer was much too late; a short timer lets the loop read input first */
-    bool stopping;          /* end_all was called */
-    bool stop_requested;    /* used only by the caller's thread */
-    uint64_t wait_nodes_ms; /* the longest wait for nodes, set before the stop is requested */
+    uint64_t timer_at_ms;       /* UINT64_MAX = not set */
+    bool caught_up;             /* the timer was much too late, and is set again only to read input first */
+    bool stopping;              /* end_all was called */
+    bool stop_requested;        /* used only by the caller's thread */
+    uint64_t wait_nodes_ms;     /* the longest wait for nodes, set before the stop is requested */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
     uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
     uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX = never */
@@ -155,8 +155,8 @@ static void check_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-/* Close a connection that the uid gate rejects. The hub records the rejection for its findings, and decides whether to
- * log it, so that a client that tries again and again does not fill the log. */
+/* Close a connection that the uid gate rejects. The hub records the rejection for its findings. It also decides whether
+ * to log it, because a client may try again many times. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -337,7 +337,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     make_nonce(s->instance);
     uv_once(&hash_key_made, make_hash_key);
     s->hub = hub_new(&limits, &sink);
-    /* Use malloc, because calloc would write to all pages of the buffer. */
+    /* Use malloc, because calloc may write zeros to all pages of the buffer, which are not needed yet. */
     s->clients.host.read_buffer = malloc(CONN_READ_BYTES);
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
         server_free(s);

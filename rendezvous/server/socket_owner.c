@@ -118,10 +118,10 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the kernel chooses the address as the source of packets to the same address, because the kernel chooses
- * only addresses of this host. The check needs no netlink, but it does not find a second IPv4 address in the same
- * network. connect() of a UDP socket sends no packet. If no descriptor is left, return true: a connection of unknown
- * origin must not count as a connection from another host. */
+/* Return true if the kernel chooses the address as the source of packets to the same address. The address then belongs to
+ * this host. The check needs no netlink, but it does not find a second IPv4 address in the same network. connect() of a
+ * UDP socket sends no packet. If no descriptor is left, return true: a connection of unknown origin must not count as a
+ * connection from another host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };

@@ -24,20 +24,21 @@ struct wait_link;
 
 /* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. */
 struct queue_item {
-    struct queue_item *next; /* the item that was pushed next; the youngest item has the oldest one here */
-    uint32_t len;            /* of `data`, in bytes */
-    uint32_t number;         /* one more than the number of the item before; it may wrap around to 0 */
+    struct queue_item
+        *next;       /* the item that was pushed after this one; for the youngest item, the oldest item */
+    uint32_t len;    /* of `data`, in bytes */
+    uint32_t number; /* one more than the number of the item before; it may wrap around to 0 */
     uint8_t data[];
 };
 
 struct entry {
     struct table_node node;
-    uint8_t *value;          /* NULL, or points into `key` after the key, or to `bytes` of a struct shared */
-    uint32_t len, cap;       /* bytes that the value has, and bytes that fit without a new allocation */
-    uint32_t woken;          /* connections that were woken for the queue, until store_acted (store.h) */
-    uint16_t room;           /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */
-    bool exists;             /* the key has a value, which may be empty */
-    struct wait_link *first; /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
+    uint8_t *value;    /* NULL, or the address after the key in `key`, or `bytes` of an owned struct shared */
+    uint32_t len, cap; /* bytes that the value has, and bytes that fit without a new allocation */
+    uint32_t woken;    /* connections that were woken for the queue, until store_acted (store.h) */
+    uint16_t room;     /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */
+    bool exists;       /* the key has a value, which may be empty */
+    struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
     struct queue_item *push_end; /* owned: the youngest item; NULL = the queue is empty */
     char key[];
 };

@@ -1,5 +1,5 @@
-/* ops.c -- see ops.h. Expands the rows of ops.h to field_table, op_table, and an array for each dialect that maps an
- * opcode to its request. */
+/* ops.c -- see ops.h. Makes three tables from the rows of ops.h: field_table, op_table, and op_by_code, which has an
+ * array for each dialect. */
 #include "store/ops.h"
 
 #include <string.h>

@@ -14,8 +14,7 @@
  * requests that only ddprun has. */
 enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
-#define WIRE_MAGIC \
-    0x3C85F7CEu /* follows the opcode of VALIDATE (TCPStoreBackend.hpp of PyTorch); no valid length */
+#define WIRE_MAGIC 0x3C85F7CEu /* follows the opcode of VALIDATE, as in PyTorch's TCPStoreBackend.hpp */
 
 /* Limits in bytes for each blob and in items for each list. PyTorch has no such limits. */
 #define WIRE_MAX_KEY     8192u

@@ -4,8 +4,8 @@
  * instead of growing. The charge is the allocated size, which is much larger than the size of a small key.
  *
  * A quota may be a share of another quota, its `whole`. A share may use at most half of the memory that the other
- * shares do not use. ddp-rendezvous gives each source (a local user or a network, see hub/job.c) a share of the store, and each
- * job a share of its source's share. So a source gets no more memory by declaring more jobs. */
+ * shares do not use. In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the store.
+ * Each job has a share of its source's share, so a source gets no more memory by declaring more jobs. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 

@@ -110,8 +110,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append a link to the list of `entry`. If the request names the key twice, its first link is at the end of the list,
- * because a wait adds all its links at once. Then add no second link. */
+/* Append a link to the list of `entry`. Add no second link if the request names the key twice. The first link is then
+ * the last one of the list, because a wait adds all its links at once. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -271,8 +271,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Do without written(), because SET is the most frequent request. If the value fits in the old memory, SET costs one
- * lookup and one copy, and no malloc. */
+/* Do not call written(), which would cost time: SET is the most frequent request. If the value fits in the old memory,
+ * SET costs one lookup and one copy, and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -334,7 +334,7 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Skip written() if the value is not a number: nothing has changed, and the entry has a value, so it must stay. */
+/* Call written() unless the value is not a number. In that case nothing has changed, and the entry must stay. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);

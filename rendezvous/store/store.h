@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-/* Counters have PyTorch's format: decimal text, parsed like C++ stoll. */
+/* Counters have the format of PyTorch's server: decimal text, which is parsed as std::stoll of C++ does. */
 
 enum { DECIMAL_MAX = 24 }; /* "-9223372036854775808" and 4 spare bytes */
 
@@ -71,8 +71,8 @@ typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
 /* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);
-/* Free the store and all keys. First call store_leave and store_acted for each connection: their struct store_waiter
- * point into the store. */
+/* Free the store and all keys. First call store_leave and store_acted for each connection, because each struct
+ * store_waiter has pointers into the store. */
 void store_free(struct store *s);
 
 /* Remove all keys, queues and waits. `wake` is not called. */

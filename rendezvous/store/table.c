@@ -57,8 +57,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the bytes after the last complete word of a key, at most 7, as a word. If the key has 8 bytes or more, load its
- * last 8 bytes at once and shift, because this is faster than a copy of variable length. */
+/* Return the bytes after the last complete word of a key, at most 7, as a word. From a key of 8 bytes or more, load the
+ * last 8 bytes at once and shift: this is faster than a copy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);

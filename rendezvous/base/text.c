@@ -59,13 +59,20 @@ bool text_append_hex(struct buf *out, struct slice bytes, size_t max)
 }
 
 /* Use milliseconds below 1 s, seconds with tenths below 2 min, and whole minutes from then on. */
-bool text_append_ms(struct buf *out, uint64_t ms)
+char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX])
 {
     if (ms < 1000)
-        return buf_printf(out, "%d ms", (int)ms);
-    if (ms < 120000)
-        return buf_printf(out, "%d.%d s", (int)(ms / 1000), (int)(ms / 100 % 10));
-    return buf_printf(out, "%llu min", (unsigned long long)(ms / 60000));
+        snprintf(text, TEXT_MS_MAX, "%d ms", (int)ms);
+    else if (ms < 120000)
+        snprintf(text, TEXT_MS_MAX, "%d.%d s", (int)(ms / 1000), (int)(ms / 100 % 10));
+    else
+        snprintf(text, TEXT_MS_MAX, "%llu min", (unsigned long long)(ms / 60000));
+    return text;
+}
+
+bool text_append_ms(struct buf *out, uint64_t ms)
+{
+    return buf_printf(out, "%s", text_ms(ms, (char[TEXT_MS_MAX]){ 0 }));
 }
 
 void text_copy(char *to, size_t size, const char *text)

@@ -22,7 +22,10 @@ void text_disarm(void *text, size_t len, char keep);
 /* Append at most the first `max` bytes as hexadecimal digits, and "..." if bytes are left out. */
 bool text_append_hex(struct buf *out, struct slice bytes, size_t max);
 
-/* Append a duration: "850 ms", "1.2 s", "12 min". */
+enum { TEXT_MS_MAX = 32 }; /* bytes of a duration as text, with the NUL */
+/* Format a duration: "850 ms", "1.2 s", "12 min". Return `text`. */
+char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX]);
+/* Append a duration, formatted by text_ms. */
 bool text_append_ms(struct buf *out, uint64_t ms);
 
 /* Copy at most `size - 1` bytes, and append a NUL. If the text is too long, leave out a character of UTF-8 that does not

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/not_null.h"
+#include "base/text.h"
 #include "store/encode.h"
 
 #include <cjson/cJSON.h>
@@ -159,11 +160,11 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
-    char after[40] = "";
-    if (!op_table[c->op].waits)
-        snprintf(after, sizeof(after), ", after %llu ms", (unsigned long long)(clock_ms() - c->start_ms));
-    ddp_wrap(&c->err, "store %s: %s%s%.120s%s%s", c->store->where, op_table[c->op].name, named ? " '" : "",
-             named ? c->subject : "", named ? "'" : "", after);
+    const bool timed = !op_table[c->op].waits;
+    char after[TEXT_MS_MAX];
+    ddp_wrap(&c->err, "store %s: %s%s%.120s%s%s%s", c->store->where, op_table[c->op].name, named ? " '" : "",
+             named ? c->subject : "", named ? "'" : "", timed ? ", after " : "",
+             timed ? text_ms(clock_ms() - c->start_ms, after) : "");
 }
 
 /* End a call. If the handle is broken, close its socket at once. The store then detects that this client is lost, and does
@@ -238,7 +239,7 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
-    const unsigned long long waited_ms = clock_ms() - c->start_ms;
+    const uint64_t waited_ms = clock_ms() - c->start_ms;
     uint8_t low[4], high[4], ones[5];
     client_resume(c);
     client_append_op(c, OP_CANCEL_WAIT);
@@ -249,8 +250,8 @@ static void leave_barrier(struct client_call *c)
     uint8_t outcome = client_read_u8(c);
     client_read_bytes(c, low, sizeof(low));
     if (outcome == 1 && get_u32(low) == nonce) {
-        client_fail(c, DDP_ERR_TIMEOUT,
-                    "waited %llu ms without an answer from the store, then left the barrier", waited_ms);
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %s without an answer from the store, then left the barrier",
+                    text_ms(waited_ms, (char[TEXT_MS_MAX]){ 0 }));
         return;
     }
     client_read_bytes(c, high, sizeof(high));
@@ -440,8 +441,9 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
  * wait has passed. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
-    const unsigned long long waited_ms = clock_ms() - c->start_ms;
+    char waited[TEXT_MS_MAX];
     size_t i = 0;
+    text_ms(clock_ms() - c->start_ms, waited);
     if (n > 1) {
         c->deadline_ms = clock_ms() + NAMING_MS;
         if (c->store->stale)
@@ -451,10 +453,10 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
     }
     c->err.code = DDP_OK; /* a failure of the search must not replace the timeout */
     if (n > 1)
-        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for %zu keys; first missing key: '%.200s'", waited_ms,
-                    n, keys[i]);
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; first missing key: '%.200s'", waited, n,
+                    keys[i]);
     else
-        client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for the key '%.200s'", waited_ms, keys[i]);
+        client_fail(c, DDP_ERR_TIMEOUT, "waited %s for the key '%.200s'", waited, keys[i]);
 }
 
 /* Send WAIT within a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. Do not

@@ -16,6 +16,7 @@
  * timeout: otherwise the client could treat a ddprun store that is busy like an old store. */
 #include "base/clock.h"
 #include "base/connector.h"
+#include "base/text.h"
 #include "client/call.h"
 
 #include <ctype.h>
@@ -360,7 +361,8 @@ ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who,
         poll(NULL, 0, client_remaining_ms(sooner(deadline_ms, race_pause_ms(round, luck()))));
         if (clock_ms() >= deadline_ms) {
             err->code = status = DDP_ERR_TIMEOUT;
-            ddp_wrap(err, "no connection within %llu ms", (unsigned long long)(clock_ms() - start_ms));
+            ddp_wrap(err, "no connection within %s",
+                     text_ms(clock_ms() - start_ms, (char[TEXT_MS_MAX]){ 0 }));
             break;
         }
     }

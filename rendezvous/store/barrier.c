@@ -442,7 +442,7 @@ static const char *find_misuse(const struct barrier_call *call)
         return "is misused: this rank is not below the world size";
     for (size_t i = 0; i < call->members.len / 4; i++) {
         if (barrier_member_at(call, i) >= call->world_size)
-            return "is misused: a member is not below the world size";
+            return "is misused: a rank in the list of members is not below the world size";
         is_member = is_member || barrier_member_at(call, i) == call->rank;
     }
     return is_member ? NULL : "is misused: this rank is not a member";

@@ -492,7 +492,7 @@ static const char *hosts_lack(void)
         return "hosts in network namespaces need root";
     for (int i = 0; i < 4; i += 2)
         if (access(tools[i], X_OK) != 0 && access(tools[i + 1], X_OK) != 0)
-            return i == 0 ? "there is no ip (iproute2)" : "there is no nft (nftables)";
+            return i == 0 ? "ip (iproute2) is missing" : "nft (nftables) is missing";
     int status = 1;
     pid_t pid = fork_apart(OWN | CLONE_NEWPID);
     if (pid == 0)

@@ -284,9 +284,9 @@ static void carry_out(struct asim *sim, const struct agent_effect *effect)
 static const char *const plain_events[AGENT_EVENTS] = { [AGENT_START] = "begin",
                                                         [AGENT_ALONE] = "nothing is left",
                                                         [AGENT_DRAINED] = "all output is taken",
-                                                        [AGENT_HEARD] = "the store has it",
+                                                        [AGENT_HEARD] = "has it",
                                                         [AGENT_VERDICT] = "the verdict",
-                                                        [AGENT_STORE_LOST] = "the store is lost",
+                                                        [AGENT_STORE_LOST] = "lost store",
                                                         [AGENT_NOT_READY] = "it cannot be made ready",
                                                         [AGENT_TICK] = "time is up" };
 
@@ -300,8 +300,12 @@ static void trace_event(struct asim *sim, const struct agent_event *e)
         buf_printf(&sim->trace, "worker %d runs\n", e->local_rank);
         break;
     case AGENT_SPAWN_FAILED:
+        buf_printf(&sim->trace, "worker %d: %s, %s\n", e->local_rank, strerror(e->error),
+                   verdict_name(w->verdict));
+        break;
     case AGENT_EXITED:
         ending_text(text, w);
+        text[strcspn(text, ",")] = '\0'; /* without the explanation */
         buf_printf(&sim->trace, "worker %d: %s, %s\n", e->local_rank, text, verdict_name(w->verdict));
         break;
     case AGENT_STOP:

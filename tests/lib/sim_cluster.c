@@ -286,7 +286,7 @@ static void finish(struct cluster *c, int i, int exit_code)
     node->ended_ms = c->now_ms;
     cluster_say(c, "n%d exits with %d", i, exit_code);
     if (!node->cut && !c->store_lost) /* the agent's connection closes at its end */
-        rdzv_lost(c->rdzv, node->id, "it has ended", c->now_ms);
+        rdzv_lost(c->rdzv, node->id, "has ended", c->now_ms);
 }
 
 static void carry_out(struct cluster *c, int i, const struct agent_effect *effect)
@@ -399,7 +399,7 @@ static void cut(struct cluster *c, int i)
 static void lose_store(struct cluster *c)
 {
     c->store_lost = true;
-    cluster_say(c, "the store is gone");
+    cluster_say(c, "store gone");
     for (int i = 0; i < c->n; i++)
         cluster_soon(c, i, DELAY_MS, (struct agent_event){ .type = AGENT_STORE_LOST });
 }

@@ -96,7 +96,7 @@ void sim_disconnect(struct sim *sim, conn_id conn)
     if (!sim->conn[conn].open)
         return;
     sim->conn[conn].open = false;
-    hub_disconnect(sim->hub, conn, "closed by the peer", sim->now_ms);
+    hub_disconnect(sim->hub, conn, "peer closed it", sim->now_ms);
 }
 
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes)

@@ -219,8 +219,7 @@ enum rdzv_answer rsim_fail(struct sim_rdzv *sim, int node, uint32_t round, int r
                                .signal = signal > 0 ? signal : 0,
                                .lines = { "Traceback" },
                                .n_lines = 1 };
-    snprintf(failure.words, sizeof(failure.words),
-             signal > 0 ? "was killed by signal %d" : "ended with exit code %d",
+    snprintf(failure.words, sizeof(failure.words), signal > 0 ? "died of signal %d" : "had exit code %d",
              signal > 0 ? signal : -signal);
     return rdzv_failed(sim->r, id_of(node), round, &failure, sim->now_ms);
 }
@@ -243,7 +242,7 @@ void rsim_leave(struct sim_rdzv *sim, int node, int signal)
 void rsim_lost(struct sim_rdzv *sim, int node)
 {
     sim->beats[node] = false;
-    rdzv_lost(sim->r, id_of(node), "its connection was closed", sim->now_ms);
+    rdzv_lost(sim->r, id_of(node), "connection closed", sim->now_ms);
 }
 
 /* --- search --------------------------------------------------------------------------------------------- */

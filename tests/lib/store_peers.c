@@ -138,7 +138,7 @@ static const char *read_all(int fd, struct buf *got, size_t len)
     while (got->len < len) {
         ssize_t n = read_some(fd, to + got->len, len - got->len, until_ms);
         if (n == 0)
-            return "the server has closed the connection";
+            return "end of file";
         if (n < 0)
             return strerror(errno);
         got->len += (size_t)n;

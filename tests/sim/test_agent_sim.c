@@ -183,7 +183,7 @@ Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
                       "          start worker 0\n"
                       "[     0] worker 0 runs\n"
                       "          start worker 1\n"
-                      "[     0] worker 1: could not be started: No such file or directory, not_started\n"
+                      "[     0] worker 1: No such file or directory, not_started\n"
                       "          tell: worker 1 failed\n"
                       "          SIGTERM to worker 0\n"
                       "          SIGCONT to worker 0\n"

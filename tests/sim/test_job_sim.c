@@ -163,7 +163,7 @@ Test(job_sim, without_a_store_every_node_stops_by_itself, .init = two_nodes, .fi
                          "[     1] -- round 1 of 2 nodes\n"
                          "[     2] n0 < round 1, node rank 0\n"
                          "[     2] n1 < round 1, node rank 1\n"
-                         "[  2000] the store is gone\n"
+                         "[  2000] store gone\n"
                          "[  2001] n0 exits with 123\n"
                          "[  2001] n1 exits with 123\n");
 }

@@ -124,8 +124,8 @@ Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, 
     rsim_rejoin(&sim, 2);
     rsim_rejoin(&sim, 0);
     rsim_rejoin(&sim, 3);
-    rsim_expect(&sim, "[ 10000] node 1 (n1) is lost: its connection was closed\n"
-                      "[ 10000] attempt 0 stops: node 1 (n1) is lost: its connection was closed\n"
+    rsim_expect(&sim, "[ 10000] node 1 (n1) is lost: connection closed\n"
+                      "[ 10000] attempt 0 stops: node 1 (n1) is lost: connection closed\n"
                       "[ 10000]   n0 < stop round 1: node_lost\n"
                       "[ 10000]   n2 < stop round 1: node_lost\n"
                       "[ 10000]   n3 < stop round 1: node_lost\n"
@@ -163,7 +163,7 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
     rsim_fail(&sim, 0, 2, 0, -3);
     rsim_stopped(&sim, 0, 2);
     rsim_stopped(&sim, 1, 2);
-    rsim_expect(&sim, "[  7000] attempt 0 stops: rank 3 on n1 was killed by signal 9\n"
+    rsim_expect(&sim, "[  7000] attempt 0 stops: rank 3 on n1 died of signal 9\n"
                       "[  7000]   n0 < stop round 1: failed\n"
                       "[  7000]   n1 < stop round 1: failed\n"
                       "[  7200] node 1 (n1) has stopped\n"
@@ -179,7 +179,7 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  8200] attempt 1 begins: 2 nodes, 4 ranks\n"
                       "[  8200]   n0 < round 2: node 0 of 2, ranks from 0 of 4\n"
                       "[  8200]   n1 < round 2: node 1 of 2, ranks from 2 of 4\n"
-                      "[  9000] attempt 1 stops: rank 0 on n0 ended with exit code 3\n"
+                      "[  9000] attempt 1 stops: rank 0 on n0 had exit code 3\n"
                       "[  9000]   n0 < stop round 2: failed\n"
                       "[  9000]   n1 < stop round 2: failed\n"
                       "[  9000] node 0 (n0) has stopped\n"
@@ -262,7 +262,7 @@ Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init
     rsim_fail(&sim, 0, 1, 0, -75);
     rsim_stopped(&sim, 0, 1);
     rsim_at(&sim, 20000);
-    rsim_expect(&sim, "[ 11000] attempt 0 stops: rank 0 on n0 ended with exit code 75\n"
+    rsim_expect(&sim, "[ 11000] attempt 0 stops: rank 0 on n0 had exit code 75\n"
                       "[ 11000]   n0 < stop round 1: failed\n"
                       "[ 11000]   n1 < stop round 1: failed\n"
                       "[ 11000] node 0 (n0) has stopped\n"
@@ -331,7 +331,7 @@ Test(rdzv_sim, a_node_that_never_stops_is_dropped, .init = two_static, .fini = e
     rsim_fail(&sim, 0, 1, 0, 11);
     rsim_stopped(&sim, 0, 1);
     rsim_at(&sim, 30000);
-    rsim_expect(&sim, "[     0] attempt 0 stops: rank 0 on n0 was killed by signal 11\n"
+    rsim_expect(&sim, "[     0] attempt 0 stops: rank 0 on n0 died of signal 11\n"
                       "[     0]   n0 < stop round 1: failed\n"
                       "[     0]   n1 < stop round 1: failed\n"
                       "[     0] node 0 (n0) has stopped\n"
@@ -401,8 +401,8 @@ Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = en
     rsim_rejoin(&sim, 0);
     rsim_at(&sim, 20000);
     rsim_join(&sim, 8);
-    rsim_expect(&sim, "[  1000] node 1 (n1) is lost: its connection was closed\n"
-                      "[  1000] attempt 0 stops: node 1 (n1) is lost: its connection was closed\n"
+    rsim_expect(&sim, "[  1000] node 1 (n1) is lost: connection closed\n"
+                      "[  1000] attempt 0 stops: node 1 (n1) is lost: connection closed\n"
                       "[  1000]   n0 < stop round 1: node_lost\n"
                       "[  1000] node 0 (n0) has stopped\n"
                       "[  1000] attempt 0 is over: the next attempt begins in 1.0 s\n"
@@ -477,13 +477,13 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
     rsim_expect(&sim,
                 "[   899] enough nodes (900 of 900 to 1000): more nodes may join within 30.0 s\n"
                 "[   999] attempt 0 begins: 1000 nodes, 2000 ranks\n"
-                "[  5000] attempt 0 stops: node 100 (n100) is lost: its connection was closed\n"
+                "[  5000] attempt 0 stops: node 100 (n100) is lost: connection closed\n"
                 "[  5000] attempt 0 is over: the next attempt begins in 0 ms\n"
                 "[  5000] attempt 1 begins: 950 nodes, 1900 ranks\n"
                 "[  5000] attempt 1 stops: node 0 (n0) was stopped by SIGTERM from pid 77 (bash) of bob\n"
                 "[  5000] attempt 1 is over: the next attempt begins in 0 ms\n"
                 "[  5000] attempt 2 begins: 949 nodes, 1898 ranks\n"
-                "[  5000] attempt 2 stops: rank 1000 on n500 was killed by signal 9\n"
+                "[  5000] attempt 2 stops: rank 1000 on n500 died of signal 9\n"
                 "[  5000] attempt 2 is over: the next attempt begins in 1.0 s\n"
                 "[  6000] attempt 3 begins: 949 nodes, 1898 ranks\n"
                 "[ 10000] the job is done\n");

@@ -242,7 +242,7 @@ Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
                       "[     0] worker 1 runs\n"
                       "          start worker 2\n"
                       "[     0] worker 2 runs\n"
-                      "[  1000] worker 0: exit 75, ended because another rank was lost, victim\n"
+                      "[  1000] worker 0: exit 75, victim\n"
                       "[  1004] worker 1: killed by SIGSEGV (signal 11), failed\n"
                       "          tell: worker 1 failed\n"
                       "          sample the survivors\n"

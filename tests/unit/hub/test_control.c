@@ -623,7 +623,7 @@ Test(control_rdzv, a_closed_connection_is_a_lost_node_at_once)
     const char *stop = hear(N0);
     expect_in(stop, "\"push\":\"stop\",\"round\":1,\"why\":\"node_lost\"");
     expect_in(stop, "\"host\":\"n1\"");
-    expect_in(stop, "closed by the peer");
+    expect_in(stop, "peer closed it");
 }
 
 static void beat_until(uint64_t until_ms, conn_id conn)

@@ -137,7 +137,7 @@ static void write_keys_script(void)
     client(1);
     client(2);
     two_keys(1, OP_WAIT, "/a", "/b");
-    two_blobs(2, OP_SET, "/a", "a value that needs more room than the smallest one");
+    two_blobs(2, OP_SET, "/a", "0123456789012345678901234567890123456789012345678");
     two_blobs(2, OP_APPEND, "/b", "x");
     cr_assert(append_i64(request(2, OP_ADD), 0));
     two_keys(1, OP_MULTI_GET, "/a", "/b");
@@ -240,7 +240,7 @@ static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
     if (step->kind == CONNECT)
         hub_connect(hub, step->conn, "peer", now_ms);
     else if (step->kind == LEAVE)
-        hub_disconnect(hub, step->conn, "closed by the peer", now_ms);
+        hub_disconnect(hub, step->conn, "peer closed it", now_ms);
     else if (step->kind == TICK)
         hub_tick(hub, now_ms);
     if (step->kind != FEED)

@@ -16,12 +16,13 @@ static void expect_text(cJSON *o, const char *text)
     cJSON_Delete(o);
 }
 
-static void expect_refused(enum message_id id, const char *json, const char *words)
+/* Expect an error that begins with `name` and contains `limit`. */
+static void expect_refused(enum message_id id, const char *json, const char *name, const char *limit)
 {
     union message m;
     cJSON *o = cJSON_Parse(json);
     cr_assert_not(message_decode(id, o, &m, &err), "%s", json);
-    cr_assert_str_eq(err.msg, words);
+    cr_assert(strncmp(err.msg, name, strlen(name)) == 0 && strstr(err.msg, limit) != NULL, "%s", err.msg);
     cJSON_Delete(o);
 }
 
@@ -58,15 +59,13 @@ Test(messages, numbers_are_whole_beyond_what_a_double_prints)
 
 Test(messages, what_is_wrong_is_named)
 {
-    expect_refused(MESSAGE_DONE, "{}", "\"round\" is missing");
-    expect_refused(MESSAGE_DONE, "{\"round\":null}", "\"round\" is missing");
-    expect_refused(MESSAGE_DONE, "{\"round\":-1}", "\"round\" must be a whole number from 0 to 4294967295");
-    expect_refused(MESSAGE_DONE, "{\"round\":1.5}", "\"round\" must be a whole number from 0 to 4294967295");
-    expect_refused(MESSAGE_DONE, "{\"round\":\"1\"}",
-                   "\"round\" must be a whole number from 0 to 4294967295");
-    expect_refused(MESSAGE_LEAVE, "{\"by\":7}", "\"by\" must be a text of at most 4096 bytes");
-    expect_refused(MESSAGE_STOPPED, "{\"max_code\":256,\"round\":1}",
-                   "\"max_code\" must be a whole number from 0 to 255");
+    expect_refused(MESSAGE_DONE, "{}", "\"round\"", "missing");
+    expect_refused(MESSAGE_DONE, "{\"round\":null}", "\"round\"", "missing");
+    expect_refused(MESSAGE_DONE, "{\"round\":-1}", "\"round\"", " 4294967295");
+    expect_refused(MESSAGE_DONE, "{\"round\":1.5}", "\"round\"", " 4294967295");
+    expect_refused(MESSAGE_DONE, "{\"round\":\"1\"}", "\"round\"", " 4294967295");
+    expect_refused(MESSAGE_LEAVE, "{\"by\":7}", "\"by\"", " 4096 bytes");
+    expect_refused(MESSAGE_STOPPED, "{\"max_code\":256,\"round\":1}", "\"max_code\"", " 255");
 }
 
 Test(messages, what_is_missing_has_the_value_of_its_row)

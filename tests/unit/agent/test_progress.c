@@ -136,8 +136,8 @@ Test(progress, a_traceback_with_the_prefix_of_pytorch)
     print_at(20, 1,
              "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a.py\", line 3, in f\n[rank1]:  "
              "   g()\n"
-             "[rank1]:     ~^^\n[rank1]: IndexError: list index out of range\n");
-    cr_expect_str_eq(p.ranks[0].error, "IndexError: list index out of range");
+             "[rank1]:     ~^^\n[rank1]: IndexError: index 7\n");
+    cr_expect_str_eq(p.ranks[0].error, "IndexError: index 7");
 }
 
 Test(progress, foreign_ranks_and_a_new_attempt)

@@ -48,14 +48,15 @@ static void expect_made(char *const *words, char *const *environment)
 #define DDPRUN(...)   expect_made(WORDS("ddprun", __VA_ARGS__), bare)
 #define TORCHRUN(...) expect_made(WORDS("/usr/local/bin/torchrun", __VA_ARGS__), bare)
 
-static void refused(char *const *words, char *const *environment, const char *message)
+/* Expect an error that begins with `begin`, such as the option and its value. */
+static void refused(char *const *words, char *const *environment, const char *begin)
 {
     tear_down();
-    cr_assert_eq(make(words, environment), DDP_ERR_ARG, "taken, but should say: %s", message);
-    cr_assert_str_eq(err.msg, message);
+    cr_assert_eq(make(words, environment), DDP_ERR_ARG, "taken, but should be refused: %s", begin);
+    cr_assert_eq(strncmp(err.msg, begin, strlen(begin)), 0, "%s", err.msg);
 }
 
-#define REFUSED(message, ...) refused(WORDS("ddprun", __VA_ARGS__), bare, message)
+#define REFUSED(begin, ...) refused(WORDS("ddprun", __VA_ARGS__), bare, begin)
 
 /* Return the worker's command, with blanks between the words. */
 static const char *command(int local_rank)
@@ -96,8 +97,7 @@ Test(torchrun, the_local_rank_can_be_an_argument_as_with_launch, .fini = tear_do
     cr_assert_str_eq(command(1), "python3 -u train.py --local-rank=1 a1b$$");
     DDPRUN("--pass_local_rank", "local_rank", "--use-env", "train.py", "x");
     cr_assert_str_eq(command(0), "python3 -u train.py x");
-    REFUSED("--pass_local_rank=rank is not valid; expected: 'local-rank' or 'local_rank'",
-            "--pass_local_rank=rank", "train.py");
+    REFUSED("--pass_local_rank=rank is not", "--pass_local_rank=rank", "train.py");
 }
 
 Test(torchrun, a_virtual_local_rank_is_0_on_the_workers_own_gpu, .fini = tear_down)
@@ -122,33 +122,23 @@ Test(torchrun, a_virtual_local_rank_is_0_on_the_workers_own_gpu, .fini = tear_do
 Test(torchrun, a_virtual_local_rank_needs_a_gpu_for_each)
 {
     char *one[] = { "CUDA_VISIBLE_DEVICES=5", NULL };
-    refused(WORDS("ddprun", "--nproc_per_node=2", "--virtual_local_rank", "p"), one,
-            "--virtual_local_rank: the list of GPUs \"5\" has 1 entry for 2 workers; add entries to "
-            "CUDA_VISIBLE_DEVICES, or start fewer workers");
+    refused(WORDS("ddprun", "--nproc_per_node=2", "--virtual_local_rank", "p"), one, "--virtual_local_rank");
 }
 
 Test(torchrun, a_role_has_a_name, .fini = tear_down)
 {
     DDPRUN("--role=trainer", "p");
     cr_assert_str_eq(variable(0, "ROLE_NAME"), "trainer");
-    REFUSED("--role=a\nb is not valid; expected: at most 128 characters without control characters",
-            "--role=a\nb", "p");
+    REFUSED("--role=a\nb is not", "--role=a\nb", "p");
 }
 
 Test(torchrun, what_only_python_can_do_is_refused_with_the_way_out)
 {
-    REFUSED("--event_log_handler=mine is not valid; expected: 'null' or 'console'; ddprun cannot "
-            "load other handlers, which are Python code; use --events=FILE or --json",
-            "--event-log-handler=mine", "p");
-    REFUSED("--logs_specs=mine is not valid; expected: 'default'; ddprun cannot load other names, which are "
-            "Python code (torchrun.logs_specs); use --log_file=PATTERN to name the log files",
-            "--logs-specs", "mine", "p");
-    REFUSED("--start_method=thread is not valid; expected: 'spawn', 'fork' or 'forkserver'",
-            "--start-method=thread", "p");
-    REFUSED("--monitor_interval=soon is not valid; expected: seconds, such as 0.1", "--monitor-interval=soon",
-            "p");
-    REFUSED("--shutdown_timeout=1.5 is not valid; expected: whole seconds, 0 or more",
-            "--shutdown_timeout=1.5", "p");
+    REFUSED("--event_log_handler=mine is not", "--event-log-handler=mine", "p");
+    REFUSED("--logs_specs=mine is not", "--logs-specs", "mine", "p");
+    REFUSED("--start_method=thread is not", "--start-method=thread", "p");
+    REFUSED("--monitor_interval=soon is not", "--monitor-interval=soon", "p");
+    REFUSED("--shutdown_timeout=1.5 is not", "--shutdown_timeout=1.5", "p");
 }
 
 Test(torchrun, its_variable_for_the_grace_time_is_the_weakest_default, .fini = tear_down)
@@ -240,22 +230,17 @@ Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
     cr_assert_eq(signals_act(cli.stop_signals, SIGQUIT), SIGNAL_STOP);
     expect_made(WORDS("torchrun", "--master_addr=", "p"), set);
     cr_assert_str_eq(plan.meeting.host, "h", "what is not typed is not empty");
-    REFUSED("--log_dir= is not valid; expected: a text that is not empty", "--log_dir=", "p");
-    REFUSED("--rdzv_id= is not valid; expected: 1 to 128 characters without '/' and control characters",
-            "--rdzv_id=", "p");
-    refused(WORDS("torchrun", "--tee=", "p"), bare,
-            "--tee= is not valid; expected: 0, 1, 2 or 3, or a map such as 0:3,1:1 (RANK:STREAMS) that "
-            "contains no rank twice");
+    REFUSED("--log_dir= is not", "--log_dir=", "p");
+    REFUSED("--rdzv_id= is not", "--rdzv_id=", "p");
+    refused(WORDS("torchrun", "--tee=", "p"), bare, "--tee= is not");
 }
 
 Test(torchrun, a_key_that_nobody_knows_is_passed_over_under_its_name, .fini = tear_down)
 {
     TORCHRUN("--rdzv_conf=timeout=70,cacert=/etc/ssl/ca.pem", "p");
     cr_assert_eq(plan.meeting.join_ms, 70000);
-    cr_assert(notes("'cacert' in --rdzv_conf has no effect: unknown key"));
-    refused(WORDS("torchrun", "--rdzv_conf=cacert=", "p"), bare,
-            "--rdzv_conf=cacert= is not valid; expected: KEY=VALUE,... such as "
-            "join_timeout=600,last_call_timeout=30");
+    cr_assert(notes("'cacert' in --rdzv_conf"));
+    refused(WORDS("torchrun", "--rdzv_conf=cacert=", "p"), bare, "--rdzv_conf=cacert= is not");
     TORCHRUN("--rdzv_conf=timeout=70", "p");
     cr_assert_not(notes("cacert"));
 }

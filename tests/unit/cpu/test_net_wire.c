@@ -150,7 +150,7 @@ Test(net_wire, any_difference_names_both_calls_the_lower_rank_first)
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
     memset(theirs, 'x', sizeof(theirs));
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
-    cr_assert(strstr(err.msg, "another host sent no valid call") != NULL, "%s", err.msg);
+    cr_assert(strstr(err.msg, "another host") != NULL, "%s", err.msg);
 }
 
 /* --- reasons -------------------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ Test(net_wire, a_reason_keeps_its_code_and_words)
     call_decode_reason(text, &heard);
     cr_assert_eq(heard.code, DDP_ERR_PEER_LOST);
     cr_assert_str_eq(heard.msg, said.msg);
-    call_decode_reason("a value of another process", &heard);
+    call_decode_reason("value of another", &heard);
     cr_assert_eq(heard.code, DDP_ERR_CORRUPT);
     call_decode_reason("-0 well", &heard);
     cr_assert_eq(heard.code, DDP_ERR_CORRUPT);

@@ -395,7 +395,7 @@ Test(rendezvous, a_lost_static_node_without_restarts_ends_the_job)
     rsim_lost(&sim, 1);
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: node_lost, exit 125/125/125\n");
-    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) is lost: its connection was closed");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) is lost: connection closed");
 }
 
 Test(rendezvous, a_store_without_memory_for_the_keys_ends_the_job)
@@ -427,7 +427,7 @@ Test(rendezvous, who_has_gone_is_remembered)
     struct rdzv_facts f = facts();
     cr_assert_eq(f.n_gone, 1);
     cr_assert_str_eq(f.gone[0].host, "n1");
-    cr_assert_str_eq(f.gone[0].how, "its connection was closed");
+    cr_assert_str_eq(f.gone[0].how, "connection closed");
     cr_assert(f.gone[0].lost && f.gone[0].node_rank == 1 && f.gone[0].gone_ms == 5000);
     cr_assert_eq(rdzv_next_node(sim.r, 0), 1);
     cr_assert_eq(rdzv_next_node(sim.r, 1), 0);

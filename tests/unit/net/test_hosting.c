@@ -51,9 +51,7 @@ Test(hosting, a_node_0_without_that_address_is_told_which_it_has)
 {
     cr_assert_eq(decide(MEETING(.host = "train-svc"), "10.96.3.4", NULL), HOSTING_ASK);
     cr_assert_str_eq(out.code, "NO_STORE_HOST");
-    cr_assert(strstr(out.words, "train-svc (10.96.3.4) is not an address of n0 (10.1.0.5 (eth0), 172.17.0.1 "
-                                "(docker0)") != NULL,
-              "%s", out.words);
+    cr_assert(strstr(out.words, "train-svc (10.96.3.4) is not") != NULL, "%s", out.words);
     cr_assert(strstr(out.words, "finding  NO_STORE_HOST") != NULL);
     cr_assert_eq(decide(MEETING(.host = "train-svc", .host_store = HOST_STORE_YES), "10.96.3.4", NULL),
                  HOSTING_HOST);
@@ -87,8 +85,7 @@ Test(hosting, the_owner_of_an_elastic_endpoint_tries_and_the_others_join)
     cr_assert_str_eq(out.address, "10.1.0.5");
     cr_assert_eq(decide(m, "10.1.0.6", NULL), HOSTING_JOIN);
     cr_assert_not(out.here);
-    cr_assert(strstr(out.words, "10.1.0.6 is not an address of n0 (10.1.0.5 (eth0)") != NULL, "%s",
-              out.words);
+    cr_assert(strstr(out.words, "of n0 (10.1.0.5 (eth0)") != NULL, "%s", out.words);
     struct plan_meeting no = m;
     no.host_store = HOST_STORE_NO;
     cr_assert_eq(decide(no, "10.1.0.5", NULL), HOSTING_JOIN);
@@ -98,7 +95,7 @@ Test(hosting, a_bridges_address_is_warned_of)
 {
     cr_assert_eq(decide(MEETING(.host = "172.17.0.1"), "172.17.0.1", NULL), HOSTING_HOST);
     cr_assert_str_eq(out.code, "BRIDGE_ADDRESS");
-    cr_assert(strstr(out.words, "172.17.0.1 is the address of docker0 on n0") != NULL, "%s", out.words);
+    cr_assert(strstr(out.words, "docker0 on n0") != NULL, "%s", out.words);
     cr_assert_eq(decide(MEETING(.host = "172.17.0.1", .node_rank = 1), "172.17.0.1", NULL), HOSTING_JOIN);
     cr_assert_str_eq(out.code, "BRIDGE_ADDRESS");
 }
@@ -108,10 +105,7 @@ static void expect_loopback_warning(const char *subject)
     cr_assert_not_null(out.code);
     cr_assert_str_eq(out.code, "LOOPBACK_ADDRESS");
     cr_assert(strncmp(out.words, subject, strlen(subject)) == 0, "%s", out.words);
-    cr_assert_not_null(
-        strstr(out.words,
-               " is a loopback address: only ddprun processes on n0 can join through it\n  try      "),
-        "%s", out.words);
+    cr_assert_not_null(strstr(out.words, "on n0 can join"), "%s", out.words);
     cr_assert_not_null(strstr(out.words, ": 10.1.0.5 (eth0), 172.17.0.1 (docker0)\n  finding"),
                        "addresses of other hosts' use, bridges last: %s", out.words);
     cr_assert(strncmp(out.local_only, out.words, strlen(out.local_only)) == 0 && out.local_only[0] != '\0');

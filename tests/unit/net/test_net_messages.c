@@ -178,7 +178,7 @@ Test(net_messages, a_verdict_to_end_says_why_and_with_what)
                   { "unkillable", NO_RESTART_UNKILLABLE },
                   { "too_few_nodes", NO_RESTART_TOO_FEW_NODES },
                   { "not_ready", NO_RESTART_NOT_READY },
-                  { "of a newer store", NO_RESTART_NONE } };
+                  { "newer store", NO_RESTART_NONE } };
     char text[256];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         snprintf(text, sizeof(text),
@@ -283,7 +283,7 @@ Test(net_messages, findings_between_hosts_carry_no_control_characters)
 {
     const struct news sent = { .host = "n1",
                                .code = "NO_ROUTE",
-                               .sentence = "n1 has no route to \"x\"\n\033[2J",
+                               .sentence = "n1 reaches no \"x\"\n\033[2J",
                                .advice = "check it",
                                .ends = true };
     struct news got;
@@ -293,7 +293,7 @@ Test(net_messages, findings_between_hosts_carry_no_control_characters)
     cr_assert(decode_news(buf_slice(&line), &got));
     cr_expect_str_eq(got.host, "n1");
     cr_expect_str_eq(got.code, "NO_ROUTE");
-    cr_expect_str_eq(got.sentence, "n1 has no route to \"x\"??[2J");
+    cr_expect_str_eq(got.sentence, "n1 reaches no \"x\"??[2J");
     cr_expect_str_eq(got.advice, "check it");
     cr_expect(got.ends);
     buf_free(&line);

@@ -446,13 +446,13 @@ Test(fold, lines_that_differ_in_a_number_are_kept_apart)
 
 Test(fold, a_due_line_takes_along_what_stands_before_it)
 {
-    print(0, "joined again and again");
+    print(0, "joined many times");
     pass(100);
     print(5, "lone");
     pass(90);
-    print(1, "joined again and again");
+    print(1, "joined many times");
     pass(110);
-    cr_expect_str_eq(fold_out(), "0-1:joined again and again|5:lone|");
+    cr_expect_str_eq(fold_out(), "0-1:joined many times|5:lone|");
 }
 
 Test(fold, updates_and_parts_are_not_folded_but_keep_their_place)

@@ -83,10 +83,10 @@ static void expect(enum numa_binding mode, int device, const char *list)
     rank_set_free(&cpus);
 }
 
-static void expect_error(enum numa_binding mode, int device, const char *message)
+static void expect_error(enum numa_binding mode, int device, const char *part)
 {
     cr_assert_eq(numa_choose(mode, &look, &gpus, device, &cpus, &err), DDP_ERR_ARG);
-    cr_assert_str_eq(err.msg, message);
+    cr_assert_not_null(strstr(err.msg, part), "%s", err.msg);
 }
 
 Test(numa, a_node_is_all_its_cpus, .fini = tear_down)
@@ -115,9 +115,7 @@ Test(numa, the_first_gets_the_core_that_is_left_over, .fini = tear_down)
     a_machine(read_server, 8, "0-2,5,16-18");
     expect(NUMA_EXCLUSIVE, 0, "0-1,16-17");
     expect(NUMA_EXCLUSIVE, 1, "2,18");
-    expect_error(NUMA_EXCLUSIVE, 2,
-                 "--numa_binding=exclusive: 2 GPUs share a NUMA node with only 1 usable core; use "
-                 "--numa_binding=node");
+    expect_error(NUMA_EXCLUSIVE, 2, "--numa_binding=exclusive: 2 GPUs share");
 }
 
 Test(numa, a_core_complex_is_one_cache_the_largest_first, .fini = tear_down)
@@ -151,18 +149,9 @@ Test(numa, a_machine_of_one_node_need_not_say_so, .fini = tear_down)
 Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
 {
     a_machine(read_small, 1, "0-1");
-    expect_error(
-        NUMA_NODE, 1,
-        "--numa_binding: local rank 1 has no GPU, and this option binds a worker to the CPUs near its "
-        "GPU; bind with taskset or numactl instead");
-    expect_error(
-        NUMA_EXCLUSIVE, 0,
-        "--numa_binding: /sys/devices/system/cpu/cpu0/topology/thread_siblings_list cannot be read, or "
-        "has an unexpected format; bind with taskset or numactl instead");
+    expect_error(NUMA_NODE, 1, "local rank 1 has");
+    expect_error(NUMA_EXCLUSIVE, 0, "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
     tear_down();
     a_machine(read_small, 1, "7");
-    expect_error(
-        NUMA_NODE, 0,
-        "--numa_binding: ddprun may use none of the CPUs near GPU 0; 'taskset -cp $$' shows the CPUs "
-        "that this shell and ddprun may use");
+    expect_error(NUMA_NODE, 0, "near GPU 0; 'taskset -cp");
 }

@@ -94,7 +94,7 @@ Test(oom_find_cause, a_group_known_only_from_the_log_counts_by_that)
     cr_expect_eq(e.kills, 1);
     e = (struct worker_evidence){ .oom_named = true, .oom = OOM_CGROUP };
     oom_find_cause(NULL, 0, 1, &e);
-    cr_expect_str_eq(e.cgroup, "(not visible from here)");
+    cr_expect_eq(e.cgroup[0], '(', "not a path: %s", e.cgroup);
 }
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */

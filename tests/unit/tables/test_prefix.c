@@ -71,8 +71,8 @@ Test(prefix, wrong_templates_are_refused_with_a_list_of_all_fields)
             "host, hostname, rank, local_rank, role_name, pid, stream, job, attempt, time, elapsed");
     refused("$gpu", "unknown field 'gpu'");
     refused("${}", "unknown field ''");
-    refused("[${rank] ", "missing closing brace");
-    refused("${", "missing closing brace");
+    refused("[${rank] ", "closing brace");
+    refused("${", "closing brace");
     refused("two\nlines", "control characters");
     refused("\033[31m", "control characters");
     refused("$a$b", "unknown field 'a'");

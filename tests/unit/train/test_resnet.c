@@ -160,9 +160,7 @@ Test(resnet, pictures_that_cannot_be_halved_twice_are_refused)
     struct model_spec spec = { .rows = 1, .channels = 1, .height = 30, .width = 30, .classes = 10 };
     struct model *none;
     cr_expect_eq(model_create(kind(), &spec, &none, &err), DDP_ERR_ARG);
-    cr_expect(
-        strstr(err.msg, "--model resnet20: pictures of 30x30: must be squares whose side is a multiple of 4"),
-        "%s", err.msg);
+    cr_expect(strstr(err.msg, "--model resnet20: pictures of 30x30: "), "%s", err.msg);
     cr_expect_null(none);
     spec.height = 32;
     cr_expect_eq(model_create(kind(), &spec, &none, &err), DDP_ERR_ARG);

@@ -243,7 +243,7 @@ Test(auth_attacks, an_operator_does_not_become_an_agent)
     authenticate(&c, AUTH_OPERATOR);
     identify(&c, "ctl");
     expect_welcome(&c);
-    cr_expect_not_null(strstr(call(&c, "{\"op\":\"join\",\"job\":\"demo\"}"), "is for agents"));
+    cr_expect_not_null(strstr(call(&c, "{\"op\":\"join\",\"job\":\"demo\"}"), "for agents"));
     end_client(&c);
     expect_nodes(0);
 }

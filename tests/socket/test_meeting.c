@@ -86,7 +86,7 @@ static void expect_no_table(uint32_t hosts, uint16_t first, uint16_t second)
 {
     const struct hello hello = { .hosts = hosts, .host_of = { first, second } };
     put_hello(&hello);
-    expect_failure(1, DDP_ERR_CORRUPT, "an invalid table of");
+    expect_failure(1, DDP_ERR_CORRUPT, "invalid table");
     cr_assert_eq(ddp_store_delete(store, "ddp/j/0/rank/1", NULL, &err), DDP_OK);
 }
 
@@ -112,8 +112,7 @@ Test(meeting_join, rank_0_does_not_overwrite_a_table_of_somebody_else)
     size_t len;
     put_text("ddp/j/0/rank/1", CARD_1);
     put_text("ddp/j/0/hosts", "+forged");
-    expect_failure(0, DDP_ERR_MISMATCH,
-                   "another process has set the store's key ddp/j/0/hosts before rank 0");
+    expect_failure(0, DDP_ERR_MISMATCH, "key ddp/j/0/hosts before rank 0");
     cr_assert_eq(ddp_store_get(store, "ddp/j/0/hosts", 0, &value, &len, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(((char *)value)[0], '-', "the others learn the reason");
     free(value);
@@ -168,7 +167,7 @@ Test(meeting_join, memory_of_another_user_is_refused)
         offer_as_nobody(ends[1]);
     cr_assert_eq(read(ends[0], &offer, sizeof(offer)), (ssize_t)sizeof(offer));
     cr_expect_eq(segment_attach(&segment, &offer, BYTES, &err), DDP_ERR_CORRUPT);
-    cr_expect_not_null(strstr(err.msg, "belongs to uid 65534, but this rank has uid 0"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "uid 65534, but"), "%s", err.msg);
     kill(pid, SIGKILL);
     close(ends[0]);
     close(ends[1]);

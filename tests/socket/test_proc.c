@@ -246,7 +246,7 @@ Test(proc, a_name_cannot_speak_to_the_terminal)
     cr_expect_str_eq(name, "a?[2Jb?");
     procfs_line(getpid(), "comm", cut, sizeof(cut));
     cr_expect_str_eq(cut, "a?[");
-    procfs_line(getpid(), "no such file", name, sizeof(name));
+    procfs_line(getpid(), "absent", name, sizeof(name));
     cr_expect_str_eq(name, "");
 }
 
@@ -469,7 +469,7 @@ Test(proc, a_thread_that_receives_names_its_peer)
     socklen_t len = sizeof(at);
     const int fd = loopback_pair(&listener);
     cr_assert_eq(getpeername(fd, (struct sockaddr *)&at, &len), 0);
-    snprintf(peer, sizeof(peer), "the connection to 127.0.0.1:%d", ntohs(at.sin_port));
+    snprintf(peer, sizeof(peer), " 127.0.0.1:%d", ntohs(at.sin_port));
     const pid_t pid = fork();
     if (pid == 0)
         _exit(recv(fd, &byte, 1, 0) == 1);
@@ -478,7 +478,8 @@ Test(proc, a_thread_that_receives_names_its_peer)
         end_child(pid);
         cr_skip_test("skipped, because this kernel has no pidfd_getfd or forbids it");
     }
-    cr_expect_str_eq(t.object, peer);
+    const char *at_end = strstr(t.object, peer);
+    cr_expect(at_end != NULL && at_end[strlen(peer)] == '\0', "%s", t.object);
     end_child(pid);
     close(fd);
     close(listener);
@@ -492,8 +493,8 @@ Test(proc, a_stopped_process_and_one_that_has_ended)
         for (;;)
             pause();
     kill(pid, SIGSTOP);
-    const struct stack_thread t = watch_thread(pid, "stopped by a signal");
-    cr_expect(strncmp(t.does, "stopped by a signal", 19) == 0, "%s", t.does);
+    const struct stack_thread t = watch_thread(pid, "stopped");
+    cr_expect(strncmp(t.does, "stopped", 7) == 0, "%s", t.does);
     kill(pid, SIGKILL);
     job_until_state(pid, 'Z');
     cr_expect_eq(threads_read(&(struct stack_thread){ .pid = pid }, 8, &out), 0);

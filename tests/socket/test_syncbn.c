@@ -183,7 +183,7 @@ static void a_single_value(struct rank *me)
 
 Test(syncbn, one_value_over_all_ranks_is_refused_on_all)
 {
-    static const char *const parts[] = { "one value per channel", NULL };
+    static const char *const parts[] = { "per channel", NULL };
     struct ranks ranks = ranks_run(2, a_single_value, RANKS_PLAIN_STORE, NULL);
     ranks_expect_error(&ranks, 0, DDP_ERR_ARG, parts);
     ranks_expect_error(&ranks, 1, DDP_ERR_ARG, parts);

@@ -230,8 +230,8 @@ static void wrong_order(struct rank *me)
         me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "call ddp_zero1_reduce first"),
         "%s", ddp_last_error());
     rank_expect_ok(me, ddp_zero1_reduce(zero));
-    rank_expect(me, ddp_zero1_reduce(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "already been reduced"),
-                "%s", ddp_last_error());
+    rank_expect(me, ddp_zero1_reduce(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "been reduced"), "%s",
+                ddp_last_error());
     rank_expect_ok(me, ddp_zero1_step(zero));
     rank_expect(me,
                 ddp_zero1_reduce(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "call ddp_zero1_zero_grad"),
@@ -264,8 +264,7 @@ static void unscaled_twice(struct rank *me)
     rank_expect_ok(me, ddp_zero1_reduce(zero));
     rank_expect_ok(me, ddp_zero1_unscale(zero, &scaler));
     rank_expect(me,
-                ddp_zero1_unscale(zero, &scaler) == DDP_ERR_ARG &&
-                    strstr(ddp_last_error(), "already been unscaled"),
+                ddp_zero1_unscale(zero, &scaler) == DDP_ERR_ARG && strstr(ddp_last_error(), "been unscaled"),
                 "%s", ddp_last_error());
     rank_expect_ok(me, ddp_zero1_clip(zero, 1e9, &norm));
     rank_expect(me, norm == 1, "norm %g", norm);
@@ -372,8 +371,8 @@ static void wrong_parameters(struct rank *me)
                     huge = { .name = "h", .data = d, .count = SIZE_MAX / 2 },
                     no_data = { .name = "x", .count = 1 }, good = { .name = "g", .data = d, .count = 1 };
     refuse(me, ctx, &f64, 1, 1e-3, "\"d\" is f64");
-    refuse(me, ctx, &huge, 1, 1e-3, "do not fit into the address space");
-    refuse(me, ctx, &no_data, 1, 1e-3, "has no data");
+    refuse(me, ctx, &huge, 1, 1e-3, "address space");
+    refuse(me, ctx, &no_data, 1, 1e-3, "no data");
     refuse(me, ctx, &good, 0, 1e-3, "no parameters");
     refuse(me, ctx, &good, 1, -1, "lr=-1");
     rank_expect_ok(me, ddp_finalize(ctx));

@@ -133,7 +133,7 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
         "abcdefghijklmnopqrstuvwxyz012345"; /* 32 characters, one for each value of 5 bits */
     unsigned char bytes[NONCE_CHARS] = { 0 };
     if (sys_getrandom(bytes, sizeof(bytes), 0) < 0)
-        log_warn("cannot get random numbers: %s", strerror(errno));
+        log_warn("cannot get random numbers: %s; the names of files may not be unique", strerror(errno));
     for (int i = 0; i < NONCE_CHARS; i++)
         nonce[i] = letters[bytes[i] % 32];
     nonce[NONCE_CHARS] = '\0';
@@ -386,7 +386,7 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     }
     char *text = scheduler_read_file(cli->hostfile);
     if (text == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read it: %s", cli->hostfile,
+        return ddp_fail(err, DDP_ERR_ARG, "--hostfile=%.200s: cannot read the file: %s", cli->hostfile,
                         access(cli->hostfile, R_OK) != 0 ? strerror(errno) : "not a plain file, or too long");
     const ddp_status status = host_specs_parse_file(text, &job->hosts, &job->n, &why);
     free(text);
@@ -477,8 +477,10 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
     if (status == DDP_OK)
         status = start_check(cli, job.hosts, job.n, &err);
     if (status == DDP_OK && (!own_program(program) || getcwd(directory, sizeof(directory)) == NULL))
-        status = ddp_fail(&err, DDP_ERR_IO, "cannot find this program or the working directory: %s",
-                          strerror(errno));
+        status =
+            ddp_fail(&err, DDP_ERR_IO,
+                     "cannot find this program or the working directory: %s; change to an existing directory",
+                     strerror(errno));
     if (status == DDP_OK && cli->ship)
         status = map_program(&facts, &name, &err);
     const int exit_code = status == DDP_OK ? start_hosts(cli, &job) : cannot_begin(&err);
@@ -679,8 +681,10 @@ static int run_EXPLAIN(int argc, char **argv)
 {
     struct buf out = { 0 };
     struct ddp_err err;
-    ddp_status status = argc > 2 ? ddp_fail(&err, DDP_ERR_ARG, "explain: one code at a time")
-                                 : explain_code(argc == 2 ? argv[1] : NULL, &out, &err);
+    ddp_status status = argc > 2
+                            ? ddp_fail(&err, DDP_ERR_ARG,
+                                       "explain: expected at most one code; 'ddprun explain' lists all codes")
+                            : explain_code(argc == 2 ? argv[1] : NULL, &out, &err);
     if (status == DDP_OK)
         return print_out(true, &out);
     buf_free(&out);

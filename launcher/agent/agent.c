@@ -447,7 +447,7 @@ static bool is_stopped_by_failure(const struct agent *a)
     return a->alive > 0 && a->stop.by_user == 0 && !not_started && (!a->told || a->told_code != 0);
 }
 
-/* Stop all workers. If no worker is left, continue with the sweep. */
+/* Stop all workers. If no worker runs, continue with the processes that workers left. */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;

@@ -61,8 +61,9 @@ enum agent_event_type {
     AGENT_HEARD,      /* from the store: it has received this node's failure and is stopping the job */
     AGENT_VERDICT,    /* from the store, after all nodes have reported: `verdict` */
     AGENT_STORE_LOST, /* the store is lost: no message will follow */
-    AGENT_NOT_READY,  /* the next round cannot start here: no log files, or rejected by the store */
-    AGENT_TICK,       /* the time agent_deadline() is reached */
+    /* this node cannot start the next round: it has no log files, or the store has rejected it */
+    AGENT_NOT_READY,
+    AGENT_TICK, /* the time agent_deadline() is reached */
     AGENT_EVENTS
 };
 

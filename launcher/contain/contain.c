@@ -76,8 +76,8 @@ static ddp_status explain(const char *step, int error, struct ddp_err *err)
                         "--contain=pidns: cannot %s: %s; an administrator can allow it with '%s'", step,
                         strerror(error), remedy);
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "--contain=pidns: cannot %s: %s; a container needs CAP_SYS_ADMIN or user namespaces and "
-                    "an unmasked /proc; --contain=auto needs neither",
+                    "--contain=pidns: cannot %s: %s; use --contain=auto, or give the container CAP_SYS_ADMIN "
+                    "(or user namespaces) and an unmasked /proc",
                     step, strerror(error));
 }
 
@@ -133,7 +133,7 @@ static bool is_over(int lifeline)
 static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        return explain("arm the parent-death signal", errno, err);
+        return explain("set the parent-death signal", errno, err);
     if (is_over(lifeline))
         return ddp_fail(err, DDP_ERR_ABORTED, "the guardian is gone");
     if (unshare(CLONE_NEWNS) != 0)
@@ -340,7 +340,7 @@ static void choose_cgroup(struct contain *c, const char *own)
     char name[CGROUP_NAME_MAX];
     cgroup_name(name, c->job, c->cookie);
     if ((size_t)snprintf(c->group, sizeof(c->group), "%s/%s", own, name) >= sizeof(c->group)) {
-        choose_plain(c, "its path is too long");
+        choose_plain(c, "the path of the group is too long");
         return;
     }
     c->kind = CONTAIN_CGROUP;
@@ -378,7 +378,7 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
  * is no control group. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
-    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for its name";
+    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for the name of the group";
     c->may_fall_back = kind == CONTAIN_AUTO;
     if (kind == CONTAIN_PIDNS) {
         c->kind = kind;

@@ -55,7 +55,7 @@ void descendants_names(struct buf *out);
 
 /* Processes that SIGKILL does not end, and where in the kernel they hang. */
 
-enum { STUCK_MAX = 8 }; /* at most this many are listed */
+enum { STUCK_MAX = 8 }; /* largest number of listed processes */
 
 struct stuck {
     int pid;

@@ -658,7 +658,9 @@ static void record_log_burial(const struct record *r, int killed, bool all)
                  "been killed now",
                  r->job, r->guardian.pid, r->agent.pid, killed, killed == 1 ? " has" : "es have");
     if (!all)
-        log_warn("job '%s' has lost its ddprun; some of its processes cannot be killed", r->job);
+        log_warn("job '%s' has lost its ddprun; some processes of the job cannot be killed, and may hold "
+                 "memory and GPUs",
+                 r->job);
 }
 
 /* Kill the remaining processes of a dead job. Return true if no process of the job is left. */

@@ -45,7 +45,7 @@ enum {
     ID_MAX = 32,        /* characters of an id */
     VIEWERS_MAX = 32,   /* viewers of a job at a time */
     ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
-    LOOK_MS = 100,      /* how often a viewer reads the file */
+    LOOK_MS = 100,      /* time between two reads of the output file by a viewer */
     TAIL_LINES = 10,    /* lines of earlier output that a viewer shows first */
     TAIL_MAX = 65536,   /* bytes of earlier output that a viewer shows first */
     COMMAND_SHOWN = 78  /* characters of the command line in a row of `ddprun list` */
@@ -618,7 +618,7 @@ static int view_job(struct viewer *v)
         if (!view_file(v))
             return EXIT_CODE_DDPRUN;
         if (fds[1].revents != 0) {
-            log_info("detached from job %s, which continues; 'ddprun stop %s' stops it", v->id, v->id);
+            log_info("detached from job %s, which continues; 'ddprun stop %s' stops the job", v->id, v->id);
             return EXIT_CODE_SIGNAL + SIGINT;
         }
         if (n == 0) {

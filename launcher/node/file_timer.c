@@ -276,8 +276,10 @@ static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_e
     ft->fd = open(ft->path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     const int rc = ft->fd < 0 ? -errno : uv_poll_init(loop, &ft->poll, ft->fd);
     if (rc != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot open the FIFO of the file timer, %.200s: %s", ft->path,
-                        uv_strerror(rc));
+        return ddp_fail(err, DDP_ERR_IO,
+                        "cannot open the FIFO of the file timer, %.200s: %s; set TORCHELASTIC_TIMER_FILE to "
+                        "another path",
+                        ft->path, uv_strerror(rc));
     uv_timer_init(loop, &ft->timer);
     ft->open_handles = 2;
     ft->poll.data = ft->timer.data = ft;

@@ -17,15 +17,16 @@
  * table is pure: the time is an argument, in seconds since 1970 as in the lines. */
 
 enum {
-    TIMERS_MAX = 4096,     /* limit, because the table is searched from the front */
+    TIMERS_MAX = 4096,     /* largest number of timers, because the table is searched from the front */
     TIMER_LINE_SIZE = 4096 /* PIPE_BUF: the kernel may split longer lines */
 };
 
 struct timer_row {
-    int pid;                 /* process that has set the timer; any process may write any pid */
-    int signal;              /* 0 or less: send no signal */
-    double expires;          /* seconds since 1970, by the wall clock */
-    char scope[TIMER_SHOWN]; /* without control characters; longer names are cut */
+    int pid;        /* process that has set the timer; any process may write any pid */
+    int signal;     /* 0 or less: send no signal */
+    double expires; /* seconds since 1970, by the wall clock */
+    /* name of the timer; control characters are replaced, longer names are cut */
+    char scope[TIMER_SHOWN];
 };
 
 struct file_timer;

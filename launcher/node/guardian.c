@@ -39,7 +39,7 @@ enum {
     SETTLED_S = 1, /* time without a signal after which the start of the job counts as over */
     /* After the user's second request to stop, ddprun exits within 2 s, even if a disk does not answer. */
     HUNG_LIMIT_MS = 1500,
-    HUNG_LOOK_MS = 100 /* time between two checks of the disk in this time */
+    HUNG_LOOK_MS = 100 /* time between two checks of the disk after this request */
 };
 
 struct guardian {
@@ -146,7 +146,8 @@ static bool has_hung(struct guardian *g)
         return false;
     kill(g->agent, SIGKILL);
     log_error(
-        "%s: the file system does not answer; the agent process (pid %d) hangs there and cannot be killed",
+        "%s: the file system does not answer; the agent process (pid %d) hangs there and cannot be killed; "
+        "check the file system",
         path, (int)g->agent);
     return true;
 }
@@ -239,7 +240,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
-    descendants_adopt(); /* an error is reported by contain.c */
+    descendants_adopt(); /* contain.c reports a failure as a missing feature */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;

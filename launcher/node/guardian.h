@@ -68,7 +68,7 @@ int flight_helper_run(int argc, char **argv);
 struct detached_job {
     const char *id;      /* random letters; the name of the job for list, attach and stop */
     const char *rdzv_id; /* NULL = none */
-    char *const *argv;   /* of this ddprun, for `ddprun list` */
+    char *const *argv;   /* command line of this ddprun, which `ddprun list` shows */
     bool quiet;          /* print only the id */
 };
 

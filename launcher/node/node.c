@@ -293,8 +293,8 @@ static void report_open_store(struct node *n)
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
 }
 
-/* Handle the answer to a join. The way to the store works now, so withdraw earlier findings about this way. The other
- * two reports need the link, and so follow only now. */
+/* Handle the answer to a join. The way to the store works now, so withdraw earlier findings about this way.
+ * report_path() and report_open_store() use the link, so they are called only now. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;

@@ -236,7 +236,7 @@ const struct flight *rank_page(const struct rank_pages *pages, int i);
 struct flight_helper {
     char first[16], n[16], age_ms[24];
     char pids[8192];                     /* workers whose connections to report, separated by commas */
-    char *argv[FLIGHT_HELPER_WORDS + 1]; /* borrows the directory from the plan */
+    char *argv[FLIGHT_HELPER_WORDS + 1]; /* NULL-terminated; the directory is borrowed from the plan */
 };
 
 /* Fill in the command line. Return false if PyTorch's ranks do not write records. */
@@ -249,7 +249,7 @@ void node_keep_flights(struct node *n);
 
 struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL = all ranks of this node */
-    bool is_native;               /* with frames of C and C++ */
+    bool is_native;               /* add the frames of C and C++ */
     /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */

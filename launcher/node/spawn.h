@@ -26,7 +26,7 @@ struct proc_slots {
 };
 
 struct proc_spec {
-    const char *path;            /* the executed file, from proc_find */
+    const char *path;            /* the file to execute */
     char *const *argv;           /* NULL-terminated */
     char *const *envp;           /* NULL-terminated */
     int fds[3];                  /* become 0, 1 and 2 in the worker; this process keeps its copies open */

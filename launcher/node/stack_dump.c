@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 enum {
-    HELPERS_MAX = 8,         /* helpers of a dump at a time */
+    HELPERS_MAX = 8,         /* helpers of one dump that run at the same time */
     TARGETS_MAX = 512,       /* processes of a node in one dump */
     CHILDREN_MAX = 64,       /* descendants of a worker in one dump */
     DUMPS_MAX = 4,           /* dumps at the same time; further dumps are rejected */
@@ -68,7 +68,7 @@ struct helper {
 
 /* A dump in progress. It is freed when `done` was called and waitpid has returned all helpers. */
 struct stack_dump {
-    struct list in_node; /* node_run.dumps */
+    struct list in_node; /* link in node_run.dumps */
     struct node *node;
     struct stack_request request; /* a copy; `ranks` is NULL after node_dump_stacks() */
     struct stacks stacks;         /* the rows that were collected so far */
@@ -79,7 +79,7 @@ struct stack_dump {
     bool is_over;      /* `done` was called */
     uint64_t until_ms; /* when the dump ends with the rows that it has */
     uv_timer_t timer;
-    char py_spy[PATH_MAX]; /* py-spy for processes without a separate py-spy; "" = not found */
+    char py_spy[PATH_MAX]; /* py-spy for processes without a py-spy beside their Python; "" = not found */
 };
 
 static void dump_advance(struct stack_dump *d);

@@ -16,7 +16,7 @@
 enum fan_state {
     FAN_ABSENT,   /* does not read this input */
     FAN_EXPECTED, /* will be started; no chunk is read before the start */
-    FAN_OPEN,     /* reads */
+    FAN_OPEN,     /* the worker runs and reads */
     FAN_CLOSED    /* has all input, has closed its input, or could not be started */
 };
 

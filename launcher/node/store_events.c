@@ -256,9 +256,9 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
  * ends. */
 
 enum {
-    LOOK_MS = 20,     /* time between two checks of the port; a check takes 20 us */
-    QUICK_MS = 60000, /* time of frequent checks, because rank 0 may never open a store */
-    LOOK_LATER_MS = 1000
+    LOOK_MS = 20,        /* time between two checks of the port; a check takes 20 us */
+    QUICK_MS = 60000,    /* time of frequent checks, because rank 0 may never open a store */
+    LOOK_LATER_MS = 1000 /* time between two checks after QUICK_MS */
 };
 
 /* Return true if the listener belongs to another user. If ddprun runs as root, workers may have switched to any
@@ -579,9 +579,9 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         send_notices(n);
     if (n->meet.round == NULL)
         send_busy_gpus(n);
+    /* a store in this process has the same clock as this thread */
     if (n->out.announce.events != NULL)
-        event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms,
-                        instance); /* A store in this process has the same clock. */
+        event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms, instance);
     if (spare && !n->plan->cli->quiet)
         output_note(n->out.output, "the job already runs; this node waits to join at the next restart");
 }

@@ -549,7 +549,7 @@ HOSTS_TEST(contradicting_options_are_refused)
     EXPECT(r, 2);
     r = JOB("--hostfile=/nonexistent", "true");
     EXPECT(r, 2);
-    SAYS(r, "/nonexistent: cannot read it: No such file");
+    SAYS(r, "/nonexistent: cannot read the file: No such file");
     r = job_run(
         (const char *const[]){ "--hosts=a,b", "true", NULL },
         &(struct run_options){ .env = (const char *const[]){ "SLURM_JOB_ID=7", "SLURM_NNODES=1", NULL } });

@@ -47,7 +47,7 @@ typedef struct ddp_loader_row {
     uint64_t index, epoch;
     int is_pad;                  /* 1 = padding: a sample that the sampler has repeated */
     ddp_philox luck;             /* generator of this sample in this epoch */
-    void *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each, with old data */
+    void *to[DDP_LOADER_ARRAYS]; /* to[a] has row_bytes[a] bytes, which hold old data */
 } ddp_loader_row;
 
 /* Write the sample row->index to row->to[]. Several threads call `fill` at the same time for different rows, in any

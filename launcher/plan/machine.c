@@ -449,7 +449,7 @@ enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096
 struct interpreter {
     char own[PATH_MAX]; /* prefix of the virtual environment; "" = no virtual environment */
     char prefix
-        [PATH_MAX]; /* prefix of the interpreter; "" = the virtual environment does not use system packages */
+        [PATH_MAX];   /* prefix of Python's system packages; "" = the virtual environment does not use them */
     char version[16]; /* "3.13" */
 };
 

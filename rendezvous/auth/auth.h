@@ -106,7 +106,7 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 /* Build the client's request for the credential. */
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES]);
 
-/* Build the first bytes of a client that requests the credential before TLS. */
+/* Build the client's request for the credential, in a form that is sent before TLS starts. VALIDATE precedes it. */
 void auth_ask_tls(uint8_t out[static AUTH_ASK_TLS_BYTES]);
 
 /* Return true if the message is a request for the credential. */
@@ -116,10 +116,10 @@ bool auth_is_ask(struct slice message);
  * bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
-/* Return true if the message is the request before TLS. */
+/* Return true if the message is a request from auth_ask_tls. */
 bool auth_is_ask_tls(struct slice message);
 
-/* Build the answer from a store without TLS to the request before TLS. */
+/* Build the answer of a store without TLS to a request from auth_ask_tls. */
 void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES]);
 
 /* Find the credential in the store's answer. Each result except OK is the reason why no credential was found. */

@@ -157,7 +157,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, words, 0, 4096, 0, "end of the worker, as part of a sentence")                                 \
     X(TEXT, log, 0, 4096, 0, "path of the worker's log")                                                   \
     X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first")                         \
-    X(MARK, victim, 0, 0, 0, "worker failed because it lost another rank")                                 \
+    X(MARK, victim, 0, 0, 0, "worker failed because another worker was lost")                              \
     FAILURE_FACTS(X)                                                                                       \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round of the worker")
 
@@ -337,7 +337,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 0, INT32_MAX, 0, "worker's pid")                                 \
     FIELDS_OF_ENDING(X)                                                            \
     X(TEXT, no_retry, 0, 64, 0, "as in failed")                                    \
-    X(MAYBE, victim, 0, 0, 0, "worker failed because it lost another rank")        \
+    X(MAYBE, victim, 0, 0, 0, "worker failed because another worker was lost")     \
     X(TEXT, log, 0, LIMIT_WORDS - 1, 0, "path of the worker's log")                \
     X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first") \
     FAILURE_FACTS(X)

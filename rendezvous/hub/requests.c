@@ -497,7 +497,7 @@ enum {
     REQUEST_MIN = 64 << 10,
     AHEAD_MIN = 4,     /* fewer requests are not prefetched */
     AHEAD_MAX = 64,    /* most requests that are decoded before the first is handled */
-    AHEAD_KEYS = 1024, /* the keys of a smaller store are already in the processor's caches */
+    AHEAD_KEYS = 1024, /* a store with fewer keys is not prefetched, because the processor's caches hold it */
     IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
 };
 

@@ -455,8 +455,8 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
            rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
-/* Fill in the facts about a rank. If a rank has several connections, the facts show the latest byte of all and the
- * first wait found. */
+/* Fill in the facts about a rank. With several connections, silent_ms counts from the latest byte of any connection,
+ * and `waits` is the first wait found. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {
     struct hub *hub = job->hub;

@@ -135,8 +135,8 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The cause of a round's end. A victim is a worker that failed because it lost another rank. Its failure is replaced
- * by the failure of that rank, which may be reported later. */
+/* The cause of a round's end. A victim is a worker that failed because another worker was lost (it ended, or its
+ * connection broke). The failure of the lost worker replaces the victim's, and may be reported later. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */

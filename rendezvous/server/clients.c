@@ -207,7 +207,7 @@ static void release_source(struct admission_source *s)
 enum admission_verdict {
     ADMISSION_OK,
     ADMISSION_FULL,        /* the source has reached its limit */
-    ADMISSION_NEARLY_FULL, /* all limited sources together have 7/8 of all connections */
+    ADMISSION_NEARLY_FULL, /* sources with a limit use 7/8 of all allowed connections */
     ADMISSION_NO_MEMORY
 };
 

@@ -407,7 +407,8 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
                  "connection of uid %u: this store serves only %s; use --insecure to serve every user",
                  owner.uid, uid_gate_served((char[UID_GATE_SERVED_MAX]){ 0 }));
     else if (state == SOCKET_CLOSED && place == THIS_HOST)
-        snprintf(why, UID_GATE_WHY_MAX, "connection of an unknown user: closed before it was accepted");
+        snprintf(why, UID_GATE_WHY_MAX,
+                 "connection of an unknown user: the client closed it before the store accepted it");
     else if (place == THIS_HOST)
         snprintf(why, UID_GATE_WHY_MAX,
                  "connection of an unknown user: the kernel has neither sock_diag nor /proc/net/tcp; use "

@@ -77,7 +77,7 @@ Test(ddpctl, shows_keys_as_a_table)
     ddp_store_set(s, "other", "\0\xff", 2, NULL);
     expect_answer("keys", "--prefix=/a", "KEY  SIZE  VALUE\n/a      2  hi\n");
     expect_answer("keys", NULL, "0x00ff");
-    expect_answer("keys", "--limit=1", "... the store has more");
+    expect_answer("keys", "--limit=1", "has more");
     expect_answer("status", NULL, "store     2 keys, ");
     ddp_store_close(s);
 }
@@ -113,7 +113,7 @@ Test(ddpctl, shows_who_waits_for_what)
     ddp_store_set(other, "lost", "found", 5, NULL); /* this key releases the child */
     ddp_store_close(other);
     ddp_store_close(s);
-    expect_answer("barriers", NULL, "no barrier is open");
+    expect_answer("barriers", NULL, "no barrier");
 }
 
 /* Two jobs at once: each is selected by its name. */
@@ -127,8 +127,8 @@ Test(ddpctl, tells_one_job_from_another)
         "     1     1            1\n");
     expect_answer("keys", "--job=b", "/k");
     expect_answer("keys", "--job=a", "no keys");
-    expect_failure(ask("keys", NULL), 1, "this store serves 2 jobs");
-    expect_failure(ask("keys", "--job=c"), 1, "no job 'c' in this store");
+    expect_failure(ask("keys", NULL), 1, "2 jobs");
+    expect_failure(ask("keys", "--job=c"), 1, "no job 'c'");
     ddp_store_close(a);
     ddp_store_close(b);
 }
@@ -166,8 +166,9 @@ Test(ddpctl, tells_usage_errors_from_failures)
     char closed[32];
     snprintf(closed, sizeof(closed), "127.0.0.1:%d", port);
     const char *refused[] = { bin("ddpctl"), "--timeout=2", "--addr", closed, "status", NULL };
-    expect_failure(run_command(refused, NULL), 1,
-                   "refused: no process listens there (after 2 s, see --timeout)");
+    struct run_result r = run_command(refused, NULL);
+    expect_failure(r, 1, "refused: ");
+    expect_failure(r, 1, "(after 2 s, see --timeout)");
     close(reserved);
 }
 
@@ -176,7 +177,7 @@ Test(ddpctl, says_when_a_store_is_not_ddpruns)
     struct fake_store *genuine =
         fake_store_start((const char *[]){ "< 00 cef7853c 0d ?? ?? ?? ?? > @ < 80 hangup", NULL });
     snprintf(addr, sizeof(addr), "127.0.0.1:%d", fake_store_port(genuine));
-    expect_failure(ask("status", NULL), 1, "store is not ddprun's");
+    expect_failure(ask("status", NULL), 1, "not ddprun's");
     fake_store_stop(genuine);
 }
 
@@ -187,7 +188,7 @@ Test(ddpctl, encrypt_needs_a_store_with_a_secret)
     struct run_result r = run_command(argv, NULL);
     cr_expect_neq(r.exit_code, 0);
     cr_expect_str_empty(r.out);
-    cr_expect_null(strstr(r.err, "cannot be verified"));
+    cr_expect_null(strstr(r.err, "verified"));
 }
 
 Test(ddpctl, help_and_version_stand_on_stdout)
@@ -293,13 +294,13 @@ static int port_of(const char *table, const char *job)
 Test(ddpctl_jobs, one_is_used_several_are_listed)
 {
     char port[16];
-    expect(CTL("status"), 2, "", "no job of yours runs on this machine");
+    expect(CTL("status"), 2, "", "no job");
     struct run_process *alpha = start_job("--rdzv_id=alpha");
     expect(CTL("status"), 0, "alpha", "");
     struct run_process *beta = start_job("--rdzv_id=beta");
     struct run_result several = CTL("status");
     snprintf(port, sizeof(port), "%d", port_of(several.err, "beta"));
-    expect(several, 2, "", "choose one with --addr or --job\nADDRESS ");
+    expect(several, 2, "", "--addr or --job\nADDRESS ");
     expect(CTL("--job", "beta", "status"), 0, "beta", "");
     expect(CTL("--addr", port, "status"), 0, "beta", "");
     snprintf(port, sizeof(port), ":%.10d", atoi(port));
@@ -307,7 +308,7 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     end_job(alpha);
     expect(CTL("status"), 0, "beta", "");
     end_job(beta);
-    expect(CTL("status"), 2, "", "no job of yours runs on this machine");
+    expect(CTL("status"), 2, "", "no job");
 }
 
 /* Root may read from the default address, whose job may belong to any user; requests that change a store are
@@ -353,7 +354,7 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     expect(CTL("status"), 0, "alpha", "");
     snprintf(command, sizeof(command), "chown %s %s/0123*", uid_option + strlen("--reuid="), runtime_dir);
     cr_assert_eq(system(command), 0);
-    expect(CTL("status"), 2, "", "several of your jobs");
+    expect(CTL("status"), 2, "", "several");
     end_job(p);
 }
 
@@ -393,7 +394,7 @@ Test(why, needs_no_program_and_starts_nothing, .fini = why_end)
 {
     DDPRUN(ENV("SLURM_JOB_ID"), "--explain");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
-    cr_expect(says(end.out, "no scheduler: no variables of a scheduler are set"));
+    cr_expect(says(end.out, "no scheduler: "));
     cr_expect(says(end.out, "default"));
 }
 
@@ -401,7 +402,7 @@ Test(why, the_old_name_of_explain_still_works, .fini = why_end)
 {
     DDPRUN(ENV("SLURM_JOB_ID"), "--why");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
-    cr_expect(says(end.out, "no scheduler: no variables of a scheduler are set"));
+    cr_expect(says(end.out, "no scheduler: "));
 }
 
 Test(explain, prints_findings_and_exit_codes, .fini = why_end)
@@ -415,10 +416,10 @@ Test(explain, prints_findings_and_exit_codes, .fini = why_end)
     cr_expect(says(end.out, "\nRANK_STOPPED  ") && says(end.out, "\n125  "));
     DDPRUN(NULL, "explain", "NO_SUCH_CODE");
     cr_expect_eq(end.exit_code, 2);
-    cr_expect(says(end.err, "explain: 'NO_SUCH_CODE': no such code; 'ddprun explain' lists all codes"));
+    cr_expect(says(end.err, "explain: 'NO_SUCH_CODE': "));
     DDPRUN(NULL, "explain", "1", "2");
     cr_expect_eq(end.exit_code, 2);
-    cr_expect(says(end.err, "explain: one code at a time"));
+    cr_expect(says(end.err, "explain: one code"));
 }
 
 Test(why, json_is_one_object, .fini = why_end)
@@ -440,7 +441,7 @@ Test(why, what_does_not_fit_is_shown_before_it_is_refused, .fini = why_end)
     DDPRUN(ENV("SLURM_JOB_ID"), "--explain", "--nnodes=2");
     cr_assert_eq(end.exit_code, 2);
     cr_expect(says(end.out, "command line (--nnodes)"));
-    cr_expect(says(end.err, "needs the address of the store"));
+    cr_expect(says(end.err, "--nnodes=2 needs"));
 }
 
 Test(why, a_wrong_layout_is_told_by_the_first_task_of_a_node)
@@ -495,7 +496,7 @@ Test(why, a_file_of_hosts_is_read, .fini = remove_hosts)
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "nnodes          2 "));
     cr_expect(says(end.out, "master_addr     first.cluster "));
-    cr_expect(says(end.out, "is not in PBS_NODEFILE; set --node_rank"));
+    cr_expect(says(end.out, "PBS_NODEFILE; set --node_rank"));
 }
 
 Test(why, half_a_file_is_none, .fini = remove_hosts)
@@ -531,6 +532,6 @@ Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
     snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
     cr_assert_eq(mkfifo(fifo, 0600), 0);
     expect_flight(fifo, fifo);
-    expect_flight(FLIGHT "0.json", FLIGHT "0.json: a second record of rank 0; left out");
+    expect_flight(FLIGHT "0.json", FLIGHT "0.json: a second");
     temp_dir_remove(folder);
 }

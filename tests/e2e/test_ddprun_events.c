@@ -103,10 +103,10 @@ Test(ddprun_events, a_log_that_cannot_be_written_costs_one_warning)
 {
     struct run_result r = JOB("--events=/dev/full", "true");
     EXPECT(r, 0);
-    SAYS(r, "events are missing in /dev/full (--events): No space left on device");
+    SAYS(r, "/dev/full (--events): No space left on device");
     r = JOB("--events=/proc/nowhere/log", "true");
     EXPECT(r, 0);
-    SAYS(r, "events are missing in /proc/nowhere/log (--events): No such file or directory");
+    SAYS(r, "/proc/nowhere/log (--events): No such file or directory");
 }
 
 /* The daemon's store sends events to one of the nodes that request events, and to its own log. */

@@ -152,8 +152,8 @@ Test(ddprun_files, a_worker_waits_for_a_full_disk_and_nothing_is_lost)
     if (cannot_mount(&r))
         cr_skip_test("skipped, because this user cannot mount a small disk");
     EXPECT(r, 0);
-    PRINTS(r, "workers that write there wait");
-    PRINTS(r, "can be written again");
+    PRINTS(r, "there wait");
+    PRINTS(r, "written again");
     cr_expect_null(strstr(r.out, "missing"), "%s", r.out);
 }
 
@@ -255,7 +255,7 @@ Test(ddprun_files, a_stdout_that_nobody_reads_does_not_hold_the_end_of_a_failed_
     gate_open();
     cr_expect_eq(end_of(pid), 3);
     char *err = job_file(dir, "err");
-    cr_expect_not_null(strstr(err, "output are missing: the reader was too slow"), "%s", err);
+    cr_expect_not_null(strstr(err, "are missing: the reader"), "%s", err);
     cr_expect_not_null(strstr(err, "failed first: exit 3"), "the report is there: %s", err);
     free(err);
     close(reader);
@@ -401,10 +401,8 @@ Test(ddprun_private, a_runtime_directory_of_another_user_is_not_used)
     EXPECT(r, 0);
     cr_expect_eq(r.out[0], '/', "there is another place: %s", r.out);
     cr_expect_null(strstr(r.out, path), "%s", r.out);
-    SAYS(r, "ddprun: XDG_RUNTIME_DIR is not used: ");
-    SAYS(r, geteuid() == 0
-                ? "/foreign belongs to uid 65534; runtime files are in /"
-                : "/foreign is writable for other users and not sticky (mode 777); runtime files are in /");
+    SAYS(r, "ddprun: XDG_RUNTIME_DIR ");
+    SAYS(r, geteuid() == 0 ? "/foreign belongs" : "(mode 777); ");
     expect_empty(path);
 }
 
@@ -415,8 +413,8 @@ Test(ddprun_private, a_temporary_directory_of_another_user_is_not_used)
         job_with("TMPDIR", path, "--redirects=3", "echo $TORCHELASTIC_ERROR_FILE >&2; exit 7");
     EXPECT(r, 7);
     SILENT(r, "foreign/ddprun");
-    SAYS(r, "ddprun: TMPDIR is not used for log files: ");
-    SAYS(r, "log files are in /tmp/ddprun_");
+    SAYS(r, "ddprun: TMPDIR ");
+    SAYS(r, "are in /tmp/ddprun_");
     char *root = strstr(r.err, "/tmp/ddprun_");
     cr_assert_not_null(root);
     root[strcspn(root, "\n;, ")] = '\0';
@@ -434,7 +432,7 @@ Test(ddprun_private, nor_is_a_directory_below_one)
         job_with("XDG_RUNTIME_DIR", below, "--nproc_per_node=1", "echo $TORCHELASTIC_ERROR_FILE");
     EXPECT(r, 0);
     cr_expect_null(strstr(r.out, below), "%s", r.out);
-    SAYS(r, "ddprun: XDG_RUNTIME_DIR is not used: ");
+    SAYS(r, "ddprun: XDG_RUNTIME_DIR ");
     expect_empty(below);
 }
 
@@ -746,8 +744,7 @@ static void expect_named(const struct run_result *r)
     cr_expect_eq(r->exit_code, 124, "exit %d, signal %d\n%s", r->exit_code, r->signal, r->err);
     snprintf(words, sizeof(words), "error: %s", hung_dir);
     cr_expect_not_null(strstr(r->err, words), "%s is not named:\n%s", hung_dir, r->err);
-    cr_expect_not_null(strstr(r->err, ": the file system does not answer; the agent process (pid "), "%s",
-                       r->err);
+    cr_expect_not_null(strstr(r->err, "agent process (pid "), "%s", r->err);
 }
 
 Test(hung_disk, the_console_lives_and_two_ctrl_c_end_the_job)
@@ -756,14 +753,12 @@ Test(hung_disk, the_console_lives_and_two_ctrl_c_end_the_job)
     struct run_process *process = start();
     until(run_until_output(process, "tick 3\n", PATIENCE_MS), process, "output");
     until_hung(process);
-    until(run_until_error(process, ": the file system has not answered for ", PATIENCE_MS), process,
-          "the report of the hang");
+    until(run_until_error(process, "not answered", PATIENCE_MS), process, "the report of the hang");
     const char *last = strrchr(run_output(process), 'k');
     snprintf(next, sizeof(next), "tick %d\n", last != NULL ? atoi(last + 1) + 20 : 100);
     until(run_until_output(process, next, PATIENCE_MS), process, "output after the hang");
     run_signal(process, SIGINT);
-    until(run_until_error(process, "a second signal kills them at once", PATIENCE_MS), process,
-          "the first answer");
+    until(run_until_error(process, "second signal", PATIENCE_MS), process, "the first answer");
     run_signal(process, SIGINT);
     struct run_result r = finish(process);
     expect_named(&r);
@@ -786,7 +781,7 @@ Test(hung_disk, a_log_directory_that_hangs_from_the_start_is_reported)
     struct run_process *process = start();
     struct run_result r = finish(process);
     expect_named(&r);
-    SAYS(r, "cannot create the log directory");
+    SAYS(r, "log directory");
 }
 
 Test(hung_disk, a_log_directory_that_hangs_from_the_start_does_not_outlast_two_ctrl_c)
@@ -798,5 +793,5 @@ Test(hung_disk, a_log_directory_that_hangs_from_the_start_does_not_outlast_two_c
         until(patience_left(&p), process, "the guardian's end");
     struct run_result r = finish(process);
     expect_named(&r);
-    cr_expect_null(strstr(r.err, "cannot create the log directory"), "it is not waited for:\n%s", r.err);
+    cr_expect_null(strstr(r.err, "log directory"), "it is not waited for:\n%s", r.err);
 }

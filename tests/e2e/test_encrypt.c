@@ -97,12 +97,11 @@ Test(encrypt, wrong_usage_is_refused)
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 %s --encrypt --nnodes=2 --node_rank=0 --master_addr=127.0.0.1 "
         "--secret_file=%s --dry_run x.py",
         bin("ddprun"), key);
-    expect_text(sh(command), 2,
-                "which cannot encrypt (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is set; unset this variable)");
+    expect_text(sh(command), 2, "cannot encrypt (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is");
     snprintf(command, sizeof(command), "%s --encrypt", bin("ddp-rendezvous"));
     expect_text(sh(command), 2, "--encrypt: no secret");
     snprintf(command, sizeof(command), "%s --addr 127.0.0.1:1 --encrypt status", bin("ddpctl"));
-    expect_text(sh(command), 2, "--encrypt needs the secret of the job");
+    expect_text(sh(command), 2, "--encrypt needs");
 }
 
 /* --- ddp-rendezvous --------------------------------------------------------------------------------------------- */
@@ -142,7 +141,7 @@ Test(encrypt, a_daemon_serves_an_elastic_job_and_ddpctl)
     snprintf(command, sizeof(command),
              "%s --make_secret %s/other && %s --addr 127.0.0.1:%d --encrypt --secret_file %s/other status",
              bin("ddprun"), dir, bin("ddpctl"), port, dir);
-    expect_text(sh(command), 1, "the TLS handshake failed");
+    expect_text(sh(command), 1, "TLS handshake");
     run_signal(job, SIGTERM);
     run_wait(job);
     stop_daemon(d);

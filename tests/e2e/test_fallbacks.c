@@ -79,16 +79,16 @@ static void expect_fallback(const char *calls, const char *contain, const char *
 
 Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
 {
-    expect_fallback("pidfd_open,pidfd_send_signal", "--contain=auto", "pidfd_open is not available");
-    expect_fallback("clone3,close_range", "--contain=auto", "clone3 is not available");
+    expect_fallback("pidfd_open,pidfd_send_signal", "--contain=auto", "pidfd_open is not");
+    expect_fallback("clone3,close_range", "--contain=auto", "clone3 is not");
     expect_fallback("pidfd_open,pidfd_send_signal,clone3,close_range", "--contain=plain",
-                    "close_range is not available");
+                    "close_range is not");
 }
 
 /* A filter of system calls may allow pidfd_open, but not pidfd_send_signal. */
 Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
 {
-    expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not available");
+    expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not");
 }
 
 /* Some kernels are built without CONFIG_PROC_CHILDREN: then the parents in /proc/PID/stat replace the lists of
@@ -101,7 +101,7 @@ Test(fallbacks, without_lists_of_children_nobody_is_left)
         run_command((const char *const[]){ bin("tests/prog/without"), "proc_children", "--", "/bin/sh", "-c",
                                            "cat /proc/self/stat && cat /proc/self/task/*/children", NULL },
                     NULL);
-    cr_assert(probe.out[0] != '\0' && strstr(probe.err, "No such file") != NULL,
+    cr_assert(probe.out[0] != '\0' && strstr(probe.err, "No such file or directory") != NULL,
               "the file is not taken away:\n%s%s", probe.out, probe.err);
     struct run_result r = run_behind(
         (const char *const[]){ bin("tests/prog/without"), "proc_children", "--", NULL }, "--contain=plain");
@@ -122,7 +122,7 @@ Test(fallbacks, a_foreign_proc_is_not_believed)
     bin_seek_no_leaks(); /* LeakSanitizer would look for its threads in /proc under the wrong process id */
     struct run_result r = run_behind((const char *const[]){ "unshare", "-pf", NULL }, "--contain=plain");
     EXPECT(r, 0);
-    SAYS(r, "/proc is not mounted for this PID namespace");
+    SAYS(r, "/proc is not");
 }
 
 Test(fallbacks, without_proc_it_works_and_says_so)
@@ -166,9 +166,9 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
     need_no_sanitizer();
     need_nobody();
     expect_named("ulimit -n 16", "allows 16 open files");
-    expect_named("ulimit -n 40", "raise the limit: 'ulimit -n 92'");
-    expect_named("ulimit -u 1", "allows this user 1 processes");
-    expect_named("ulimit -u 3", "raise the limit: 'ulimit -u 19'");
+    expect_named("ulimit -n 40", "'ulimit -n 92'");
+    expect_named("ulimit -u 1", "user 1 processes");
+    expect_named("ulimit -u 3", "'ulimit -u 19'");
 }
 
 /* ddprun raises its own limit, but the workers keep the limit that the report shows. */
@@ -183,7 +183,7 @@ Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
         bin("ddprun"), bin("tests/prog/worker"));
     struct run_result r = run_command((const char *const[]){ "bash", "-c", script, NULL }, NULL);
     EXPECT(r, 1);
-    SAYS(r, "the limit for open files (60) is too low");
+    SAYS(r, "open files (60)");
 }
 
 Test(fallbacks, a_full_file_system_is_shown_with_its_room)

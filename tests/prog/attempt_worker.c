@@ -142,7 +142,7 @@ static bool has_siblings(void)
 static int give_up(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 1) {
-        ddp_abort(ctx, 7, "the disk is full");
+        ddp_abort(ctx, 7, "full disk");
         while (has_siblings())
             sleep_ms(5);
         return 7;

@@ -23,7 +23,7 @@ static ddp_status fill(void *user, ddp_loader_row *row, struct ddp_err *err)
     (void)user;
     for (int i = 0; i < 16; i++)
         to[i] = ddp_philox_next(&row->luck) ^ (uint32_t)row->index;
-    return row->index < SAMPLES ? DDP_OK : ddp_fail(err, DDP_ERR_LIMIT, "there is no such sample");
+    return row->index < SAMPLES ? DDP_OK : ddp_fail(err, DDP_ERR_LIMIT, "sample beyond the end");
 }
 
 /* Read even epochs to the end, and some batches of odd ones. */

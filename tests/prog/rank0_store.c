@@ -89,7 +89,7 @@ int main(void)
 {
     const int rank = atoi(text_of("RANK")), world = atoi(text_of("WORLD_SIZE"));
     if (is("TORCHELASTIC_USE_AGENT_STORE", "True")) {
-        printf("rank %d: the launcher's store\n", rank);
+        printf("rank %d: launcher's store\n", rank);
         return is("ANY_STORE", "1") ? 0 : REFUSED;
     }
     if (!is("USE_LIBUV", "0") || getenv("DDPRUN_STORE") != NULL)

@@ -359,11 +359,12 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(PRODUCT_LIBS)
 	$(call say,LD,$@)
 	$(LINK) -fsanitize=fuzzer $(PRODUCT_LDLIBS)
 
-purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; functions of one file are static; the layers include only downwards, no file or concept depends on itself, and the texts are plain English
+purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; functions of one file are static; the layers include only downwards, no file or concept depends on itself, the texts are plain English, and tests compare sentences in golden files only
 	@BUILD=$(BUILD) scripts/purity.sh
 	@scripts/layers.sh
 	@BUILD=$(BUILD) scripts/circles.sh
 	@scripts/english.sh
+	@scripts/wording.sh
 
 survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and layer: does a process outlive them? PEERS=1: the other launchers
 	@$(BUILD)/tests/survivors/survivors --rounds=$(or $(N),100) $(if $(PEERS),--peers) $(BUILD)/ddprun \

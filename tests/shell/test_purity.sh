@@ -72,6 +72,22 @@ detects_a_function_comment_without_a_verb() {
         grep -q '^bad.c:1: .*"Returns"' "$tmp/english" && grep -q '^bad.c:3: .*"The"' "$tmp/english"
 }
 
+# A literal in two parts. The golden file, a message of the test and two words in a row are not reported.
+detects_a_sentence_in_a_test() {
+    mkdir -p "$tmp/golden"/{scripts,rendezvous,launcher,worker,include} "$tmp/golden"/tests/{e2e,lib,nodes,shell,sim,socket,survivors,unit/base}
+    cp scripts/wording.sh "$tmp/golden/scripts"
+    echo '| base | `base/test_gold` |' >"$tmp/golden/CONTRIBUTING.md"
+    touch "$tmp/golden/scripts/hangs.py"
+    echo 'const char *text = "rank %d sings a green song aloud";' >"$tmp/golden/rendezvous/product.c"
+    echo 'cr_assert_str_eq(got, "rank 3 sings a green song aloud");' >"$tmp/golden/tests/unit/base/test_gold.c"
+    echo 'cr_assert(strstr(got, "rank 3") && strstr(got, "green song"), "rank 3 sings a green");' >"$tmp/golden/tests/e2e/test_good.c"
+    "$tmp/golden/scripts/wording.sh" || return 1
+    printf 'cr_assert(strstr(got, "rank 3 sings a "\n"green song"));\n' >"$tmp/golden/tests/e2e/test_bad.c"
+    echo "grep 'sings a green' log" >"$tmp/golden/tests/shell/test_bad.sh"
+    ! "$tmp/golden/scripts/wording.sh" --list >"$tmp/wording" && grep -q '^tests/e2e/test_bad.c:1: "sings a green"' "$tmp/wording" &&
+        grep -q '^tests/shell/test_bad.sh:1: ' "$tmp/wording" && [ "$(grep -c '^tests/' "$tmp/wording")" = 2 ]
+}
+
 check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
 check "the message names the module and the symbol" names_the_clock
 check "a function that only its file uses is found" names_the_public_function
@@ -85,4 +101,6 @@ check "no file and no concept comes back to itself" scripts/circles.sh
 check "stilted English is found, and its place" detects_stilted_english
 check "a comment of a function that begins with no imperative is found" detects_a_function_comment_without_a_verb
 check "the texts are plain English" scripts/english.sh
+check "a sentence that a test compares outside of its golden file is found" detects_a_sentence_in_a_test
+check "tests compare sentences in golden files only" scripts/wording.sh
 finish

@@ -89,10 +89,10 @@ const char *bystander_harm(struct bystander *b)
     for (size_t i = 0; i < b->count; i++)
         fds[i] = (struct pollfd){ .fd = b->pidfds[i], .events = POLLIN };
     if (poll(fds, b->count, 0) > 0)
-        return fds[0].revents != 0 ? "its launcher has ended" : "one of its processes has ended";
+        return fds[0].revents != 0 ? "its launcher has ended" : "a process ended";
     const ssize_t n = read(b->out, text, sizeof(text));
     if (n == 0)
-        return "it has closed its output";
+        return "it closed its output";
     return n > 0 && memmem(text, (size_t)n, "touched", 7) != NULL ? "a worker was signalled" : NULL;
 }
 

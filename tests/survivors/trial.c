@@ -73,7 +73,7 @@ static void add_launcher(struct run *x)
     if (!l->ended)
         add_words(x, "  the launcher %d runs", (int)l->launcher);
     else if (WIFEXITED(l->status))
-        add_words(x, "  the launcher ended with exit status %d", WEXITSTATUS(l->status));
+        add_words(x, "  launcher: exit status %d", WEXITSTATUS(l->status));
     else
         add_words(x, "  the launcher was ended by signal %d", WTERMSIG(l->status));
     add_words(x, "; its last output: %s\n", said);

@@ -20,10 +20,10 @@
 #define FAULTS(X)                                      \
     X(TERM, "term", "SIGTERM to the launcher")         \
     X(GUARDIAN, "guardian", "SIGKILL of the guardian") \
-    X(AGENT, "agent", "SIGKILL of the agent")          \
+    X(AGENT, "agent", "SIGKILL of ddprun's agent")     \
     X(BOTH, "both", "SIGKILL of both at once")         \
     X(HANGUP, "hangup", "terminal closed")             \
-    X(OOM, "oom", "OOM kill of a worker")
+    X(OOM, "oom", "OOM kill")
 
 /* The launchers. Each layer of ddprun counts as one. */
 #define LAUNCHERS(X)                                  \

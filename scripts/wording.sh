@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# wording.sh [--list] -- checks that tests compare meaning, and that exact sentences of the product are in the golden files only.
+#
+# A literal of a test counts if three plain words in a row are also in a string of the product. Messages of assertions and of the
+# tests' own output do not count, nor do errors of other software and scripts that a test runs. CONTRIBUTING.md lists the golden
+# files. --list prints each literal that counts.
+set -eu
+cd "$(dirname "$0")/.."
+
+LIST=${1:-} perl -e '
+use strict;
+use warnings;
+
+my $limit = 67; # the number that is left
+my ($q, $list) = ("\x27", $ENV{LIST} eq "--list");
+
+# The argument at which the message of a test begins.
+my %message = (cr_assert_arr_eq => 3, cr_expect_arr_eq => 3, cr_assert_float_eq => 3, cr_expect_float_eq => 3, fprintf => 1);
+$message{$_} = 0 for qw(cr_fail cr_skip_test cr_fatal cr_log_info printf puts fputs perror cr_assert_fail complain must no_fault);
+sub message {
+    my ($callee) = @_;
+    return $message{$callee} // ($callee =~ /^cr_(?:assert|expect)(?:_not|_null|_not_null|_none)?$/ ? 1 : $callee =~ /^cr_/ ? 2 : 99);
+}
+
+# Errors of other software, which tests let workers print.
+my $errors = join "|", "Connection closed by", "No module named", "most recent call last", "cgroup out of memory",
+    map { $! = $_; quotemeta "$!" } 1 .. 133;
+
+# Return the runs of three words in a literal. A conversion, a number, an option and most punctuation end a run.
+sub runs {
+    my ($text) = @_;
+    $text =~ s/\\[ntr]/ | /g;
+    $text =~ s/\\(.)/$1/g;
+    $text =~ s/\$\{\w+\}|%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh?|ll?|z|j)?[a-zA-Z]|(?i:$errors)/ | /go;
+    my (@runs, @words);
+    for my $word (split " ", $text) {
+        @words = () if $word =~ s/^["$q]*[(]["$q(]*//;
+        $word =~ s/^["$q]+//;
+        my $end = $word =~ s/[.:;)"$q]+,?$//;
+        $word =~ s/,$//;
+        if ($word !~ /^[A-Za-z]+(?:${q}s?)?(?:-[a-z]+)*$/) { @words = (); next }
+        push @words, $word;
+        push @runs, join " ", @words[-3 .. -1] if grep { /^[a-z]/ } @words > 2 ? @words[-3 .. -1] : ();
+        @words = () if $end;
+    }
+    return @runs;
+}
+
+# Call $visit with line, literal, called function and number of the argument for each literal of a C file.
+sub scan_c {
+    my ($text, $visit) = @_;
+    my ($name, $callee, $argument, $line, $at, $literal, @outer) = ("", "", 0, 1);
+    my $end = sub { $visit->($at, $literal, $callee, $argument) if defined $literal; undef $literal };
+    while ($text =~ m{\G(?:(\s+|/\*.*?\*/|//[^\n]*|\\\n)|"((?:[^"\\]|\\.)*)"|([A-Za-z_]\w*)|($q(?:[^$q\\]|\\.)*$q|.))}gs) {
+        my ($blank, $string, $word, $other) = ($1, $2, $3, $4);
+        if (defined $string) {
+            $at = $line if !defined $literal;
+            $literal .= $string;
+        }
+        elsif (defined $word) {
+            if ($word =~ /^PRI/ && defined $literal) { $literal .= "d" }
+            else { $end->() }
+            $name = $word;
+        }
+        elsif (defined $other) {
+            $end->();
+            if ($other =~ /^[({[]$/) {
+                push @outer, [$callee, $argument];
+                ($callee, $argument) = ($other eq "(" ? $name : "", 0);
+            }
+            elsif ($other =~ /^[)}\]]$/) { ($callee, $argument) = @{pop @outer // ["", 0]} }
+            elsif ($other eq ",") { $argument++ }
+            $name = "";
+        }
+        $line += ($blank // $string // "") =~ tr/\n//;
+    }
+    $end->();
+}
+
+# The same for scripts: each quoted text on a line that searches for one.
+sub scan_script {
+    my ($text, $visit) = @_;
+    my $line = 0;
+    for (split /\n/, $text) {
+        $line++;
+        next unless /\bgrep\b|^    "\w+": r"| not? in /;
+        s/^check (?:"[^"]*"|\S+)//;
+        $visit->($line, $1 // $2, "", 0) while /$q([^$q]*)$q|"((?:[^"\\]|\\.)*)"/g;
+    }
+}
+
+sub content { my ($path) = @_; open my $in, "<", $path or die "$path: $!\n"; local $/; return <$in> }
+sub files { my ($names, @folders) = @_; return grep { /$names/ } split /\n/, `find @folders -type f | sort` }
+
+my (%product, %golden, $count);
+for my $path (files(qr/\.(?:[ch]|cuh?)$/, qw(rendezvous launcher worker include))) {
+    scan_c(content($path), sub { $product{$_} = 1 for runs($_[1]) });
+}
+for my $name (content("CONTRIBUTING.md") =~ m{\| `([\w/.]+/test_\w+)` \|}g) {
+    my $path = "tests/unit/$name.c";
+    $path =~ s{unit/\.\./}{};
+    -f $path or die "wording: CONTRIBUTING.md: $path: no such file\n";
+    $golden{$path} = 1;
+}
+
+for my $path (files(qr/\.(?:[ch]|sh|py)$/, qw(tests/e2e tests/lib tests/nodes tests/shell tests/sim tests/socket tests/survivors tests/unit scripts/hangs.py))) {
+    next if $golden{$path};
+    ($path =~ /[ch]$/ && $path !~ /sh$/ ? \&scan_c : \&scan_script)->(content($path), sub {
+        my ($line, $literal, $callee, $argument) = @_;
+        return if $argument >= message($callee) || $literal =~ /^#!|\bimport [a-z]+,|>&2/;
+        my ($run) = grep { $product{$_} } runs($literal) or return;
+        $count++;
+        print "$path:$line: \"$run\" in: $literal\n" if $list;
+    });
+}
+$count //= 0;
+print "wording: $count sentences of the product are asserted outside of the golden files\n";
+if ($count > $limit) {
+    print "wording: failed, the limit is $limit; scripts/wording.sh --list shows them, CONTRIBUTING.md what to compare instead\n";
+    exit 1;
+}
+'

@@ -156,8 +156,8 @@ struct timeline {
     size_t n_bands;
 };
 
-/* Make a timeline from settled events. Return false if memory is short. The caller calls timeline_free in any
- * case. */
+/* Make a timeline from events that timeline_settle has chosen and sorted. Return false if memory is short. The
+ * caller calls timeline_free in any case. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);
 

@@ -19,9 +19,9 @@
  *
  * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
  * unread. The server detects a suspension by a check every LOOK_MS. If a check is more than LATE_MS late, the silence
- * of all nodes is excused: the silence starts again at the time of this check. The server also
- * wakes when the timeout of a node ends (rdzv_watch_deadline). If it waited for the next check, --node_timeout=fast
- * would take a third longer.
+ * of all nodes is excused: the silence starts again at the time of this check. The server also wakes when the
+ * timeout of a node ends (rdzv_watch_deadline). If it waited for the next check, --node_timeout=fast would take a third
+ * longer.
  *
  * On an overloaded server every check is late. So the silence of a node is excused at most PARDONS times. Then the
  * node is lost if it stays silent for node_timeout_ms. */

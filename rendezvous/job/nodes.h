@@ -244,7 +244,8 @@ uint64_t rdzv_state_deadline(const struct rdzv *r);
 typedef char who_name[256];
 /* Return the identity of a joining node. */
 struct who rdzv_who(const struct rdzv_join *join);
-/* Format the name of `who` for a message that also names `beside`. Return `out`. */
+/* Format the name of `who` for a message that also names `beside`. Include the address of `who` if both have the
+ * same host name but different addresses. Return `out`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
 
 enum { RDZV_TIME_MAX = 32 };

@@ -221,9 +221,9 @@ static void send_round(struct rdzv *r, const struct rdzv_round *world)
     }
 }
 
-/* Begin a round. `begin` empties the key space before any member receives the round, because workers may then send
- * requests at once. If memory for the new key space is short, the job ends, because workers must not read old
- * keys. */
+/* Begin a round. The callback env.begin creates an empty key space before any member receives the round, because
+ * workers may send requests at once after they receive it. If memory for the new key space is short, the job ends,
+ * because workers must not read old keys. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_takes(r);

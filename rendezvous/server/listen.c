@@ -372,8 +372,8 @@ static int age_words(char *text, size_t size, long age_s)
                         : snprintf(text, size, ", for %ld h", age_s / 3600);
 }
 
-/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job none". Write nothing if
- * the process has no job. */
+/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job k3". Write nothing if the
+ * process has no job. */
 static void job_words(char *text, size_t size, const struct port_holder *h)
 {
     if (h->job[0] != '\0')

@@ -186,7 +186,8 @@ static ddp_status read_json(struct manifest *m, const cJSON *json, const char *n
                         version, VERSION);
     if (strcmp(get_text(json, "byte_order"), "little") != 0 ||
         strcmp(get_text(json, "file"), MANIFEST_FILE) != 0)
-        return damaged(err, name, "unknown byte order or file name");
+        return damaged(err, name,
+                       "\"byte_order\" must be \"little\", and \"file\" must be \"" MANIFEST_FILE "\"");
     for (int i = 0; i < POINT_ROWS; i++) {
         if (!get_number(json, point_rows[i].key, (uint64_t *)((char *)&m->point + point_rows[i].offset)))
             return ddp_fail(err, DDP_ERR_CORRUPT, "%s: \"%s\" is not a valid number", name,

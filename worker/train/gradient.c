@@ -91,7 +91,8 @@ static bool is_last(const struct gradient *g)
     return g->shard == g->feed->split->shards_here - 1;
 }
 
-/* Add the gradient of parameter i of this shard to all sums that this shard completes. */
+/* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow the shard (see gradient.h).
+ * After the last shard, report the parameter as complete. */
 static ddp_status param_done(void *user, size_t i, struct ddp_err *err)
 {
     struct gradient *g = user;

@@ -78,7 +78,7 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Return the number of the plane that contains line (or column) i of the picture. */
+/* Return the index of the plane that contains line (or column) i of the picture. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) % f->stride;

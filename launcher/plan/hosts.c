@@ -263,8 +263,8 @@ static ddp_status check_host_count(const char *name, const char *count, struct d
     struct ddp_err expected = { .msg = "fewer digits" };
     if (cli_check_nproc(count, &expected) == DDP_OK && strlen(count) < HOST_COUNT_SIZE)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "host '%.64s': '%.64s' is not a count; expected %s", name, count,
-                    expected.msg);
+    return ddp_fail(err, DDP_ERR_ARG, "host '%.64s': '%.64s' is not a number of workers; expected %s", name,
+                    count, expected.msg);
 }
 
 /* Return true for a valid name: letters, digits and ". - _ : @ %". Neither the user nor the host may begin with

@@ -509,7 +509,7 @@ static bool prepare_host(struct relay *r, const cJSON *o)
     const char *directory = cJSON_GetStringValue(cJSON_GetObjectItem(o, "directory"));
     const char *log_dir = cJSON_GetStringValue(cJSON_GetObjectItem(o, "log_dir"));
     if (directory == NULL)
-        not_ready(r, "the message JOB", "no directory");
+        not_ready(r, "the message JOB", "the member 'directory' is missing");
     else if (!set_environment(cJSON_GetObjectItem(o, "env")))
         not_ready(r, "the variables of the job", "out of memory");
     else
@@ -536,7 +536,8 @@ static void handle_JOB(struct relay *r, struct slice body)
     if (r->job_token[0] == '\0')
         snprintf(r->job_token, sizeof(r->job_token), "%s", token != NULL ? token : "-");
     if (r->child != 0 || argv == NULL || secret == NULL || !cJSON_IsNumber(silent)) {
-        not_ready(r, "the message JOB", "received twice, or incomplete");
+        not_ready(r, "the message JOB",
+                  r->child != 0 ? "received twice" : "a required member is missing or has a wrong type");
     } else if (prepare_host(r, o)) {
         r->silent_ms = (uint64_t)silent->valuedouble;
         r->collect = collect != NULL && token != NULL ? strdup(collect) : NULL;
@@ -615,7 +616,8 @@ static void handle_BRANCH(struct relay *r, struct slice body)
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
     const long ms = atol(text);
     if (r->child != 0 || ms <= 0)
-        not_ready(r, "the message BRANCH", "received too late, or without a time");
+        not_ready(r, "the message BRANCH",
+                  r->child != 0 ? "received after the job had started" : "the time is missing or invalid");
     else
         r->branch_ms = (uint64_t)ms;
 }

@@ -1106,11 +1106,11 @@
  * of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
-      "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \
+      "${subject}: two launches share this store (${count} processes take part, ${belong}): ${who}",        \
       "stop the unwanted launch; if the other launch waits, restart it, because PyTorch's count of "        \
       "processes stays wrong; or give each launch its own --master_port",                                   \
-      "init_process_group: 4 processes take part, but the job has 2 ranks: two launches share this "        \
-      "store: pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                  \
+      "init_process_group: two launches share this store (4 processes take part, but the job has 2 "        \
+      "ranks): pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                 \
       "Processes that ddprun did not start registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
     X(GROUP_TOO_LARGE, WARNING,                                                                             \

@@ -69,9 +69,10 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
            f->state_ms >= least_ms;
 }
 
-/* Return the finding that explains why the rank does not arrive. The end of the process is checked first, then its
- * present state, then its connections. A lost node hides the state of its ranks, so that state may be old and is not
- * used. A stopped or blocked process explains more than the request that it has sent before. */
+/* Return the finding that explains why the rank does not arrive. Check first whether the process has ended, then
+ * whether its node is lost, then the state of the process, then its connections. The state of a process on a lost node
+ * is not used, because it may be outdated. The state is checked before the last request, because a stopped process
+ * cannot react to the reply. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)

@@ -114,7 +114,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     const struct members *m = &job->members;
     if (job->rdzv != NULL) {
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,
-                 "nodes have joined job '%s', so `job` cannot declare it: send `join`", job->name);
+                 "the call `job` cannot declare job '%s', because nodes have joined it; call `join`",
+                 job->name);
         return false;
     }
     if (!m->known)

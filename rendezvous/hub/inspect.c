@@ -23,6 +23,22 @@ enum {
     RANKS_SHOWN = 1024,    /* most ranks of one barrier */
 };
 
+/* Report that a call names no job, although this client may use several jobs or none. */
+static void fail_unnamed(struct hub *hub, const struct session *s)
+{
+    const char *whose = s->tenant != NULL ? " with the secret of this connection" : "";
+    unsigned n = 0;
+    EACH_NODE(node, &hub->jobs)
+    {
+        n += session_may_use(hub, s, TABLE_ENTRY(node, struct job, node)->name);
+    }
+    if (n == 0)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this store has no job%s", whose);
+    else
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this store has %u job%s%s: name one (\"job\", ddpctl --job ID)", n,
+                 n == 1 ? "" : "s", whose);
+}
+
 /* Return the job that a call is about: the job `name`, or the job that an agent has joined, or the only job. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
@@ -31,12 +47,8 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
         job = NULL;
     if (job == NULL && name != NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' in this store ('ddpctl jobs' lists all jobs)", name);
-    else if (job == NULL && s->tenant != NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "this secret has several jobs in this store, or none: name one (\"job\", ddpctl --job ID)");
     else if (job == NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this store serves %u job%s: name one (\"job\", ddpctl --job ID)",
-                 hub->jobs.count, hub->jobs.count == 1 ? "" : "s");
+        fail_unnamed(hub, s);
     return job;
 }
 

@@ -136,7 +136,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0,                                                        \
       "a node that is silent for this long is lost, 0 = never")                                            \
     X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                           \
-    X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes: agreed (default), now, never")              \
+    X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes (--grow): agreed (default), now, never")     \
     X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; none = adaptive")         \
     X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                          \
     X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                           \
@@ -410,7 +410,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \
     X(WHY, why, "why", CALL, "diagnoses the job")                                                         \
-    X(STATUS, status, "status", CALL, "counts, nodes and ranks of a job")                                 \
+    X(STATUS, status, "status", CALL, "describes a job, its nodes and its ranks")                         \
     X(STACKS, stacks, "stacks", CALL, "where the threads of ranks are; answered within 4 s")              \
     X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
     X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
@@ -419,7 +419,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(REFUSAL, refusal, "a refusal", ANSWER, "first members")                                             \
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
     X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                         \
-    X(STATUS_LISTS, status_lists, "status", ANSWER, "lists")                                              \
+    X(STATUS_LISTS, status_lists, "status", ANSWER, "the nodes and the ranks")                            \
     X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "the answers from the nodes")                         \
     X(ROUND, round, "round", PUSH, "all nodes have joined and the key space is empty: start the workers") \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                      \

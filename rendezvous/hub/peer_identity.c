@@ -7,7 +7,7 @@
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
  * If the hub serves several jobs, the client's job is also unknown. In this case the hub holds the client's requests
- * until an agent vouches for the client. After HOLD_MS without a vouch, the client enters a job only if just one job
+ * until an agent vouches for the client. After HOLD_MS without a `vouch`, the client enters a job only if just one job
  * has agents at the client's address.
  *
  * If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
@@ -168,7 +168,7 @@ static void release(struct session *s, struct job *job)
 }
 
 /* Move the session into the job, but hold its requests for CLAIM_MS, because another job may also claim the session. A
- * second vouch of the same job does not prolong the hold. */
+ * second message `vouch` of the same job does not prolong the hold. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -192,8 +192,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* End the wait for a vouch. The client is rejected unless only one job is possible, because its keys must not get
- * into a wrong job. */
+/* End the wait for the message `vouch`. The client is rejected unless only one job is possible, because its keys must
+ * not get into a wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];

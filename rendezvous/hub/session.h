@@ -1,4 +1,4 @@
-/* session.h -- the state of one connection, and of the hub. Private to the core; the shell includes hub.h only. Each
+/* session.h -- the state of one connection, and of the hub. Private to hub/: the server includes only hub.h. Each
  * file uses only files below it in this list:
  *
  *     hub.c               connections open and close; time passes for the jobs

@@ -219,7 +219,8 @@ static bool move_to_dict(struct machine *m, size_t to, size_t first)
     struct value *dict = &m->stack[to];
     char number[32];
     if (!cJSON_IsObject(dict->item) || (m->n - first) % 2 != 0)
-        return fail_at(m, "pairs are stored into a value that is not a dict, or a value is missing");
+        return fail_at(
+            m, "a key and its value are stored in something that is not a dict, or the value is missing");
     for (size_t i = first; i < m->n; i += 2) {
         const char *key = key_text(m->stack[i].item, number);
         if (key == NULL)
@@ -268,7 +269,7 @@ static bool store_marked(struct machine *m, bool (*move)(struct machine *, size_
     if (first == 0)
         return false;
     if (first < 2 || m->stack[first - 2].item == NULL)
-        return fail_at(m, "no container below the mark");
+        return fail_at(m, "values follow a mark, but no list or dict is before the mark");
     return move(m, first - 2, first);
 }
 
@@ -287,7 +288,7 @@ static bool memo_store(struct machine *m, uint64_t index, struct slice text)
     if (!has_values(m, 1))
         return false;
     if (index > m->n_memo)
-        return fail_at(m, "the memo has a gap");
+        return fail_at(m, "a value is stored under a number that is too high for the memo");
     if (!grow((void **)&m->memo, m->n_memo, &m->memo_room, sizeof(*m->memo)))
         return fail_memory(m);
     const cJSON *item = m->stack[m->n - 1].item;
@@ -322,11 +323,11 @@ static bool memo_get(struct machine *m, uint64_t index)
 {
     int depth;
     if (index >= m->n_memo)
-        return fail_at(m, "the memo has no such value");
+        return fail_at(m, "a value is read from the memo before it was stored");
     if (m->memo[index].text.data != NULL)
         return push_text(m, m->memo[index].text);
     if (m->memo[index].container == NULL)
-        return fail_at(m, "the memo's value is neither text nor a container");
+        return fail_at(m, "the value read from the memo is neither a string, a list nor a dict");
     return count_copy(m, m->memo[index].container, &depth) &&
            push(m, cJSON_Duplicate(m->memo[index].container, true), depth);
 }

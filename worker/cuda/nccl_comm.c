@@ -338,7 +338,9 @@ static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, 
     if (status == DDP_OK && ticket > n->done)
         error = n->base.gpu.call.stream_follow(stream, n->flights[ticket % NCCL_FLIGHTS].after, 0);
     pthread_mutex_unlock(&n->lock);
-    return status != DDP_OK ? status : gpu_check(&n->base.gpu, error, "cannot wait for a call", err);
+    return status != DDP_OK
+               ? status
+               : gpu_check(&n->base.gpu, error, "cannot make the stream wait for a collective", err);
 }
 
 /* Wait for a call. First poll without pauses, because most waits are short. */

@@ -42,8 +42,11 @@ struct queue {
     size_t slots, slot_bytes;           /* number of slots; bytes of the arrays of one slot */
     size_t array_at[DDP_LOADER_ARRAYS]; /* offset of each array in a slot, in bytes */
     uint64_t epoch;
-    /* Numbers of batches in this epoch: all; returned by the program; received by the program; begun. */
-    uint64_t total, released, given, taken;
+    /* Numbers of batches in this epoch; see the picture at the top. */
+    uint64_t total;    /* all batches */
+    uint64_t released; /* returned by the program, so their slots are free */
+    uint64_t given;    /* received by the program; includes `released` */
+    uint64_t taken;    /* begun by the threads; includes `given` */
 };
 
 /* --- the queue: options ------------------------------------------------------------------------------------ */

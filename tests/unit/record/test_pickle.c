@@ -89,7 +89,7 @@ Test(pickle, values_in_the_wrong_place)
     expect_error(BYTES("\x80\x02NN."), "one value");
     expect_error(BYTES("\x80\x02(."), "one value");
     expect_error(BYTES("\x80\x02Ne."), "mark is");
-    expect_error(BYTES("\x80\x02(Ne."), "no container");
+    expect_error(BYTES("\x80\x02(Ne."), "the mark");
     expect_error(BYTES("\x80\x02N(Ne."), "a list");
     expect_error(BYTES("\x80\x02NNa."), "a list");
     expect_error(BYTES("\x80\x02](NNu."), "a dict");
@@ -97,9 +97,9 @@ Test(pickle, values_in_the_wrong_place)
     expect_error(BYTES("\x80\x02}]Ns."), "key is");
     expect_error(BYTES("\x80\x02N(\x86."), "value is");
     expect_error(BYTES("\x80\x02q\x00."), "value is");
-    expect_error(BYTES("\x80\x02Nq\x01."), "a gap");
-    expect_error(BYTES("\x80\x02h\x00."), "such value");
-    expect_error(BYTES("\x80\x02Nq\x00h\x00."), "neither text");
+    expect_error(BYTES("\x80\x02Nq\x01."), "too high");
+    expect_error(BYTES("\x80\x02h\x00."), "memo before");
+    expect_error(BYTES("\x80\x02Nq\x00h\x00."), "list nor");
     expect_error(BYTES("\x80\x02X\xff\xff\xff\xff"), "truncated");
     expect_error(BYTES("\x80\x02X\x01\x00\x00\x00\x00."), "zero byte");
     expect_error(BYTES("\x80\x02\x8a\x09"), "more than 64 bits");

@@ -182,10 +182,10 @@ struct sum_rows_args {
     int many;
 };
 
-/* Makes the columns of each picture in `from`: a matrix with one row for each channel and tap (k, l). The value at
- * (line, column) in a row is the pixel in line (line * step - before + k) / apart and column (column * step - before
- * + l) / apart of the picture. The value is 0 outside the picture, and where a quotient is not a whole number. A row
- * has `pitch` values, and `to` has n values. */
+/* Makes the columns of each picture in `from`: a matrix with one row for each channel and each weight (k, l) of the
+ * kernel. The value at (line, column) in a row is the pixel in line (line * step - before + k) / apart and column
+ * (column * step - before + l) / apart of the picture. The value is 0 outside the picture, and where a quotient is not
+ * a whole number. A row has `pitch` values, and `to` has n values. */
 struct columns_args {
     void *to;
     const void *from;

@@ -11,7 +11,8 @@
 /* CONV_OUTS channels are summed together. A line of results is rounded up to a multiple of CONV_LANES numbers. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
-/* Arguments of conv_tile_sum, which computes CONV_OUTS channels at n consecutive places:
+/* Arguments of conv_tile_sum, which computes CONV_OUTS channels of n consecutive pixels p. A tap is one weight of
+ * the kernel.
  *
  *     y[o * pitch + p] = sum over channel c and tap t of  weight[(c * taps + t) * CONV_OUTS + o] * x[c * plane + at[t] + p]
  *
@@ -23,7 +24,7 @@ struct conv_sum {
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight);
 
-/* Arguments of conv_tile_product, which sums over the side x side places of dy. dy has `outs` channels. The sum is
+/* Arguments of conv_tile_product, which sums over the side x side pixels of dy. dy has `outs` channels. The sum is
  * computed for each i below `width`, which is a multiple of CONV_LANES:
  *
  *     dw[o * pitch + i] += sum over line l and column k of  dy[o][l][k] * x[l * line + k * step + i] */

@@ -37,7 +37,7 @@ struct beat_known {
 
 /* Compare a sample of worker `local_rank`, process `pid`, with the last state that was sent. If the state has
  * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. If only
- * the CPU share has changed, by less than BEAT_CPU_STEP, append nothing. */
+ * the CPU share has changed, by less than BEAT_CPU_STEP and without crossing BEAT_CPU_SHARE, append nothing. */
 void beat_compare(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                   uint64_t ticks_per_s, struct cJSON *workers);
 
@@ -58,7 +58,7 @@ struct beat_step {
 };
 
 /* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Append nothing
- * if the position is the same as in the last sample of this worker, or if `steps` is NULL. */
+ * if the position is the last one that was sent for this worker. If `steps` is NULL, nothing is sent or recorded. */
 void beat_compare_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
                        struct cJSON *steps);
 

@@ -126,8 +126,9 @@ bool collect_send(const char *root, int out)
         if (pass == 0 && !send_words(&s, REMOTE_TOTAL, text))
             return false;
     }
-    snprintf(text, sizeof(text), "%" PRIu64 " %s not plain files, or exceed%s a limit", s.left_out,
-             s.left_out == 1 ? "entry is" : "entries are", s.left_out == 1 ? "s" : "");
+    snprintf(text, sizeof(text), "%" PRIu64 " %s", s.left_out,
+             s.left_out == 1 ? "entry is not a plain file, or exceeds a limit"
+                             : "entries are not plain files, or exceed a limit");
     return send_words(&s, REMOTE_FILES_END, s.left_out > 0 ? text : "");
 }
 
@@ -304,7 +305,8 @@ bool collection_report(const struct collection *all, bool is_quiet, struct buf *
         bytes += c->bytes;
         if (!c->ended || c->why[0] != '\0')
             ok = ok &&
-                 buf_printf(out, "ddprun: %s: log files were not copied: %s; they are on %s in %s_node%d\n",
+                 buf_printf(out,
+                            "ddprun: %s: some log files were not copied: %s; they are on %s in %s_node%d\n",
                             all->hosts[i].name, c->why[0] != '\0' ? c->why : "the connection ended too early",
                             all->hosts[i].name, all->root, i);
     }

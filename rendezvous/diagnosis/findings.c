@@ -127,9 +127,8 @@ bool finding_fill(struct buf *out, const char *text, finding_word put, void *use
     return ok;
 }
 
-enum {
-    WORDS_MAX = 16
-}; /* most placeholders of a finding, with ${subject}; finding_make ignores later ones */
+/* Most placeholders of a finding, with ${subject}. finding_make ignores later ones. */
+enum { WORDS_MAX = 16 };
 
 /* The values of the placeholders. All texts are borrowed from the caller of finding_make. */
 struct words {

@@ -1186,8 +1186,8 @@ enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 /* One finding, as text. It borrows nothing, so it can be copied and sent. */
 struct finding {
     enum finding_code code;
-    uint32_t
-        more; /* number of left-out findings with the same code; only the last listed finding of a code counts */
+    /* number of left-out findings with the same code; only the last listed finding of a code counts */
+    uint32_t more;
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
     char advice[FINDING_TEXT_MAX];

@@ -894,8 +894,8 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Count the culprits at the place of `rank`. adopt_majority calls this function for each rank until a majority is found,
- * so a job without a majority needs quadratic time in its number of ranks. */
+/* Count the culprits at the place of `rank`. adopt_majority calls this function for the first half of the ranks
+ * until a majority is found, so a job without a majority needs quadratic time in its number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;

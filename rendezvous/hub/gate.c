@@ -123,8 +123,8 @@ static void enter_asked(struct hub *hub, struct session *s)
                        "too many connections wait for the TLS handshake");
 }
 
-/* Handle a new stranger. The number of strangers with the address of an agent has no limit, because the workers of a
- * job open many connections at once. */
+/* Handle a new stranger. The number of strangers in state ASKED has no limit, because the workers of a job open many
+ * connections at once from the address of their agent. */
 void gate_meet(struct hub *hub, struct session *s)
 {
     if (peer_ask_user(hub, s)) {

@@ -114,8 +114,8 @@ struct job {
     struct notices troubles; /* findings that ranks of this attempt have reported */
     struct job_sample sample;
     struct list sessions; /* the connections of the job (session.in_job) */
-    uint32_t
-        era; /* hub->era when the last attempt ended; 0 = none. A session of a lower era may not use the keys. */
+    /* hub->era when the last attempt ended; 0 = none. A session of a lower era may not use the keys. */
+    uint32_t era;
     uint64_t left_ms; /* when the last connection of the job closed */
 };
 
@@ -169,8 +169,7 @@ void job_node_ends(struct session *s);
 /* Restart every node's heartbeat timeout after a suspension of this process. */
 void job_pardon(struct job *job);
 
-/* --- events.c
- * ------------------------------------------------------------------------------------------------------ */
+/* --- events.c ------------------------------------------------------------------------------------------------- */
 
 /* Record that this session has requested the events. */
 void events_ask(struct job *job, struct session *s);

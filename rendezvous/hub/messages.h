@@ -111,7 +111,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                               \
     X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                          \
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                    \
-    X(WHOLE, pid_start, 0, 1ll << 52, 0, "agent's start, in clock ticks since the boot")                   \
+    X(WHOLE, pid_start, 0, 1ll << 52, 0,                                                                   \
+      "agent's start, in clock ticks since the boot; not used by the store")                               \
     X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                        \
     X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the address that the store sees") \
     X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "the agent's local address on this connection")                     \

@@ -108,8 +108,8 @@ struct session {
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
     uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
-    uint32_t
-        era; /* hub->era when the connection was accepted; if job.era is higher, the session is outdated */
+    /* hub->era when the connection was accepted; if job.era is higher, the session is outdated */
+    uint32_t era;
     uint32_t uid; /* user of a client on this host; SESSION_NO_UID = unknown */
     int32_t pid;  /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
     /* Small fields are last to save memory, because a store may have a hundred thousand sessions. */

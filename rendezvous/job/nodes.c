@@ -649,15 +649,6 @@ const char *rdzv_name(const struct node *node, char *room, size_t size)
     return room;
 }
 
-const char *rdzv_time(uint64_t ms, char out[static RDZV_TIME_MAX])
-{
-    struct buf text = { 0 };
-    const bool ok = text_append_ms(&text, ms) && buf_append(&text, "", 1);
-    text_copy(out, RDZV_TIME_MAX, ok ? (const char *)text.data : "an unknown time");
-    buf_free(&text);
-    return out;
-}
-
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
 {
     char line[3 * RDZV_WORDS_MAX];

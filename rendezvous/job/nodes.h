@@ -248,9 +248,6 @@ struct who rdzv_who(const struct rdzv_join *join);
  * same host name but different addresses. Return `out`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
 
-enum { RDZV_TIME_MAX = 32 };
-/* Format a duration, such as "1.2 s", into `out` and return it. */
-const char *rdzv_time(uint64_t ms, char out[static RDZV_TIME_MAX]);
 /* Write a line to the log and to the event log. `node` NULL = the line is about the whole job. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -99,9 +99,9 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
  * missed no message. */
 static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    char name[2 * RDZV_TEXT_MAX], after[RDZV_TIME_MAX];
+    char name[2 * RDZV_TEXT_MAX], after[TEXT_MS_MAX];
     rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has connected again after %s",
-              rdzv_name(node, name, sizeof(name)), rdzv_time(r->now_ms - node->heard_ms, after));
+              rdzv_name(node, name, sizeof(name)), text_ms(r->now_ms - node->heard_ms, after));
     rdzv_node_moves(r, node, e->next);
     if (node->state != RDZV_NODE_FINISHED)
         rdzv_touch(r, node);
@@ -133,7 +133,7 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
  * these members must first reap their workers. If the last call would take 0 ms, begin the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
-    char within[RDZV_TIME_MAX];
+    char within[TEXT_MS_MAX];
     uint64_t call_ms = r->rules.last_call_ms;
     if (r->n_resting > 0 && call_ms < RETURN_MS)
         call_ms = RETURN_MS;
@@ -143,7 +143,7 @@ static enum rdzv_state last_call(struct rdzv *r)
     if (r->n_resting == 0)
         rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
                   "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): more nodes may join within %s",
-                  rdzv_takes(r), r->rules.min, r->rules.max, rdzv_time(call_ms, within));
+                  rdzv_takes(r), r->rules.min, r->rules.max, text_ms(call_ms, within));
     return RDZV_LAST_CALL;
 }
 
@@ -168,10 +168,10 @@ static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv
 /* End the job, because the join timeout has passed without enough nodes. */
 static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    char within[RDZV_TIME_MAX];
+    char within[TEXT_MS_MAX];
     (void)node, (void)e;
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "too few nodes: %" PRIu32 " of %" PRIu32 " joined within %s (%s)",
-              r->n_waiting, r->rules.min, rdzv_time(r->rules.join_timeout_ms, within), r->rules.join_knob);
+              r->n_waiting, r->rules.min, text_ms(r->rules.join_timeout_ms, within), r->rules.join_knob);
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
@@ -631,10 +631,10 @@ uint64_t rdzv_deadline(const struct rdzv *r)
  * send further messages. */
 static void drop_silent_nodes(struct rdzv *r)
 {
-    char how[64], silent[RDZV_TIME_MAX];
+    char how[64], silent[TEXT_MS_MAX];
     struct node *node;
     while ((node = rdzv_silent_node(r)) != NULL) {
-        snprintf(how, sizeof(how), "silent for %s", rdzv_time(r->now_ms - node->heard_ms, silent));
+        snprintf(how, sizeof(how), "silent for %s", text_ms(r->now_ms - node->heard_ms, silent));
         r->env.drop(r->env.user, node->id, how);
         rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
     }

@@ -19,6 +19,7 @@
  * After the verdict, a node is RESTING or FINISHED. */
 #include "job/round.h"
 
+#include "base/text.h"
 #include "ddp/error.h"
 
 #include <errno.h>
@@ -468,9 +469,9 @@ static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 /* Begin the back-off before another attempt. The join timeout starts after the back-off. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
-    char pause[RDZV_TIME_MAX];
+    char pause[TEXT_MS_MAX];
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "attempt %" PRIu32 " is over: the next attempt begins in %s",
-              r->run.round - 1, rdzv_time(backoff_ms, pause));
+              r->run.round - 1, text_ms(backoff_ms, pause));
     send_restart(r, backoff_ms);
     r->until.back_off_ms = r->now_ms + backoff_ms;
     r->until.gather_ms = r->until.back_off_ms + r->rules.join_timeout_ms;

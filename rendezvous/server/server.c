@@ -14,7 +14,7 @@
  * Failures:
  *
  *   - Descriptors run out: listen.c pauses the acceptor. This file counts and logs the shortage.
- *   - A client does not read its last replies: all clients are aborted STOPPING_MS after the stop. */
+ *   - A client does not read its last replies: all clients are aborted STOPPING_MS after end_all. */
 #include "server/server.h"
 
 #include "auth/tls.h"

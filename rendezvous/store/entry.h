@@ -24,8 +24,8 @@ struct wait_link;
 
 /* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. */
 struct queue_item {
-    struct queue_item
-        *next;       /* the item that was pushed after this one; for the youngest item, the oldest item */
+    /* the item that was pushed after this one; for the youngest item, the oldest item */
+    struct queue_item *next;
     uint32_t len;    /* of `data`, in bytes */
     uint32_t number; /* one more than the number of the item before; it may wrap around to 0 */
     uint8_t data[];

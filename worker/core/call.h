@@ -53,8 +53,8 @@ struct call {
     enum call_kind kind;
     const void *in;
     void *out;
-    uint64_t
-        n; /* elements for each rank; shared_alloc: bytes; shared_free of the cpu backend: block number */
+    /* elements for each rank; shared_alloc: bytes; shared_free of the cpu backend: block number */
+    uint64_t n;
     ddp_dtype dtype;
     ddp_op op;
     int root;

@@ -675,7 +675,7 @@ static ddp_status compare(const struct trainer *t, const int64_t *hash, struct d
                             "after step %" PRIu64
                             " the parameters of rank %d differ from those of rank 0: hashes %016" PRIx64
                             " and %016" PRIx64
-                            "; check the memory of both hosts, and use the same kind of machine",
+                            "; check the memory of the hosts of both ranks, and use the same kind of machine",
                             t->steps_done, rank, (uint64_t)hash[rank], (uint64_t)hash[0]);
     }
     return DDP_OK;

@@ -90,8 +90,8 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Keep an event in `recent`, from which a new taker gets it. If there is no room, drop the oldest events. Do not keep
- * an event larger than RECENT_BYTES. */
+/* Keep an event in `recent`, to send it again when another node becomes the taker. If there is no room,
+ * drop the oldest events. Do not keep an event larger than RECENT_BYTES. */
 static void remember(struct job_events *events, const char *text)
 {
     const size_t len = strlen(text) + 1;

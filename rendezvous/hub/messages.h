@@ -310,7 +310,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_stop(X)                                                                       \
     X(WHOLE, round, 0, INT32_MAX, -1, "round that ends")                                        \
     X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, hangs, timeout, refused") \
-    X(OBJECT, cause, 0, 0, 0, "first cause, see cause; null = none")
+    X(OBJECT, cause, 0, 0, 0, "first reason, as object `cause`; null = none")
 
 #define FIELDS_OF_verdict(X)                                                                               \
     FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                         \

@@ -91,7 +91,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
 }
 
 /* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. Such a job ends when
- * its last worker leaves, so the next worker may declare another job. The declaring worker joins the new era. */
+ * its last worker leaves, so the next worker may declare another job. The session of the
+ * declaring worker gets the new era, because the store rejects sessions of earlier eras. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);

@@ -548,8 +548,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait: the oldest last call of a group in which a rank is behind and
- * another rank waits. If no group has such a call, return the last call of the world. */
+/* Return the call in which ranks most likely wait. Consider the last call of each process group if one rank waits in
+ * this call and another rank has not reached the call. Return the oldest of these calls, or without such a call, the
+ * last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;

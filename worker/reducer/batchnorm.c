@@ -150,8 +150,8 @@ static float moved(float running, double now, double momentum)
     return (float)((1 - momentum) * running + momentum * now);
 }
 
-/* Update the running numbers. Values are normalized with the variance of the batch, divided by n. The running
- * variance estimates the variance of all data, so it is divided by n - 1. */
+/* Update the running mean and variance. The batch is normalized with its own variance, the sum of squares divided by
+ * n. The running variance estimates the variance of all data, so here the sum is divided by n - 1. */
 void batch_learn(ddp_syncbn *bn, const double *batch)
 {
     const double *mean = batch, *squares = batch + bn->channels;

@@ -17,7 +17,7 @@ struct batch_norm {
     size_t channels, spatial;
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
-    float *running_mean, *running_var; /* both NULL: running numbers stay unchanged */
+    float *running_mean, *running_var; /* both NULL = do not update them */
     double *saved;                     /* from forward to backward: means, 1 / deviations, count */
 };
 
@@ -137,9 +137,9 @@ struct compute_ops {
      * batch_norm_numbers() doubles: means, sums of squared distances from the means, and a count. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
-    /* Computes n->saved and the running numbers from the records of all ranks. */
+    /* Computes n->saved and the running mean and variance from the records of all ranks. */
     void (*norm_learn)(struct compute *c, const struct batch_norm *n, const double *records, size_t ranks);
-    /* Normalizes with n->saved, or in a test with the running numbers. */
+    /* Normalizes with n->saved, or in a test with the running mean and variance. */
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test);
     /* Computes the sums of dy, and of dy times (x - mean): 2 * channels doubles. Sets the gradients of weight and

@@ -70,7 +70,7 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
     return DDP_OK;
 }
 
-/* Test the model. First send rank 0's running numbers, so that all ranks test the same model. */
+/* Test the model. First send rank 0's running means and variances, so that all ranks test the same model. */
 static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                            struct ddp_err *err)
 {

@@ -146,7 +146,7 @@ static ddp_status normalise_backward(struct normalise *n, const struct batch_nor
     return library(ddp_syncbn_backward(group_of(n), &bn, x, dy, rows, dx, dweight, dbias), err);
 }
 
-/* Normalize with the running numbers, for a test; not collective. */
+/* Normalize with the running mean and variance, for a test; not collective. */
 static ddp_status normalise_infer(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                   size_t rows, struct ddp_err *err)
 {
@@ -215,7 +215,7 @@ static const void *weight_of(const struct resnet *r, const struct unit *u)
     return r->model.params.each[u->param].at;
 }
 
-/* Return the arguments of a normalization. If `keeps` is false, the running numbers stay unchanged. */
+/* Return the arguments of a normalization. If `keeps` is false, the running mean and variance stay unchanged. */
 static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, bool keeps)
 {
     static const ddp_syncbn usual = DDP_SYNCBN_INIT;

@@ -113,7 +113,7 @@ static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
     if (cli->program == NULL && !cli->explain)
         return ddp_fail(err, DDP_ERR_ARG, "no program given; usage: ddprun [options] PROGRAM [args...]");
     if (cli->program != NULL && cli->program[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "the program's name is empty");
+        return ddp_fail(err, DDP_ERR_ARG, "PROGRAM is empty; usage: ddprun [options] PROGRAM [args...]");
     return DDP_OK;
 }
 

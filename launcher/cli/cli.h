@@ -84,7 +84,7 @@ int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
-/* The size at which a log file is full, and the number of full files to keep. */
+/* The size at which a new log file is started, and the number of old files to keep. */
 struct log_rotate {
     uint64_t bytes; /* 0 = never */
     int keep;       /* 0 = all */

@@ -111,8 +111,8 @@
       "from the job's secret; needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a "         \
       "job of one node")        \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
-      "let every user of this host use the store; without --secret_file, let every host of the network use " \
-      "the store, too (default: only processes of root and of the user who started ddprun)")                         \
+      "let every user of this host use the store (default: only root and the user who started ddprun). If " \
+      "there is no --secret_file, also let all other hosts use the store")                         \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "STORE", "auto", true, OURS, NODES,                 \
       "store for PyTorch's workers: 'launcher' (ddprun's store) or 'rank0' (PyTorch's own store, in "           \
       "rank 0). 'auto' selects rank0 for a PyTorch 2.4 or later without libuv, because that PyTorch "           \

@@ -434,8 +434,8 @@ static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "a size of at least %d bytes, such as 500K, 64M or 2G, optionally with a comma and the number "
-        "of full files to keep",
+        "SIZE or SIZE,KEEP, where SIZE is at least %d bytes (such as 500K, 64M or 2G) and KEEP is the number "
+        "of old files to keep",
         LOG_ROTATE_MIN);
 }
 

@@ -96,7 +96,8 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Store a finding as text. It is an error if `choice` is HOSTING_ERROR or HOSTING_ASK, and otherwise a warning. */
+/* Store a finding as text. The caller sets `choice`: with HOSTING_ERROR or HOSTING_ASK, the text is printed as an
+ * error, otherwise as a warning. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);

@@ -88,8 +88,8 @@ static void rest(const struct guardian *g, const struct signal_heard *heard)
     raise(SIGSTOP);
 }
 
-/* Handle a signal of the guardian. The guardian counts stops itself, so that a second Ctrl-C works while the agent
- * does not respond. */
+/* Handle a signal that the guardian received. The guardian counts the signals that stop the job, so that a second
+ * Ctrl-C works even if the agent does not respond. */
 static void hand_on(struct guardian *g, const siginfo_t *info)
 {
     const struct signal_heard heard = {

@@ -14,16 +14,17 @@
 /* --- messages: starter to relay ------------------------------------------------------------------------------ */
 
 /* A message is its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type,
- * longest body in bytes, content of the body. */
-#define REMOTE_MESSAGES(X)                                                                            \
-    X(LISTEN, 'l', 8, "a port: listen on it and report it; 0 = any free port")                        \
-    X(PROBE, 'p', 8192,                                                                               \
-      "port, token, addresses, separated by blanks: report the addresses that answer with the token") \
-    X(JOB, 'j', 4 << 20, "the job as JSON: start the job")                                            \
-    X(SIGNAL, 's', 4, "a number: send this signal to the job")                                        \
-    X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")            \
-    X(BEAT, 'b', 0, "heartbeat of the starter")                                                       \
-    X(END, 'x', 0, "end the job, then send its log files")                                            \
+ * longest body in bytes, content of the body and what the receiver does. */
+#define REMOTE_MESSAGES(X)                                                                                  \
+    X(LISTEN, 'l', 8, "a port: listen on it and report it; 0 = any free port")                              \
+    X(PROBE, 'p', 8192,                                                                                     \
+      "a port, a token and addresses, with blanks between them: report the addresses that answer with the " \
+      "token")                                                                                              \
+    X(JOB, 'j', 4 << 20, "the job as JSON: start the job")                                                  \
+    X(SIGNAL, 's', 4, "a number: send this signal to the job")                                              \
+    X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")                  \
+    X(BEAT, 'b', 0, "heartbeat of the starter")                                                             \
+    X(END, 'x', 0, "end the job, then send its log files")                                                  \
     X(NEWS, 'n', NEWS_MAX, "finding of another host (net/messages.h): pass the finding to the job")
 
 /* Messages from a relay to the starter with --collect_logs, after the answer FILES. */
@@ -34,16 +35,16 @@
     X(FILES_END, 'e', 79, "the end, and a reason if entries are left out")
 
 /* Messages between the starter and a branch. A slot identifies a process of the branch: two bytes, big-endian. */
-#define REMOTE_TREE_MESSAGES(X)                                                                            \
-    X(BRANCH, 'c', 12, "milliseconds: become a branch, which ends if the starter is silent for that time") \
-    X(OPEN, 'o', 1 << 20,                                                                                  \
-      "slot, size of the program for --ship or 0, words of a command, a NUL after each: run the command; " \
-      "without words, run a relay")                                                                        \
-    X(PASS, 'w', REMOTE_PIECE_MAX + 2, "slot, bytes for the stdin of the process")                         \
-    X(CLOSE, 'q', 2, "slot: close the stdin of the process")                                               \
-    X(KILL, 'k', 8, "slot, a number: send this signal to the process")                                     \
-    X(OUT, '1', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stdout")                               \
-    X(ERR, '2', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stderr")                               \
+#define REMOTE_TREE_MESSAGES(X)                                                                           \
+    X(BRANCH, 'c', 12, "a time in ms: become a branch, and end if the starter is silent for that time")   \
+    X(OPEN, 'o', 1 << 20,                                                                                 \
+      "slot, size of the program for --ship or 0, arguments that each end with a NUL: run this command; " \
+      "without arguments, run a relay")                                                                   \
+    X(PASS, 'w', REMOTE_PIECE_MAX + 2, "slot, bytes for the stdin of the process")                        \
+    X(CLOSE, 'q', 2, "slot: close the stdin of the process")                                              \
+    X(KILL, 'k', 8, "slot, a number: send this signal to the process")                                    \
+    X(OUT, '1', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stdout")                              \
+    X(ERR, '2', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stderr")                              \
     X(EXIT, '0', 8, "slot, exit status: the process has ended")
 
 enum remote_message {

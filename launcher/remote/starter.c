@@ -969,8 +969,8 @@ static void send_signal(struct starter *s, const char *number)
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
 }
 
-/* Handle a signal of the user. Before the job runs, a signal to stop ends the start. Later all hosts get the
- * signal, and their nodes decide what it does. */
+/* Handle a signal from the user. If the job does not run yet, a signal that stops the job ends the start. Otherwise,
+ * forward the signal to all hosts, where the nodes decide what it does. */
 static void forward_signal(struct starter *s, int number)
 {
     char text[8];

@@ -132,7 +132,8 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Check whether `text` may end like `tail`. Most rows end with letters, so this check rejects most keys quickly. */
+/* Return false if the letters at the end of `tail` differ from the end of `text`. This check is fast, and it makes most
+ * calls of fits_tail unnecessary, because most tails end with letters. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);

@@ -265,14 +265,14 @@ enum { FORGET_OVER_MS = 60 * 1000 };
  * small job without memory. */
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* Return the bytes that the quota charges for an empty job: its struct, and 4 KiB for its tables. A launcher has
+/* Return how many bytes an empty job charges to the quota: its struct, and 4 KiB for its tables. A launcher has
  * only one job, which costs nothing. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
 
-/* Return the bytes of a source's share that are reserved for each job, which limits the number of jobs per
+/* Return how many bytes of a source's share are reserved for each job. This limits the number of jobs per
  * source. */
 static uint64_t floor_of(const struct hub *hub)
 {

@@ -225,13 +225,13 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* Return the bytes that the three arrays of `room` entries charge to the quota. */
+/* Return how many bytes the three arrays of `room` entries charge to the quota. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_row));
 }
 
-/* Return the bytes that a job without nodes charges to the quota. */
+/* Return how many bytes a job without nodes charges to the quota. */
 static uint64_t own_bytes(void)
 {
     return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);

@@ -51,7 +51,7 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* Return the bytes that a piece charges to max_queued_bytes. A held value charges its whole block, because the block
+/* Return how many bytes a piece charges to max_queued_bytes. A held value charges its whole block, because the block
  * cannot be freed earlier. */
 static size_t cost_of(const struct piece *p)
 {

@@ -78,9 +78,9 @@ static const struct option_row rows[] = {
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
-      .help = "serve every user of this host (default: only root and the user who started ddp-rendezvous); "
-              "without "
-              "--secret_file, serve every other host, too" },
+      .help =
+          "serve every user of this host (default: only root and the user who started ddp-rendezvous). If "
+          "there is no --secret_file, also serve all other hosts" },
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),

@@ -41,7 +41,7 @@ enum {
     STOPPING_MS = 1000,    /* time for the clients to read their last replies */
     WAIT_SILENT_MS = 1000, /* a shorter wait for nodes is not logged */
     NONCE_BYTES = 8,
-    QUEUE_CHECK_MS = 1000, /* shortest time between two check_queue */
+    QUEUE_CHECK_MS = 1000, /* shortest time between two checks by check_queue */
 };
 
 /* All times are on the clock of the loop (uv_now). */
@@ -68,7 +68,7 @@ struct store_server {
     pthread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
-    uint64_t queue_checked_ms; /* time of the last check_queue */
+    uint64_t queue_checked_ms; /* time of the last check by check_queue */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */

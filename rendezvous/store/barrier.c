@@ -47,7 +47,7 @@ static size_t bitmap_bytes(uint32_t world_size)
     return (world_size + 7) / 8;
 }
 
-/* Return the bytes that the struct and the name charge to the quota. */
+/* Return how many bytes the struct and the name charge to the quota. */
 static uint64_t barrier_cost(struct slice name)
 {
     return sizeof(struct barrier) + name.len;

@@ -85,7 +85,7 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
-/* Return the bytes that a separate block charges to the quota. The charge of the entry includes a short value. */
+/* Return how many bytes a separate block charges to the quota. The charge of the entry includes a short value. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;

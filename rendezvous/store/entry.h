@@ -73,7 +73,7 @@ static inline uint32_t entry_queue_len(const struct entry *entry)
     return last != NULL ? last->number - last->next->number + 1 : 0;
 }
 
-/* Return the bytes that an entry charges to the quota, without its value and its queue. */
+/* Return how many bytes an entry charges to the quota, without its value and its queue. */
 static inline uint64_t entry_cost(size_t key_len)
 {
     return sizeof(struct entry) + key_len;

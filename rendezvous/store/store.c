@@ -89,7 +89,7 @@ struct wait {
     struct wait_link link[];
 };
 
-/* Return the bytes that a wait charges to the quota. */
+/* Return how many bytes a wait charges to the quota. */
 static uint64_t wait_cost(uint32_t links)
 {
     return sizeof(struct wait) + links * sizeof(struct wait_link);

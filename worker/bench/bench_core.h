@@ -57,7 +57,7 @@ struct bench_case {
  * for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* Return the bytes of the larger buffer, which ddp-bench prints. */
+/* Return the size of the larger buffer in bytes. ddp-bench prints this size. */
 size_t bench_bytes(const struct bench_case *c);
 /* Return the number of elements of the input, or of the output. */
 size_t bench_in_count(const struct bench_case *c);

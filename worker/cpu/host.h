@@ -28,9 +28,9 @@ struct cpu_comm {
 /* Begin the next call: increase its number, write its mark and set its timeout. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
-/* Return the bytes of the input that `rank` passes, or the input's address in this process. The address is NULL if
- * the input is in private memory or has no bytes. cpu_input_of reads the mark of `rank`, which stays valid during
- * this call and the next call. */
+/* Return the size in bytes of the input that `rank` passes, or the input's address in this process. The address is
+ * NULL if the input is in private memory or has no bytes. cpu_input_of reads the mark of `rank`, which stays valid
+ * during this call and the next call. */
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 

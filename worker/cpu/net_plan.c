@@ -147,8 +147,8 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Return the bytes of all pieces, own and received, of a rank that serves all lanes. Assume that it is on the host
- * with the most pieces. */
+/* Return the size in bytes of all pieces, own and received, of a rank that serves all lanes. Assume that the rank is
+ * on the host with the most pieces. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;

@@ -116,9 +116,9 @@ struct shm_control {
     struct shm_rank ranks[];
 };
 
-/* Return the bytes of the control page or of one slot, on a host with `world` ranks. A rank has SHM_SLOTS slots: two
- * for its own values (give) and two for results (take); see host.c. In each pair, one slot is written while the other
- * slot is read. */
+/* Return the size in bytes of the control page or of one slot, on a host with `world` ranks. A rank has SHM_SLOTS
+ * slots: two for its own values (give) and two for results (take); see host.c. In each pair, one slot is written while
+ * the other slot is read. */
 enum { SHM_SLOTS = 4 };
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);
@@ -163,8 +163,8 @@ struct regions {
 /* Reserve a free number for a new region and store it in *number. Return DDP_ERR_NOMEM if memory is short. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err);
 
-/* Return the bytes of a segment with `world` blocks of `bytes` bytes, gaps included. Set *stride to the bytes from
- * block to block. Return 0 if the segment would be too large. */
+/* Return the size in bytes of a segment with `world` blocks of `bytes` bytes, gaps included. Set *stride to the
+ * distance in bytes from block to block. Return 0 if the segment would be too large. */
 size_t region_segment_bytes(size_t bytes, int world, size_t *stride);
 
 /* Return the region and offset of the memory at `block`, if all `bytes` bytes are in this rank's own block.

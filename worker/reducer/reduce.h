@@ -28,7 +28,7 @@ struct reduce_piece {
     uint32_t first, count;
 };
 
-/* Return the bytes of an unfinished element: 4 for f16, bf16 and u8, otherwise the size of the type. */
+/* Return the size in bytes of an unfinished element: 4 for f16, bf16 and u8, otherwise the size of the type. */
 size_t reduce_partial_size(ddp_dtype dtype);
 
 /* Combine elements [0, n) of the `count` ranks of one piece into `partial`, which must not overlap an input. */

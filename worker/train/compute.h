@@ -78,8 +78,8 @@ struct compute_ops {
     void (*layer_norm_backward)(struct compute *c, void *dx, real *dweight, real *dbias, const void *dy,
                                 const void *x, const real *mean, const real *scale, const void *weight,
                                 size_t rows, size_t n);
-    /* y = before + x W^T + b, with the weight as [out][in] as in torch's nn.Linear. `before` may be NULL or y, and
-     * without `before`, `bias` may be NULL too. */
+    /* y = before + x W^T + b, with the weight as [out][in] as in torch's nn.Linear. `before` may be NULL, or
+     * equal to y. If `before` is NULL, `bias` may also be NULL. */
     void (*linear_forward)(struct compute *c, void *y, const void *before, const void *x, const void *weight,
                            const void *bias, struct linear l);
     /* dbias may be NULL. */

@@ -64,7 +64,7 @@ const char *dataset_format_name(const struct dataset *set);
 /* Return true if samples depend on the random numbers from `luck`. */
 bool dataset_varies(const struct dataset *set);
 
-/* Return the bytes of one sample's values. */
+/* Return the size in bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 
 /* Read sample `index` (< n): its float or int32 values, and `length` targets. `luck` is the random generator for

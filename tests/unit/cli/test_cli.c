@@ -211,7 +211,7 @@ Test(cli, the_nearest_option_is_suggested)
 Test(cli, what_is_missing_or_too_much_is_said)
 {
     REFUSED("no program given; usage: ddprun [options] PROGRAM [args...]", "--nproc_per_node=2");
-    REFUSED("the program's name is empty", "");
+    REFUSED("PROGRAM is empty; usage: ddprun [options] PROGRAM [args...]", "");
     REFUSED("--master_port needs a value: --master_port=PORT", "--master_port");
     REFUSED("--log_dir needs a value: --log_dir=DIR", "--log_dir", "--tee=3", "prog");
     REFUSED("--tee needs a value: --tee=MAP", "-t");

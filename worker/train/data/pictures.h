@@ -25,7 +25,7 @@ struct idx {
     const uint8_t *values;      /* points into `file` */
 };
 
-/* Return the bytes of the header of a file with `dims` dimensions. */
+/* Return the size in bytes of the header of a file with `dims` dimensions. */
 size_t idx_header_bytes(int dims);
 
 /* Read a whole file, plain or gzip. Every error begins with the path. DDP_ERR_CORRUPT names the offset.

@@ -171,7 +171,7 @@ static size_t padded_for_writing(const struct model_kind *kind)
     return (kind->vocabulary + LLMC_PADDING - 1) / LLMC_PADDING * LLMC_PADDING;
 }
 
-/* Return the bytes of a float32 file. */
+/* Return the size in bytes of a float32 file. */
 static uint64_t llmc_bytes(const struct model_kind *kind)
 {
     return LLMC_HEADER + 4 * count_of(kind, padded_for_writing(kind));

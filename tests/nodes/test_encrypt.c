@@ -82,7 +82,7 @@ SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .options = "--encrypt --nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
                  "--max_restarts=2 --restart_backoff=200ms",
       .program = "member sum say:met only:3 attempt:0 exit:7 all sum barrier:end say:again",
-      .says = "starting attempt 1", .never = "has confirmed within", .within_ms = 60000,
+      .says = "starting attempt 1", .never = "confirmed within", .within_ms = 60000,
       .node = { { .prints = "met|met|again|again" }, { .prints = "met|met|again|again" } })
 
 /* Reset the agent's connection. The new connection is encrypted, too. */
@@ -136,11 +136,7 @@ static void kill_agent(struct play *play)
 }
 
 SCENE(encrypt, a_killed_agent_is_lost_after_the_timeout, .options = "--encrypt", .until = "up",
-      .fault = kill_agent,
-      .node = {
-          { .exit = 125,
-            .says = "its connection to the store broke (|), and the node did not connect again within" },
-          { .exit = ENDED } })
+      .fault = kill_agent, .node = { { .exit = 125, .says = "connection|again within" }, { .exit = ENDED } })
 
 /* --- both sides must encrypt --------------------------------------------------------------------------------- */
 
@@ -238,7 +234,7 @@ static void attack_from_third_host(struct play *play)
         command, sizeof(command),
         "%s --make_secret /run/other && %s --addr 10.9.0.1:29500 --encrypt --secret_file /run/other status",
         bin("ddprun"), bin("ddpctl"));
-    expect_sh(third, "the TLS handshake failed", command);
+    expect_sh(third, "TLS handshake", command);
 }
 
 static void after_rejects(struct play *play)

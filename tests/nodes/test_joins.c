@@ -122,8 +122,8 @@ static void launch_again(struct play *play)
 
 SCENE(joins, launched_twice_on_one_node, .cases = "F06 launched_twice", .hosts = 3, .fault = launch_again,
       .within_ms = CONNECTIONS, .after = after_stop_all,
-      .node = { { .exit = 143, .says = "started twice on node1|LAUNCHED_TWICE" },
-                { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" },
+      .node = { { .exit = 143, .says = "node1|LAUNCHED_TWICE" },
+                { .exit = 125, .says = "node1|LAUNCHED_TWICE" },
                 { .by_hand = true } })
 
 /* Start node 1 again while the job runs. */
@@ -137,13 +137,13 @@ static void launch_late_again(struct play *play)
 static void find_the_second(struct play *play)
 {
     for (int i = 0; i < 2; i++)
-        scene_expect_why(play, i, "10.9.0.1:29500", "started twice on node1|LAUNCHED_TWICE");
+        scene_expect_why(play, i, "10.9.0.1:29500", "node1|LAUNCHED_TWICE");
     after_stop_all(play);
 }
 
 SCENE(joins, launched_twice_into_a_running_job, .cases = "F06", .until = "up", .fault = launch_late_again,
       .within_ms = CONNECTIONS, .after = find_the_second, .never = "is lost",
-      .node = { { .exit = 143 }, { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" } })
+      .node = { { .exit = 143 }, { .exit = 125, .says = "node1|LAUNCHED_TWICE" } })
 
 /* Start today's job while the launcher of yesterday's job still tries to connect. It must not disturb any other
  * launcher. */

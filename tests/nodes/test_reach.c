@@ -23,12 +23,8 @@ static void drop(struct play *play)
     host_rules(&play->net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
 }
 
-SCENE(
-    reach, packets_that_are_dropped, .cases = "F02 dropped", .options = SHORT, .before = drop,
-    .within_ms = CONNECTIONS,
-    .node = GIVES_UP(
-            .says =
-                "node 0's store at 10.9.0.1:29500|neither a connection nor a refusal within|CONNECT_DROPPED"))
+SCENE(reach, packets_that_are_dropped, .cases = "F02 dropped", .options = SHORT, .before = drop,
+      .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "node 0's store at 10.9.0.1:29500|CONNECT_DROPPED"))
 
 static void drop_answers(struct play *play)
 {
@@ -138,8 +134,7 @@ SCENE(reach, a_name_that_means_node_0_itself_on_node_0, .elastic = true,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = "127.0.1.1|MASTER_NAME_IS_LOOPBACK" },
                 { .options = "--node_rank=1",
                   .exit = 125,
-                  .says = "cannot join the job: node0 reports: on node0 the name 'node0' resolves to "
-                          "127.0.1.1|[MASTER_NAME_IS_LOOPBACK]" } })
+                  .says = "node0 reports: |127.0.1.1|[MASTER_NAME_IS_LOOPBACK]" } })
 
 SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
       .options = "--nnodes=2 --master_addr=master-0", .before = know_master, .program = "worker say:up",
@@ -216,7 +211,7 @@ SCENE(reach, a_loopback_endpoint, .elastic = true,
       .options = "--nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 "
                  "--rdzv_conf=last_call_timeout=1",
       .program = "worker say:up", .within_ms = CONNECTIONS,
-      .says = "localhost is a loopback address|LOOPBACK_ADDRESS|the job began with 1 of 2 nodes",
+      .says = "localhost|LOOPBACK_ADDRESS|with 1 of 2 nodes",
       .node = { { .says = "on node0 can join|10.9.0.1 (eth0)" },
                 { .says = "on node1 can join|10.9.0.2 (eth0)" } })
 
@@ -231,9 +226,6 @@ static void add_bridges(struct play *play)
 SCENE(reach, an_address_that_every_machine_has, .cases = "F11", .elastic = true,
       .options = "--nnodes=2 --master_addr=172.17.0.1 --timeout=13", .before = add_bridges,
       .within_ms = CONNECTIONS,
-      .node = { { .options = "--node_rank=0",
-                  .exit = 125,
-                  .says = "172.17.0.1 is the address of docker0 on node0|BRIDGE_ADDRESS" },
-                { .options = "--node_rank=1",
-                  .exit = 125,
-                  .says = "172.17.0.1 is the address of docker0 on node1|BRIDGE_ADDRESS" } })
+      .node = {
+          { .options = "--node_rank=0", .exit = 125, .says = "172.17.0.1|docker0 on node0|BRIDGE_ADDRESS" },
+          { .options = "--node_rank=1", .exit = 125, .says = "172.17.0.1|docker0 on node1|BRIDGE_ADDRESS" } })

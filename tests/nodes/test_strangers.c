@@ -53,9 +53,7 @@ static void after_rejects(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "rejects", NULL };
     struct run_result r = host_run(&play->net->host[0], argv);
-    cr_expect(strstr(r.out, "10.9.0.3") != NULL &&
-                  strstr(r.out, "no agent on that host has confirmed") != NULL,
-              "%s%s", r.out, r.err);
+    cr_expect(strstr(r.out, "10.9.0.3") != NULL && strstr(r.out, "confirmed") != NULL, "%s%s", r.out, r.err);
     after_stop_all(play);
 }
 
@@ -101,7 +99,7 @@ static void ask_from_third_host(struct play *play)
     ask(play, command, 0, "world size 4");
     ask_with(play, play->secret, "status", 0, "world size 4");
     ask_with(play, "/run/missing", "status", 2, "PET_SECRET_FILE");
-    ask(play, "status", 1, "PET_SECRET_FILE) to all nodes and to ddpctl, or run munged");
+    ask(play, "status", 1, "PET_SECRET_FILE");
     cr_assert(host_sh(&play->net->host[2], "%s --make_secret /run/other", bin("ddprun")));
     ask(play, "--secret_file /run/other status", 1, "secret differs: sha256 ");
     after_stop_all(play);
@@ -151,9 +149,8 @@ static void expect_foreign_rank(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "rejects", NULL };
     struct run_result r = host_run(&play->net->host[0], argv);
-    cr_expect(strstr(r.out, "10.9.0.2") != NULL &&
-                  strstr(r.out, "rank 0 of job 'demo' is not on the node") != NULL,
-              "%s%s", r.out, r.err);
+    cr_expect(strstr(r.out, "10.9.0.2") != NULL && strstr(r.out, "rank 0 of job 'demo'") != NULL, "%s%s",
+              r.out, r.err);
     after_stop_all(play);
 }
 
@@ -191,7 +188,7 @@ SCENE(strangers, an_elastic_job_restarts, .elastic = true,
       .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --max_restarts=2 "
                  "--restart_backoff=200ms",
       .program = "member sum say:met only:3 attempt:0 exit:7 all sum barrier:end say:again",
-      .says = "starting attempt 1", .never = "has confirmed within", .within_ms = 60000,
+      .says = "starting attempt 1", .never = "confirmed within", .within_ms = 60000,
       .node = { { .prints = "met|met|again|again" }, { .prints = "met|met|again|again" } })
 
 /* --- half-open handshakes ---------------------------------------------------------------------------------- */
@@ -199,7 +196,7 @@ SCENE(strangers, an_elastic_job_restarts, .elastic = true,
 static long resident_kb(const struct host *host)
 {
     long most = 0;
-    char command[] = "for p in $(pgrep -x ddprun); do sed -n 's/VmRSS: *//p' /proc/$p/status; done";
+    char command[] = "for pid in $(pgrep -x ddprun); do sed -n 's/VmRSS: *//p' /proc/$pid/status; done";
     const char *argv[] = { "/bin/sh", "-c", command, NULL };
     struct run_result r = host_run(host, argv);
     for (char *line = strtok(r.out, "\n"); line != NULL; line = strtok(NULL, "\n"))

@@ -26,7 +26,7 @@ named_options_exist() {
     local name lost=0
     "$BUILD/ddprun" --print_man | sed 's:[\]::g' >"$tmp/page"
     while IFS= read -r name; do
-        grep -q -e "$name" "$tmp/page" || { echo "ddprun has no $name"; lost=1; }
+        grep -q -e "$name" "$tmp/page" || { echo "no $name in ddprun"; lost=1; }
     done < <(sed -n '/^| option/,/^$/p' docs/options.md | grep -oE -e '--[a-z_]+' | sort -u)
     return "$lost"
 }

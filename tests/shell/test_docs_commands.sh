@@ -35,7 +35,7 @@ shows() {
     local line missing=0
     shape <"$3" >"$tmp/shapes"
     while IFS= read -r line; do
-        grep -qxF -e "$line" "$tmp/shapes" || { echo "$1:$2: no line of the shape: $line"; missing=1; }
+        grep -qxF -e "$line" "$tmp/shapes" || { echo "$1:$2: no line like this: $line"; missing=1; }
     done < <(output "$1" "$2" | shape)
     [ "$missing" = 0 ] || { echo "the command printed:"; cat "$3"; return 1; }
 }

@@ -24,10 +24,10 @@ chmod +x "$tmp/with/nvidia-smi"
 says_what_is_missing() {
     fails env PATH="$tmp/with:$PATH" OUT="$tmp/with/out" BUILD="$tmp/none" NO_BUILD=1 WITHIN=1 scripts/gpu_check.sh >"$tmp/said"
     cat "$tmp/said"
-    grep -q "^| $tmp/none/train | FAILED: it is not there" "$tmp/said" &&
+    grep -q "^| $tmp/none/train | FAILED: " "$tmp/said" &&
         grep -q '^| kernels and models against the CPU, this GPU | skipped, because ' "$tmp/said" &&
-        grep -q '^| all_reduce, world of one, device memory | skipped, because the 1 s of WITHIN= are over' "$tmp/said" &&
-        grep -q '^| a rank is killed in a call of NCCL | skipped' "$tmp/said" &&
+        grep -q '^| all_reduce, .* | skipped, because the 1 s of WITHIN=' "$tmp/said" &&
+        grep -q '^| a rank .* | skipped' "$tmp/said" &&
         cmp "$tmp/said" "$tmp/with/out/table.md"
 }
 

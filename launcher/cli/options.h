@@ -52,7 +52,7 @@
     X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
       "run a job on this node only; its store uses a free port unless --master_port is given")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
-      "address of the store: of this host, or with several nodes the address of node 0")                       \
+      "address of the store: with several nodes, the address of node 0")                       \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
       "port of the store; 0 = any free port. A job of one node uses a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
@@ -93,11 +93,12 @@
       "address of the node that hosts the store, or of a ddp-rendezvous (default port: 29400 for elastic jobs, " \
       "else the value of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
-      "torchrun's settings of the rendezvous, with times in seconds: join_timeout (default: 600) or "           \
-      "timeout (900), last_call_timeout (30), keep_alive_interval and keep_alive_max_attempt (their "           \
+      "torchrun's settings of the rendezvous, with times in seconds: join_timeout or " \
+      "timeout (limit until all nodes have joined; default: 600 in an elastic job, else 900), " \
+      "last_call_timeout (default: 30), keep_alive_interval and keep_alive_max_attempt (their "           \
       "product is --node_timeout), is_host (--host_store)")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
-      "address of this node for the other nodes (default: the address from which this node connects to the " \
+      "address under which the other nodes reach this node (default: the address from which this node connects to the " \
       "store)")       \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
       "whether this node hosts the store; auto: yes on node 0, or on the node with the address of "             \
@@ -120,7 +121,7 @@
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
-      "when waiting nodes join a running elastic job: when all workers have 'agreed', 'now' (the workers are " \
+      "when waiting nodes join a running elastic job: 'agreed' (when all workers agree), 'now' (the workers are " \
       "restarted), or 'never' (only at the next restart)")                                     \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \

@@ -17,7 +17,7 @@
       "options that exclude each other.",                                                                 \
       "--nproc_per_node=0 is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")       \
     X(123, STORE_LOST,                                                                                    \
-      "this node has lost the store: the ddprun or host of the store has ended, the network is cut, or "  \
+      "this node has lost the store: its ddprun has ended, its host is down, the network is cut, or "     \
       "this node was frozen; ddprun stopped the workers here",                                            \
       "check the output of the node that hosts the store; to survive the loss of any node, run "          \
       "ddp-rendezvous on another host",                                                                   \

@@ -40,7 +40,7 @@
 #define FINDINGS_OF_HOSTS(X)                                                                                \
     X(PORT_IN_USE, ERROR,                                                                                   \
       "${subject}: port ${port} is in use by ${holder}",                                                    \
-      "stop that process if an earlier job has left it, or pass another --master_port on every node",       \
+      "stop that process if it belongs to an earlier job, or pass another --master_port on every node",       \
       "n1: port 29500 is in use by python3 (pid 4242, user ann)",                                           \
       "Binding the store's port failed with EADDRINUSE. Typical causes: a process of an earlier job, "      \
       "or a second job with the same port.")                                                                \
@@ -124,7 +124,7 @@
     /* NVML (NVIDIA Management Library) must answer within 200 ms, or the two rows about GPUs are left out. */ \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject} is used by ${process}",                                                                   \
-      "stop that process if an earlier job has left it, or set CUDA_VISIBLE_DEVICES for ddprun to "         \
+      "stop that process if it belongs to an earlier job, or set CUDA_VISIBLE_DEVICES for ddprun to "         \
       "other GPUs",                                                                                         \
       "GPU 2 of n1 is used by pid 4242 (user ann), 31 GiB",                                                 \
       "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run "    \
@@ -320,8 +320,8 @@
       "ddprun, a machine without free CPU time, or another service on that port.")                                  \
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
-      "'ss -ltnp sport = :${port}' on that host names the process: the store of another user serves "       \
-      "only this user and root (start both as one user; --insecure opens a store to all users and, "        \
+      "'ss -ltnp sport = :${port}' on that host names the process; if it is another user's store, start "       \
+      "store and job as the same user, because a store serves only its user and root (--insecure opens a store to all users and, "        \
       "without a secret, to all hosts); for a proxy, another service, or PyTorch's own store before "       \
       "2.5, choose another port; in a service mesh disable the sidecar for this job "                       \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
@@ -424,7 +424,7 @@
       "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       "${words}${unclaimed}",                                                                               \
-      "give every node its own --node_rank; stop the other ddprun if an earlier start has left it",         \
+      "give every node its own --node_rank; stop the other ddprun if it belongs to an earlier start",         \
       "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has rank 2: was the "          \
       "same --node_rank used on every node?",                                                               \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
@@ -580,15 +580,15 @@
       "free space there ('df -h' and 'df -i' show which file system is full), or choose another "           \
       "directory with --log_dir",                                                                           \
       "n1 has a full disk: /home/ann/run/logs: No space left on device",                                    \
-      "A file could not be written on that host before the job started. Only a job whose --log_dir is "     \
-      "on the full disk is stopped. Typical causes: logs or checkpoints of earlier jobs.")                  \
+      "A file could not be written on that host before the job started. ddprun stops the job only if "     \
+      "--log_dir is on the full disk. Typical causes: logs or checkpoints of earlier jobs.")                  \
     X(HOST_QUOTA_FULL, ERROR,                                                                               \
       "${subject} has no quota left for this user: ${words}",                                               \
       "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "A file could not be written on that host before the job started. Only a job whose --log_dir is "     \
-      "on that file system is stopped. Typical causes: logs or checkpoints of earlier jobs.")               \
+      "A file could not be written on that host before the job started. ddprun stops the job only if "     \
+      "--log_dir is on that file system. Typical causes: logs or checkpoints of earlier jobs.")               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
       "start again later, or raise the limit on ${subject}: ulimit -u, pids.max of the cgroup, or "         \
@@ -647,7 +647,7 @@
       "no action needed if intended; otherwise find out why ${other} has fewer workers",                    \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed, so "       \
-      "that its node finds one GPU less.")
+      "that its node finds one GPU fewer.")
 
 /* Clients of the store's port that are not part of the job. The store rejects them and keeps their first bytes
  * (rejected.h). Each row but the notes may explain a missing node: the node was started, but with another program, job or
@@ -678,7 +678,7 @@
       "script without a launcher, was started on that host.")                                               \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
-      "pass the same --rdzv_id on every node; if an earlier job has left that ddprun, stop it",             \
+      "pass the same --rdzv_id on every node; if that ddprun belongs to an earlier job, stop it",             \
       "10.0.0.9 requests job 'b' (2 times); this store serves job 'a'",                                      \
       "A ddprun connected and named a job that this store does not serve. Typical causes: two jobs "        \
       "with one host and port, or a ddprun of an earlier job.")                                             \
@@ -1014,8 +1014,8 @@
       "one. Typical cause: a loop that waits for a file or a service.")                                     \
     X(RANK_LOOPS, ERROR,                                                                                    \
       "${subject} ${is} in ${place} and compute${s} (${cpu} % CPU), without progress for ${time}; ${waiters}", \
-      "check this function for an endless loop ('ddpctl stacks --rank ${rank}' shows its callers); if it only needs " \
-      "long, pass a larger --hang_timeout to ddprun",                                                       \
+      "check this function for an endless loop ('ddpctl stacks --rank ${rank}' shows its callers); if the " \
+      "function is only slow, pass a larger --hang_timeout to ddprun",                                                       \
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
@@ -1065,7 +1065,7 @@
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
       "see the findings about the missing ranks",                                                           \
       "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
-      "The ranks of a named barrier have waited for ten seconds, or until its timeout. Typical causes: "    \
+      "The ranks of a named barrier have waited for ten seconds, or the barrier has timed out. Typical causes: "    \
       "a missing rank that computes, has ended, or waits elsewhere.")                                       \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
@@ -1089,8 +1089,8 @@
       "install py-spy, or allow ptrace; then every node names the rank that the others wait for",                             \
       "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
       "installed; pip install py-spy",                                                                      \
-      "Stacks were sampled because the job made no progress, but the samples show Python frames of no "     \
-      "rank. Typical causes: py-spy is not installed, or the system forbids ptrace.")                       \
+      "Stacks were sampled because the job made no progress, but no sample shows a Python "     \
+      "frame. Typical causes: py-spy is not installed, or the system forbids ptrace.")                       \
     X(KEY_NOT_SET, WARNING,                                                                                 \
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
       "find the rank that should set the key, among the ranks that do not wait: it is busy, has ended, "    \
@@ -1106,20 +1106,20 @@
  * of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
-      "${subject}: two launches share this store (${count} processes take part, ${belong}): ${who}",        \
+      "${subject}: two launches share this store (${count} processes take part, ${belong}); processes: ${who}",        \
       "stop the unwanted launch; if the other launch waits, restart it, because PyTorch's count of "        \
       "processes stays wrong; or give each launch its own --master_port",                                   \
       "init_process_group: two launches share this store (4 processes take part, but the job has 2 "        \
-      "ranks): pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                 \
-      "Processes that ddprun did not start registered in the same process group. Typical cause: two "       \
+      "ranks); processes: pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                 \
+      "Processes of another launch have registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
     X(GROUP_TOO_LARGE, WARNING,                                                                             \
-      "${subject}: ${count} ${come}, ${belong}: ${who}",                                                    \
+      "${subject}: ${count} ${come}, ${belong}; processes: ${who}",                                                    \
       "if the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "   \
       "instead; if the program sets the group up twice, give the second group its own keys: "               \
       "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used this "   \
       "store, give each launch its own --master_port",                                                      \
-      "init_process_group: 4 processes of this job take part, but the job has 2 ranks: pid 75, started "    \
+      "init_process_group: 4 processes of this job take part, but the job has 2 ranks; processes: pid 75, started "    \
       "by rank 0; rank 0 (n1, pid 71)",                                                                     \
       "More processes registered in a PyTorch process group than the job has ranks. Typical causes: mp.spawn "      \
       "inside the workers, or a second init_process_group with the same store.")                                    \

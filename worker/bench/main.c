@@ -280,10 +280,8 @@ static int print_info(const struct bench_options *o)
               : o->help   ? options_help(&bench_option_table, &out)
                           : version_print(&out, "ddp-bench", build_commit, o->json);
     if (o->help && !o->help_man)
-        printf("Usage: ddprun --nproc_per_node=N ddp-bench [OPTIONS]\n\nMeasures the speed of libddp's "
-               "collectives and "
-               "checks their values, "
-               "in the columns of nccl-tests.\n\n");
+        printf("Usage: ddprun --nproc_per_node=N ddp-bench [OPTIONS]\n\nMeasure the speed of libddp's "
+               "collectives and check their values. The output has the columns of nccl-tests.\n\n");
     if (ok)
         fwrite(out.data, 1, out.len, stdout);
     buf_free(&out);

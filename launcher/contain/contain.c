@@ -374,8 +374,8 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
            (read_all_mounts(c) && cgroup_find(contain_groups(c), contain_mounts(c), own, why));
 }
 
-/* Choose the layer. The name of the control group contains the cookie, so without random numbers for a cookie there
- * is no control group. */
+/* Choose the layer: PID namespace, control group or none (see contain.h). The group's name contains the random cookie
+ * of the job. If no cookie exists, no group can be used. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
     char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for the name of the group";

@@ -64,10 +64,10 @@
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                         \
       "--flight_recorder: PyTorch writes the calls at a timeout")                                           \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s/" FLIGHT_TORCH_STEM, f->torch_flight, f->torch_flight != NULL,           \
-      "--flight_recorder: start of the files' names, before the rank")                                      \
+      "--flight_recorder: path of PyTorch's files up to the rank, which PyTorch appends")                   \
     X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s/" FLIGHT_PIPE_STEM, f->torch_flight,                             \
       f->torch_flight != NULL && f->torch_pipes,                                                            \
-      "--flight_recorder: start of the FIFOs' names, by which ddprun asks PyTorch for records")             \
+      "--flight_recorder: path of the FIFOs up to the rank; ddprun writes to a FIFO to request a record")   \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                  \
       "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                    \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                       \

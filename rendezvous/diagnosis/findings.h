@@ -912,10 +912,10 @@
       "/proc/PID/stat has shown state D for at least two seconds. Typical causes: a network file system, a "        \
       "disk or a GPU driver that does not answer.")                                                                 \
     X(RANK_BUSY, WARNING,                                                                                   \
-      "${subject}: computes (${cpu} % CPU)${where} and has not arrived; ${heard}",                          \
+      "${subject}: uses ${cpu} % CPU${where}, but has not arrived; ${heard}",                          \
       "the rank may just be slow (preparing data, importing); inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: computes (98 % CPU) (n1, pid 812) and has not arrived; last message 32 s ago",               \
+      "rank 3: uses 98 % CPU (n1, pid 812), but has not arrived; last message 32 s ago",               \
       "The process uses CPU time, and has not reached the point where the others wait. Typical causes: "            \
       "preparation of data, an import, or a compiler run on one rank.")                                             \
     /* The requests and connections of the rank, if the state of its process explains nothing. */           \

@@ -23,7 +23,7 @@
 
 enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
-    BUSY_PERCENT = 50, /* percent of one CPU; a thread that uses at least this much computes or spins */
+    BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
     GROUPS_MAX = 16,   /* most different places of waiting ranks */
     GROUPS_SHOWN = 2,  /* places in a sentence, which has room for WORDS_LEN bytes */
 };

@@ -849,8 +849,8 @@ static int64_t find_verdict_and_setter(const struct job *job, struct look *l, st
     return find_verdict(&l->snapshot, d);
 }
 
-/* Compare the last two samples and report a hang, or a hint. If the samples show why no rank can be named, keep this
- * finding for `why`. */
+/* Compare the last two samples and report a hang, or a hint. If no rank is the cause, but a finding explains this, add
+ * the finding to job->notices, which `ddpctl why` prints. */
 static void compare_samples(struct job *job)
 {
     struct look l;

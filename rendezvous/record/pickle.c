@@ -475,7 +475,7 @@ cJSON *pickle_read(struct slice bytes, struct ddp_err *err)
     while (ok && m.at < m.end && *m.at != OP_STOP)
         ok = step(&m, *m.at++, &last);
     if (ok && m.at == m.end)
-        fail_at(&m, "the file ends before the pickle; it may be truncated");
+        fail_at(&m, "the file ends before the end of the pickle; it may be truncated");
     else if (ok)
         item = result(&m);
     while (m.n > 0)

@@ -75,7 +75,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 not there",    \
       "removes a key")                                                                                       \
     X(APPEND,        0x09, 8,  NO, KEY, VALUE, NIL,          false, true,  "none",                           \
-      "appends bytes to a value, creates the key")                                                          \
+      "appends bytes to a value; missing means empty")                                                          \
     X(MULTI_GET,     0x0a, 9,  NO, KEYS, NIL, NIL,           false, false, "count × blob value",             \
       "returns many values, empty for each missing key")                                                     \
     X(MULTI_SET,     0x0b, 10, NO, PAIRS, NIL, NIL,          false, true,  "none",                           \

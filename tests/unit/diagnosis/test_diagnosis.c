@@ -395,7 +395,7 @@ Test(diagnose_job, why_a_rank_does_not_come)
                                            .wchan = "nfs_wait_bit_killable"),
                    "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
     expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BUSY",
-                   "computes (99 % CPU) (n1, pid 73) and has not arrived; last message 60.0 s ago");
+                   "uses 99 % CPU (n1, pid 73), but has not arrived; last message 60.0 s ago");
     expect_missing((struct rank_facts)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
                    "it never connected");
     expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "waits for key '/nccl'");

@@ -331,7 +331,8 @@ static void choose_plain(struct contain *c, const char *why)
         snprintf(c->words, sizeof(c->words),
                  "plain, guardian and agent watch each other (no control group: %s; " STRONGER ")", why);
     else
-        snprintf(c->words, sizeof(c->words), "plain, guardian and agent watch each other, as requested");
+        snprintf(c->words, sizeof(c->words),
+                 "plain, guardian and agent watch each other (set by --contain=plain)");
 }
 
 /* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */

@@ -28,8 +28,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return the size of an address for getnameinfo, or 0 for an address that is not IP. getnameinfo formats addresses
- * like those of resolved names, so that both can be compared. */
+/* Return the size of an address for getnameinfo, or 0 for an address that is not IP. base/connector.c uses
+ * getnameinfo, too, so own addresses and resolved addresses can be compared as text. */
 static socklen_t size_of(const struct sockaddr *addr)
 {
     return addr->sa_family == AF_INET    ? sizeof(struct sockaddr_in)

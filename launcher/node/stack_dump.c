@@ -194,7 +194,8 @@ static bool plan_is_python(const struct plan *plan)
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
-/* Forget the sample of the last attempt. If the program is a Python script and py-spy exists, no search is needed. */
+/* Forget the sample of the last attempt. If the command line names a Python program and py-spy exists,
+ * node_look_for_python need not examine the processes. */
 void node_begin_samples(struct node *n)
 {
     char path[PATH_MAX];

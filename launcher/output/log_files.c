@@ -288,7 +288,8 @@ ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err)
     return status;
 }
 
-/* Check whether FIFOs can be created in a directory. The name is unique among the nodes that share the directory. */
+/* Return true if a FIFO can be created in `dir`. The name of the test FIFO contains the host and a nonce, because nodes
+ * may share `dir`. */
 static bool has_fifos(const char *dir, const struct plan_facts *facts)
 {
     char path[PATH_MAX];

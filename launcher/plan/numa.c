@@ -101,7 +101,7 @@ static ddp_status node_of_gpu(const struct question *q, int device, int *node)
     return status;
 }
 
-/* Add the usable CPUs of a node to `cpus`. */
+/* Add the usable CPUs of a NUMA node to `cpus`. */
 static ddp_status add_node(const struct question *q, int node, struct rank_set *cpus)
 {
     char path[PATH_SIZE];
@@ -123,7 +123,7 @@ static ddp_status package_of(const struct question *q, int cpu, int *package)
     return read_number(q, path, package);
 }
 
-/* Add the CPUs of `node` if the node is in `package`. A node that has only memory adds no CPU. */
+/* Add the CPUs of NUMA node `node` if it is in `package`. A node that has only memory adds no CPU. */
 static ddp_status add_if_in_package(const struct question *q, int node, int package, struct rank_set *cpus)
 {
     struct rank_set own = { 0 };
@@ -140,7 +140,7 @@ static ddp_status add_if_in_package(const struct question *q, int node, int pack
     return status;
 }
 
-/* Add the CPUs of all nodes that are in the same package as the CPUs in `cpus`. */
+/* Add the CPUs of all NUMA nodes that are in the same package as the CPUs in `cpus`. */
 static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 {
     struct rank_set nodes = { 0 };
@@ -281,7 +281,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count all GPUs of `node`, and the GPUs of `node` before `device`. */
+/* Count all GPUs of NUMA node `node`, and those of them before `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;
@@ -317,7 +317,7 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
-/* Keep in `cpus` the core complex of one GPU. `before` GPUs of the node come before this GPU. */
+/* Keep in `cpus` the core complex of one GPU. `before` GPUs of the NUMA node come before this GPU. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };

@@ -218,7 +218,8 @@ static const struct secret *choose(struct tls *t, const char *print)
         if (strcmp(ours, print) == 0)
             return s;
     }
-    snprintf(t->why, sizeof(t->why), "TLS: secret differs: sha256 %.8s.. here, %.8s.. there", ours, print);
+    snprintf(t->why, sizeof(t->why), "TLS: secret differs: sha256 %.8s.. in the store, %.8s.. in the client",
+             ours, print);
     return NULL;
 }
 

@@ -527,8 +527,8 @@ static const cJSON *differ_group(const struct hang *h, bool largest)
     return found;
 }
 
-/* Compare the records, and format the text that quotes them. The quote also follows a finding from the stacks, because
- * it names the collective with its number. */
+/* Compare the flight records, and write the difference to records.quote. Findings from the stacks end with this quote,
+ * because it names the collective and its number. */
 static void compare_records(struct hang *h)
 {
     struct records *r = &h->records;

@@ -122,7 +122,7 @@ static void answer_barrier(void *user, struct barrier_waiter *waiter, enum barri
         hub_send(hub, s, json);
 }
 
-/* Call facts_of_rank() with a `user` of another type, for barrier_report(). */
+/* Call facts_of_rank() for barrier_report(), which passes the job as a void pointer. */
 static void facts_for(void *user, uint32_t rank, struct rank_facts *facts)
 {
     facts_of_rank(user, rank, facts);

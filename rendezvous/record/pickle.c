@@ -298,7 +298,8 @@ static bool memo_store(struct machine *m, uint64_t index, struct slice text)
     return true;
 }
 
-/* Add the values and the text of the copy `item` to the counters, and set *depth to the depth of `item`. */
+/* Count the values and the text of `item`, because a copy of `item` counts for the limits, too. Set *depth to the depth
+ * of `item`. */
 static bool count_copy(struct machine *m, const cJSON *item, int *depth)
 {
     const cJSON *child;

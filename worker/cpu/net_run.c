@@ -329,8 +329,8 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
 
-/* Extra time after a call's timeout, so that the first wait of a call reports the late rank. A wait for other hosts
- * gets GRACE_MS, and a later barrier twice GRACE_MS. */
+/* Extra time after a call's timeout. The first wait of a call gets none, so it ends first and reports the late rank.
+ * The wait for other hosts gets GRACE_MS. The barrier after it gets 2 * GRACE_MS. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)

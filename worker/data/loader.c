@@ -361,8 +361,8 @@ static ddp_status stop_reading(ddp_loader *loader)
     return DDP_OK;
 }
 
-/* Return true if the batch that the program requested is ready. Before a batch is taken, its slot still belongs to an
- * earlier batch. The caller holds the mutex. */
+/* Return true if the batch that the program requested is ready. If no thread has begun this batch, slot->ready is about
+ * an earlier batch. The caller holds the mutex. */
 static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 {
     return loader->queue.taken > loader->queue.given && slot->ready;

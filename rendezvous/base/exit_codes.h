@@ -11,7 +11,7 @@
     X(0, OK, "every worker exited with 0", "none is needed",                                              \
       "The agents of all nodes reported this. Typical cause: the job is done.",                           \
       "ddprun ./train && echo done")                                                                      \
-    X(2, USAGE, "the command line is wrong; nothing was started",                                         \
+    X(2, USAGE, "the command line is wrong and nothing was started, or a worker exited with 2",           \
       "the message names the option; see ddprun --help",                                                  \
       "ddprun checked all options before the first process. Typical causes: a spelling error, or "        \
       "options that exclude each other.",                                                                 \

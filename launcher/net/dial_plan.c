@@ -443,7 +443,7 @@ static bool append_value(void *user, struct slice name, struct buf *out)
     const struct dial_met *met = &d->verdict;
     if (is_name(name, "host"))
         return buf_printf(out, "%s", d->options.host);
-    if (is_name(name, "here"))
+    if (is_name(name, "this_host"))
         return buf_printf(out, "%s", d->options.here);
     if (is_name(name, "port"))
         return buf_printf(out, "%d", d->options.port);

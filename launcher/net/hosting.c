@@ -139,8 +139,8 @@ static bool is_wrong_loopback(const struct hosting_facts *f, const char *address
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;
-    finding_make(&finding, FINDING_MASTER_NAME_IS_LOOPBACK, f->meeting->host, "host", f->here, "address",
-                 address, "such", such_as(f), NULL);
+    finding_make(&finding, FINDING_MASTER_NAME_IS_LOOPBACK, f->meeting->host, "this_host", f->here, "address",
+                 address, "reachable_address", such_as(f), NULL);
     out->choice = HOSTING_ERROR;
     hosting_set_words(out, &finding);
 }
@@ -185,7 +185,7 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     if (f->meeting->nnodes_max == 1 || !is_bridge(which->interface))
         return;
     finding_make(&finding, FINDING_BRIDGE_ADDRESS, address, "interface", which->interface, "host", f->here,
-                 "such", such_as(f), NULL);
+                 "reachable_address", such_as(f), NULL);
     hosting_set_words(out, &finding);
 }
 
@@ -219,7 +219,8 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     if (f->meeting->nnodes_max == 1 || !is_loopback_endpoint(f, address))
         return;
     list_reachable(f, such, sizeof(such));
-    finding_make(&finding, FINDING_LOOPBACK_ADDRESS, f->meeting->host, "host", f->here, "such", such, NULL);
+    finding_make(&finding, FINDING_LOOPBACK_ADDRESS, f->meeting->host, "host", f->here, "reachable_address",
+                 such, NULL);
     snprintf(out->local_only, sizeof(out->local_only), "%.*s", PLAN_SENTENCE_MAX - 1, finding.sentence);
     hosting_set_words(out, &finding);
 }

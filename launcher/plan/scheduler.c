@@ -782,8 +782,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     snprintf(count, sizeof(count), "%d", nodes);
     snprintf(launched, sizeof(launched), "%d", s->tasks.nodes);
     snprintf(subject, sizeof(subject), "%s%.120s", job[0] != '\0' ? "job " : "this job", job);
-    finding_make(&s->finding.found, code, subject, "scheduler", s->title, "count", count, "launched",
-                 launched, "who", who, "launch", rows[s->kind].launch, NULL);
+    finding_make(&s->finding.found, code, subject, "scheduler", s->title, "nnodes", count, "started_nodes",
+                 launched, "who", who, "launch_command", rows[s->kind].launch, NULL);
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 

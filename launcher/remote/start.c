@@ -659,6 +659,7 @@ void start_explain(const struct start_facts *f, const struct host_spec *host, co
     const enum finding_code code = is_there           ? FINDING_HOST_CANNOT_RUN_DDPRUN
                                    : is_hop(via, row) ? FINDING_HOST_HOP_FAILED
                                                       : row->code;
-    finding_make(out, code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program, "shell",
-                 start_shell(f->cli, host, shell), "via", via != NULL ? via : "", NULL);
+    finding_make(out, code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program,
+                 "remote_shell", start_shell(f->cli, host, shell), "starting_host", via != NULL ? via : "",
+                 NULL);
 }

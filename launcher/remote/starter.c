@@ -1044,8 +1044,8 @@ static void check_deadlines(struct starter *s)
                      (p->state == PEER_PROBING ? PROBED_MS : START_MS) / 1000);
             finding_make(
                 &f, p->above < 0 || p->trunk != NULL ? FINDING_HOST_NOT_REACHED : FINDING_HOST_HOP_FAILED,
-                p->host->name, "words", words, "shell", start_shell(s->facts->cli, p->host, shell), "via",
-                p->above < 0 ? "" : name_above(p), NULL);
+                p->host->name, "words", words, "remote_shell", start_shell(s->facts->cli, p->host, shell),
+                "starting_host", p->above < 0 ? "" : name_above(p), NULL);
             fail(s, &f);
             link_kill(p->link, SIGTERM);
         }

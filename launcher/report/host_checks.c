@@ -49,10 +49,10 @@ static void check_limits(const struct host_facts *f, uint64_t workers, const cha
     amount have, need;
     const uint64_t files = FDS + FDS_PER_WORKER * workers, processes = PROCESSES + workers;
     if (f->nofile < files)
-        finding_make(&out[(*n)++], FINDING_LIMIT_NOFILE, host, "have", number(have, f->nofile), "need",
+        finding_make(&out[(*n)++], FINDING_LIMIT_NOFILE, host, "have", number(have, f->nofile), "number",
                      number(need, files), NULL);
     if (f->nproc < processes)
-        finding_make(&out[(*n)++], FINDING_LIMIT_NPROC, host, "have", number(have, f->nproc), "need",
+        finding_make(&out[(*n)++], FINDING_LIMIT_NPROC, host, "have", number(have, f->nproc), "number",
                      number(need, processes), NULL);
     if (f->has_infiniband && f->memlock != HOST_NO_LIMIT)
         finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", words_size(have, f->memlock), NULL);

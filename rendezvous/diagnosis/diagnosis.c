@@ -78,7 +78,7 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
     if (s->n_nodes < 2 || most->nproc == least->nproc)
         return;
     snprintf(world, sizeof(world), "together %llu", (unsigned long long)sum);
-    ADD(d, NPROC_UNEVEN, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"), "other",
+    ADD(d, NPROC_UNEVEN, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"), "node",
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
@@ -177,7 +177,7 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
         check_stranger(d, s, &s->strangers[i]);
     if (store->accept_overflows > 0)
         ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", counted(count, store->accept_overflows, "time"),
-            "somaxconn", number(somaxconn, store->somaxconn), "wanted", number(wanted, nodes));
+            "somaxconn", number(somaxconn, store->somaxconn), "queue_length", number(wanted, nodes));
     if (store->refused_no_fd > 0)
         ADD(d, STORE_NO_DESCRIPTORS, store->host, "count",
             counted(count, store->refused_no_fd, "connection"));
@@ -223,15 +223,15 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
  * rejected node again. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
-    words who, left, others = "restart ddprun on the other nodes, too";
+    words who, left, waits = "";
     if (!s->is_final)
-        snprintf(others, sizeof(others), "the job waits at most %.40s (%.60s); Ctrl-C ends the job now",
-                 duration(left, s->left_ms), s->knob);
+        snprintf(waits, sizeof(waits), "; the job waits at most %.40s (%.60s)", duration(left, s->left_ms),
+                 s->knob);
     for (uint32_t i = 0; i < s->n_refused; i++) {
         const struct snapshot_refused *r = &s->refused[i];
         if (is_missed(s, r))
             ADD(d, NODE_REJECTED, node_named(who, s->elastic ? -1 : r->node_rank, r->host, r->pid), "code",
-                r->code, "others", others);
+                r->code, "waits", waits);
     }
 }
 
@@ -244,7 +244,7 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
         never += never_came(s, (int32_t)rank);
     if (never > 0)
         ADD(d, NODE_MISSING, missing_nodes(who, s, never), "have", never == 1 ? "has" : "have", "time",
-            duration(time, s->waited_ms), "endpoint", s->store.endpoint);
+            duration(time, s->waited_ms), "store_address", s->store.endpoint);
 }
 
 /* Report that an elastic job has too few nodes. Name the hosts of the present nodes, because the store does not know
@@ -256,7 +256,7 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         return;
     snprintf(who, sizeof(who), "%u of at least %u nodes", s->n_nodes, s->min);
     ADD(d, TOO_FEW_NODES, who, "have", s->n_nodes == 1 ? "has" : "have", "time", duration(time, s->waited_ms),
-        "hosts", all_hosts(hosts, s), "endpoint", s->store.endpoint);
+        "hosts", all_hosts(hosts, s), "store_address", s->store.endpoint);
 }
 
 /* Report that too few nodes of a running elastic job are left. The report needs no minimum duration, because the user
@@ -270,7 +270,7 @@ static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
     snprintf(who, sizeof(who), "%u of at least %u nodes", here, s->min);
     ADD(d, TOO_FEW_LEFT, who, "are", here == 1 ? "is" : "are", "missing",
         counted(missing, s->min - here, "more node"), "left", duration(left, s->left_ms), "knob", s->knob,
-        "limit", duration(limit, s->limit_ms), "endpoint", s->store.endpoint);
+        "limit", duration(limit, s->limit_ms), "store_address", s->store.endpoint);
 }
 
 /* Report lost nodes at once. Report nodes that have never joined only after SETTLED_MS, because nodes start seconds

@@ -198,35 +198,15 @@ const char *finding_predicate(const struct finding *f)
 
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
-/* Placeholders whose own name does not show what the value is. */
-static const struct {
-    const char *word, *text;
-} readable_words[] = {
-    { "here", "NODE" },
-    { "subject", "HOST" },
-    { "other", "that node" },
-    { "others", "if the job has ended, restart it on the other nodes, too" },
-    { "via", "the host that starts it" },
-    { "child", "PID" },
-    { "peer", "the other host" },
-    { "shell", "ssh" },
-    { "launch", "srun --ntasks-per-node=1 ddprun" },
-    { "launched", "N" },
-    { "need", "N" },
-    { "wanted", "N" },
-    { "such", "10.0.0.1" },
-    { "setup", "init_process_group" },
-};
-
-/* Append "PORT" for "${port}", as manual pages write a value that the reader supplies, or a text of readable_words. */
+/* Append "PORT" for "${port}", as manual pages write a value that the reader supplies. Append "HOST" for "${subject}",
+ * because an advice contains it only for a host. */
 static bool append_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;
+    if (slice_equal(word, slice_str("subject")))
+        word = slice_str("host");
     const char *p = word.data;
     bool ok = true;
-    for (size_t i = 0; i < sizeof(readable_words) / sizeof(readable_words[0]); i++)
-        if (slice_equal(word, slice_str(readable_words[i].word)))
-            return buf_printf(out, "%s", readable_words[i].text);
     for (size_t i = 0; ok && i < word.len; i++)
         ok = buf_printf(out, "%c", p[i] >= 'a' && p[i] <= 'z' ? p[i] - 'a' + 'A' : p[i]);
     return ok;

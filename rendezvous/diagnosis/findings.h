@@ -10,6 +10,10 @@
  * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
  * passes the text for every other placeholder.
  *
+ * `ddprun explain` prints an advice without values: ${remote_shell} becomes REMOTE_SHELL, and ${subject} becomes HOST.
+ * So an advice contains ${subject} only for a host, and its other placeholders have names that explain the value. A unit
+ * test lists these names.
+ *
  * A remedy is something that the reader can do or type: each option and command in it must exist under this name. The
  * readers are users of ddprun, so an option without a program's name is an option of ddprun.
  *
@@ -69,17 +73,17 @@
       "started under the name torchrun. Typical causes: --insecure, or a script written for torchrun, "     \
       "on a network with other users.")                                                                     \
     X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
-      "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
+      "on ${this_host} the name '${subject}' resolves to ${address}, where no other node can reach the "    \
       "store",                                                                                              \
-      "remove '${subject}' from the line of ${address} in /etc/hosts on ${host}, or pass a numeric "        \
-      "address on all nodes: ${such}",                                                                      \
+      "remove '${subject}' from the line of ${address} in /etc/hosts on ${this_host}, or pass a numeric "   \
+      "address on all nodes, such as ${reachable_address}",                                                         \
       "on n0 the name 'n0' resolves to 127.0.1.1, where no other node can reach the store",                 \
       "The node that hosts the store resolved its own name to a loopback address. Typical cause: the "      \
       "127.0.1.1 line that installers of Debian and Ubuntu write.")                                         \
     X(BRIDGE_ADDRESS, WARNING,                                                                              \
       "${subject} is the address of ${interface} on ${host}; other machines probably have the same "        \
       "address",                                                                                            \
-      "pass an address that all nodes can reach, such as ${such}",                                          \
+      "pass an address that all nodes can reach, such as ${reachable_address}",                             \
       "172.17.0.1 is the address of docker0 on n0; other machines probably have the same address",          \
       "The address belongs to a bridge of containers or virtual machines, which has the same address "      \
       "on every machine. Typical cause: --master_addr copied from docker0, virbr0 or a similar "            \
@@ -87,22 +91,22 @@
     X(LOOPBACK_ADDRESS, WARNING,                                                                            \
       "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
       "no action needed if all nodes run on ${host}; otherwise give every node an address that the "     \
-      "other hosts can reach: ${such}",                                                                     \
+      "other hosts can reach: ${reachable_address}",                                                        \
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
       "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
     /* Limits and memory. report/host_checks.c estimates the need from the number of workers. A limit that is \
      * too low is only a warning, because not every program uses what the estimate includes. */             \
     X(LIMIT_NOFILE, WARNING,                                                                                \
-      "${subject} allows ${have} open files; this job needs about ${need} there",                           \
-      "raise the limit: 'ulimit -n ${need}' if you are root, else LimitNOFILE= of the service that "        \
+      "${subject} allows ${have} open files; this job needs about ${number} there",                         \
+      "raise the limit: 'ulimit -n ${number}' if you are root, else LimitNOFILE= of the service that "      \
       "starts ddprun, or nofile in /etc/security/limits.conf",                                              \
       "n1 allows 1024 open files; this job needs about 4096 there",                                         \
       "The hard limit RLIMIT_NOFILE is below the estimate for the workers and their output. Typical cause: "        \
       "the default of 1024 open files, with many workers.")                                                         \
     X(LIMIT_NPROC, WARNING,                                                                                 \
-      "${subject} allows this user ${have} processes and threads; this job needs about ${need} there",      \
-      "raise the limit: 'ulimit -u ${need}', or nproc in /etc/security/limits.conf",                        \
+      "${subject} allows this user ${have} processes and threads; this job needs about ${number} there",    \
+      "raise the limit: 'ulimit -u ${number}', or nproc in /etc/security/limits.conf",                      \
       "n1 allows this user 512 processes and threads; this job needs about 2048 there",                     \
       "The limit RLIMIT_NPROC is below the estimate for the workers and their threads, so fork or "         \
       "pthread_create would fail. Typical causes: a limit that the administrator has set for each "         \
@@ -178,70 +182,70 @@
 
 /* Connections between a node and the store. A node that cannot reach the store decides alone which row matches,
  * from the error of each attempt and the first bytes of each reply. launcher/net/dial_plan.h decides which row matches. ${host} is the name
- * as the user typed it, ${at} the address and port of the attempt, ${address} the address alone, ${here} this node,
+ * as the user typed it, ${at} the address and port of the attempt, ${address} the address alone, ${this_host} this node,
  * ${took} the duration, ${bytes} the first bytes of a reply, ${hosts} the line of /etc/hosts. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     /* Stage "resolve": the results of getaddrinfo (RFC 3493). */                                           \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
-      "on ${here} the name '${host}' resolves to ${address}, which is ${here} itself; the store is "        \
+      "on ${this_host} the name '${host}' resolves to ${address}, which is ${this_host} itself; the store is " \
       "on another node${hosts}",                                                                            \
-      "remove '${host}' from /etc/hosts on ${here}, or pass a numeric address on all nodes",                \
+      "remove '${host}' from /etc/hosts on ${this_host}, or pass a numeric address on all nodes",           \
       "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "        \
       "(/etc/hosts has the line \"127.0.1.1 n0\")",                                                                 \
       "The master's name resolved to a loopback address on a node that does not host the store. Typical "           \
       "cause: the 127.0.1.1 line that installers of Debian and Ubuntu write, copied to another machine.")           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
-      "${here} cannot resolve '${host}': no such name",                                                     \
+      "${this_host} cannot resolve '${host}': no such name",                                                \
       "check the spelling; on Kubernetes, check that the pod is scheduled and its service has this "        \
       "name; or pass a numeric address",                                                                    \
       "n1 cannot resolve 'n0.example': no such name",                                                       \
       "getaddrinfo returned EAI_NONAME. The name of a new pod or machine can take a minute to appear. Typical "     \
       "causes: a spelling error, or a pod whose service does not exist yet.")                                       \
     X(RESOLVER_DOWN, ERROR,                                                                                 \
-      "${here} cannot resolve '${host}': the name service fails",                                           \
-      "check /etc/resolv.conf on ${here}, or pass a numeric address",                                       \
+      "${this_host} cannot resolve '${host}': the name service fails",                                      \
+      "check /etc/resolv.conf on ${this_host}, or pass a numeric address",                                  \
       "n1 cannot resolve 'n0': the name service fails",                                                     \
       "getaddrinfo returned EAI_AGAIN. Typical causes: a wrong name server, or a network that is not "      \
       "up yet.")                                                                                            \
     X(RESOLVER_SILENT, ERROR,                                                                               \
-      "${here} cannot resolve '${host}': the name service has not answered for ${took}",                    \
-      "check /etc/resolv.conf on ${here}, or pass a numeric address",                                       \
+      "${this_host} cannot resolve '${host}': the name service has not answered for ${took}",               \
+      "check /etc/resolv.conf on ${this_host}, or pass a numeric address",                                  \
       "n1 cannot resolve 'n0': the name service has not answered for 5.0 s",                                \
       "getaddrinfo has not returned. Typical cause: a firewall that drops packets to the name server.")     \
     X(RESOLVE_FAILED, ERROR,                                                                                \
-      "${here} cannot resolve '${host}': ${error}",                                                         \
+      "${this_host} cannot resolve '${host}': ${error}",                                                         \
       "pass a numeric address",                                                                             \
       "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
       "getaddrinfo failed with another error. Typical cause: a broken answer of the name server.")                  \
     /* Stage "route": the kernel rejects the address before the first packet (errno of connect). */         \
     X(NO_ROUTE, ERROR,                                                                                      \
-      "${here} has no route to ${address}",                                                                 \
-      "check the address, and on ${here} the interfaces ('ip addr') and the routes ('ip route'); a "        \
+      "${this_host} has no route to ${address}",                                                            \
+      "check the address, and on ${this_host} the interfaces ('ip addr') and the routes ('ip route'); a "   \
       "container may lack this network",                                                                    \
       "n1 has no route to 10.0.0.1",                                                                        \
       "The kernel's route lookup failed with ENETUNREACH. Typical causes: an interface that is down, or a "         \
       "container without this network.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \
-      "${here} has a route that marks ${address} as unreachable",                                           \
-      "'ip route' (IPv6: 'ip -6 route') on ${here} lists the route: remove it, or pass another address",    \
+      "${this_host} has a route that marks ${address} as unreachable",                                      \
+      "'ip route' (IPv6: 'ip -6 route') on ${this_host} lists the route: remove it, or pass another address", \
       "n1 has a route that marks 10.0.0.1 as unreachable",                                                  \
       "The kernel's route lookup failed with EHOSTUNREACH. Typical cause: an 'unreachable' route of "       \
       "a VPN or a container network.")                                                                      \
     X(ROUTE_PROHIBITED, ERROR,                                                                              \
-      "${here} has a route or rule that prohibits ${address}",                                              \
-      "'ip route' and 'ip rule' on ${here} list the entry: remove it, or pass another address; check "      \
+      "${this_host} has a route or rule that prohibits ${address}",                                         \
+      "'ip route' and 'ip rule' on ${this_host} list the entry: remove it, or pass another address; check " \
       "the output rules of the firewall, too",                                                              \
       "n1 has a route or rule that prohibits 10.0.0.1",                                                     \
       "The kernel's route lookup failed with EACCES. Typical cause: a 'prohibit' route or rule.")           \
     X(FAMILY_OFF, ERROR,                                                                                    \
-      "${here} cannot use the address ${address}: this host has disabled its protocol (IPv4 or IPv6)",      \
-      "pass an address of the other protocol, or enable the protocol on ${here}",                           \
+      "${this_host} cannot use the address ${address}: this host has disabled its protocol (IPv4 or IPv6)", \
+      "pass an address of the other protocol, or enable the protocol on ${this_host}",                      \
       "n1 cannot use the address fd00::1: this host has disabled its protocol (IPv4 or IPv6)",              \
       "The kernel's route lookup failed with EADDRNOTAVAIL or EAFNOSUPPORT. Typical cause: IPv6 is "        \
       "disabled.")                                                                                          \
     X(ROUTE_FAILED, ERROR,                                                                                  \
-      "${here} cannot send to ${address}: ${error}",                                                        \
-      "check the address; 'ip route get ${address}' on ${here} shows the route",                            \
+      "${this_host} cannot send to ${address}: ${error}",                                                   \
+      "check the address; 'ip route get ${address}' on ${this_host} shows the route",                       \
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
       "The kernel rejected the destination with another error. Typical causes: an address that no route "           \
       "accepts, such as 0.0.0.0 or a multicast address.")                                                           \
@@ -249,7 +253,7 @@
      * round trip, an ICMP message rejected the connection; after about 3 s, no machine answered three neighbour \
      * requests of the kernel. */                                                                           \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
-      "no process listens at ${at}, which is this machine (${here}): node 0 has not started, or its store is on another machine",                    \
+      "no process listens at ${at}, which is this machine (${this_host}): node 0 has not started, or its store is on another machine", \
       "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
       "machine, check that the store's node runs and uses the same port",                                   \
       "no process listens at 127.0.0.1:29500, which is this machine (n1): node 0 has not started, or its store is on another machine",               \
@@ -279,34 +283,34 @@
       "connect failed with EHOSTUNREACH after about three seconds: no machine answered the kernel's ARP or "        \
       "neighbour requests. Typical causes: a machine that is off, or an address that no machine has.")              \
     X(CONNECT_REJECTED, ERROR,                                                                              \
-      "a device between ${here} and ${at} rejected the connection after ${took}",                           \
+      "a device between ${this_host} and ${at} rejected the connection after ${took}",                      \
       "allow TCP port ${port} in the firewall; firewalld rejects most ports by default",                    \
       "a device between n1 and 10.0.0.1:29500 rejected the connection after 0.8 ms",                        \
       "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected the connection. "     \
       "Typical cause: firewalld.")                                                                          \
     X(NET_UNREACHABLE, ERROR,                                                                               \
-      "a router between ${here} and ${at} has no route to ${address}",                                      \
-      "check the address; 'ip route get ${address}' on ${here} shows the first router",                     \
+      "a router between ${this_host} and ${at} has no route to ${address}",                                 \
+      "check the address; 'ip route get ${address}' on ${this_host} shows the first router",                \
       "a router between n1 and 10.0.0.1:29500 has no route to 10.0.0.1",                                    \
       "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message. Typical "     \
       "causes: a wrong address, or a link between two networks that is down.")                                      \
     X(CONNECT_PROHIBITED, ERROR,                                                                            \
-      "${here} is not permitted to connect to ${at}",                                                       \
-      "check on ${here} the routes ('ip route'), the output rules of the firewall, and the network "        \
+      "${this_host} is not permitted to connect to ${at}",                                                  \
+      "check on ${this_host} the routes ('ip route'), the output rules of the firewall, and the network "   \
       "policy of the container",                                                                            \
       "n1 is not permitted to connect to 10.0.0.1:29500",                                                   \
       "connect failed with EPERM or EACCES. Typical causes: an output rule of iptables, or a "              \
       "security policy of the container.")                                                                  \
     X(NO_DESCRIPTORS, ERROR,                                                                                \
-      "${here} has no file descriptor left for a connection",                                               \
-      "raise the limit of open files on ${here}: 'ulimit -n 65536' before ddprun, or LimitNOFILE= of "      \
+      "${this_host} has no file descriptor left for a connection",                                          \
+      "raise the limit of open files on ${this_host}: 'ulimit -n 65536' before ddprun, or LimitNOFILE= of " \
       "the service that starts ddprun",                                                                     \
       "n1 has no file descriptor left for a connection",                                                    \
       "socket failed with EMFILE or ENFILE. Typical causes: a low limit of open files, or a leak in another "       \
       "program.")                                                                                                   \
     X(CONNECT_FAILED, ERROR,                                                                                \
       "the connection to ${at} failed after ${took}: ${error}",                                             \
-      "check the network between ${here} and ${address}",                                                   \
+      "check the network between ${this_host} and ${address}",                                              \
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
       "connect failed with another error. Typical causes: a network or firewall that resets connections.")          \
     /* Stage "hello": the TCP connection exists, and the first bytes of the reply show what has the port. */ \
@@ -395,7 +399,7 @@
       "of that host uses.")                                                                                 \
     X(HELLO_FAILED, ERROR,                                                                                  \
       "the connection to ${at} broke during the first message: ${error}",                                   \
-      "check the network between ${here} and ${address}",                                                   \
+      "check the network between ${this_host} and ${address}",                                              \
       "the connection to 10.0.0.1:29500 broke during the first message: connection reset by peer",          \
       "Reading or writing the first message failed with a system error. Typical cause: a firewall or "      \
       "load balancer that resets connections.")
@@ -509,13 +513,13 @@
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
 
-/* A host of --hosts. ${shell} is the remote shell, ${words} its output. launcher/remote/start.c recognizes the row by the
+/* A host of --hosts. ${remote_shell} is the remote shell, ${words} its output. launcher/remote/start.c recognizes the row by the
  * exit status and the output of the remote shell, because ssh has only one exit status (255) for all its errors. The
  * other rows come from a ddprun that runs on the host (remote/starter.c). */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
-      "check the name, the network and the ssh server there: '${shell} ${subject} true' must succeed",      \
+      "check the name, the network and the ssh server there: '${remote_shell} ${subject} true' must succeed", \
       "n1 was not reached: ssh: connect to host n1 port 22: Connection refused",                            \
       "The remote shell ended with status 255 before ddprun ran there. Typical causes: a wrong name, a "            \
       "machine that is off, or no ssh server.")                                                                     \
@@ -528,14 +532,14 @@
       "loaded into ssh-agent.")                                                                             \
     X(HOST_KEY_DIFFERS, ERROR,                                                                              \
       "${subject} has a host key that ssh does not accept: ${words}",                                       \
-      "run '${shell} ${subject} true' once and compare the key with the host's own key; if the host "       \
+      "run '${remote_shell} ${subject} true' once and compare the key with the host's own key; if the host " \
       "was reinstalled, remove its old key with 'ssh-keygen -R ${subject}'",                                \
       "n1 has a host key that ssh does not accept: Host key verification failed.",                          \
       "The file known_hosts has no key of this host, or has a different key. Typical causes: a first login to "     \
       "that host, or a host that was installed again.")                                                             \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
-      "${subject} was not reached from ${via}, which starts it: ${words}",                                  \
-      "pass --ssh_fanout=0 to start all hosts from here; or give ${via} a key and a known_hosts file "      \
+      "${subject} was not reached from ${starting_host}, which starts it: ${words}",                        \
+      "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} a key and a known_hosts file " \
       "for ${subject}; --remote_shell='ssh -A' forwards your ssh-agent",                                    \
       "n20 was not reached from n4, which starts it: ann@n20: Permission denied (publickey).",              \
       "With --ssh_fanout, a host starts other hosts with its own ssh. Typical causes: no ssh key, no "      \
@@ -619,32 +623,32 @@
       "other hosts. Typical causes: a firewall, or a first host without an address in the network of "      \
       "the others.")
 
-/* Starts by a scheduler. ${launch} is the scheduler's command that starts one ddprun on each node. plan/scheduler.c
+/* Starts by a scheduler. ${launch_command} is the scheduler's command that starts one ddprun on each node. plan/scheduler.c
  * compares the scheduler's variables with the options before any node connects; only NPROC_UNEVEN needs the store. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     /* Without this check, the job would wait for the other nodes until --timeout, although no ddprun starts there. */ \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
-      "${scheduler} allocated ${count} nodes to ${subject}, but ${who} only on the first node",             \
-      "'${launch} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",             \
+      "${scheduler} allocated ${nnodes} nodes to ${subject}, but ${who} only on the first node",            \
+      "'${launch_command} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",     \
       "Slurm allocated 4 nodes to job 77, but ddprun runs only on the first node",                          \
       "The scheduler's variables name several nodes, but ddprun was started only on the first. Typical "    \
       "cause: a script for sbatch, which runs on the first node only, without srun.")                       \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
-      "${scheduler} allocated ${count} nodes to ${subject}, but started ddprun on only ${launched}",        \
-      "'${launch} ...' starts one ddprun on each node (check for --ntasks=1); pass "                        \
-      "--nnodes=${launched} if this is intended",                                                           \
+      "${scheduler} allocated ${nnodes} nodes to ${subject}, but started ddprun on only ${started_nodes}",  \
+      "'${launch_command} ...' starts one ddprun on each node (check for --ntasks=1); pass "                \
+      "--nnodes=${started_nodes} if this is intended",                                                      \
       "Slurm allocated 4 nodes to job 77, but started ddprun on only 2",                                    \
       "The step has fewer nodes than the allocation. Typical cause: the step has a smaller --nodes or "     \
       "--ntasks than the allocation.")                                                                      \
     X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
-      "${subject} needs ${count} nodes (--nnodes), but ${scheduler} started ddprun on ${launched}",         \
-      "request ${count} nodes from ${scheduler}, or omit --nnodes",                                         \
+      "${subject} needs ${nnodes} nodes (--nnodes), but ${scheduler} started ddprun on ${started_nodes}",   \
+      "request ${nnodes} nodes from ${scheduler}, or omit --nnodes",                                        \
       "job 77 needs 4 nodes (--nnodes), but Slurm started ddprun on 2",                                     \
       "--nnodes differs from the number of nodes on which the scheduler started ddprun. Typical cause: "    \
       "a --nnodes that was copied from a larger job.")                                                      \
     X(NPROC_UNEVEN, NOTE,                                                                                   \
-      "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
-      "no action needed if intended; otherwise find out why ${other} has fewer workers",                    \
+      "${subject} has ${most}, ${node} has ${least}; ${world}",                                             \
+      "no action needed if intended; otherwise find out why ${node} has fewer workers",                     \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed, so "       \
       "that its node finds one GPU fewer.")
@@ -702,7 +706,7 @@
     X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                     \
       "the queue of new connections on ${subject} overflowed ${count} since the store started "             \
       "(somaxconn ${somaxconn})",                                                                           \
-      "run 'sysctl net.core.somaxconn=${wanted}' as root on that machine before the next start",            \
+      "run 'sysctl net.core.somaxconn=${queue_length}' as root on that machine before the next start",      \
       "the queue of new connections on n0 overflowed 12 times since the store started (somaxconn 128)",     \
       "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 seconds, so "        \
       "the start is slow. Typical cause: thousands of workers that connect at once.")                               \
@@ -738,7 +742,7 @@
       "still reach the store (last messages ${here_ago} and ${peer_ago} ago)${path}",                       \
       "check the network between these nodes: 'ping -M do -s 1472 ${address}' on ${host} (8972 for an "     \
       "MTU of 9000), 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "      \
-      "${peer} for a process group that a rank left early",                                                 \
+      "${peer_host} for a process group that a rank left early",                                            \
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
@@ -802,22 +806,23 @@
       "The agent announced that it leaves because of a signal. Typical causes: Ctrl-C, scancel, or a "              \
       "preemption.")                                                                                                \
     X(NODE_REJECTED, ERROR,                                                                                 \
-      "${subject} is still missing: its ddprun was rejected (${code}) and exited",                          \
-      "fix the mismatch and restart ddprun on that node; ${others}",                                        \
+      "${subject} is still missing: its ddprun was rejected (${code}) and exited${waits}",                          \
+      "fix the mismatch and restart ddprun on that node; if the job has ended, restart ddprun on every "    \
+      "node",                                                                                               \
       "node 1 (n1, pid 80) is still missing: its ddprun was rejected (NNODES_DIFFERS) and exited",          \
       "A node was rejected when it joined, and has not joined since. Typical causes: another version, job id "      \
       "or option on that node.")                                                                                    \
     /* The store counts nodes that have never connected. So it cannot name their hosts. */                  \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
-      "check that ddprun runs on each missing node, with its --node_rank and with ${endpoint} as the "      \
+      "check that ddprun runs on each missing node, with its --node_rank and with ${store_address} as the " \
       "master; if so, the output of ddprun on that node shows why the node has not joined",                                                  \
       "nodes 3, 64-127 have not joined within 32 s",                                                        \
       "No agent with this node rank has ever connected to the store. Typical causes: a node on which ddprun "       \
       "was not started or waits in the queue, or another --master_addr.")                                           \
     X(TOO_FEW_NODES, ERROR,                                                                                 \
       "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
-      "check that ddprun runs on the other nodes with the same --rdzv_id and ${endpoint} as "               \
+      "check that ddprun runs on the other nodes with the same --rdzv_id and ${store_address} as "          \
       "--rdzv_endpoint; if so, the output of ddprun there shows why a node has not joined",                 \
       "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
@@ -827,7 +832,7 @@
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
       "only ${subject} ${are} left: the job waits for ${missing} to join, for at most ${left} "             \
       "(${knob} is ${limit}), and then ends",                                                               \
-      "start ddprun on another node with the same --rdzv_id and ${endpoint} as --rdzv_endpoint; Ctrl-C "    \
+      "start ddprun on another node with the same --rdzv_id and ${store_address} as --rdzv_endpoint; Ctrl-C " \
       "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
       "nodes",                                                                                              \
       "only 1 of at least 2 nodes is left: the job waits for 1 more node to join, for at most 5 min "       \
@@ -971,8 +976,8 @@
  * else "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
-      "${subject} ${is} in ${place} and wait${s} for child process ${child}, which has ended; ${waiters}",  \
-      "find out how process ${child} ended: its log, or 'dmesg' if memory ran out; a data loader "          \
+      "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; ${waiters}", \
+      "find out how process ${child_pid} ended: its log, or 'dmesg' if memory ran out; a data loader "      \
       "needs less memory with a smaller num_workers",                                                       \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; 7 ranks wait in all_reduce (train.py:88)",                                                    \
@@ -1140,8 +1145,8 @@
       "The ranks wait for the key of a rank that does not exist, because it is not below WORLD_SIZE. "      \
       "Typical causes: a world_size written into the script, or a variable of another launcher.")           \
     X(INIT_ABANDONED, ERROR,                                                                                \
-      "${subject} gave up ${setup} after it waited ${time} for ${what}; ${why}",                            \
-      "make sure that every rank calls ${setup}, and that the program expects at most WORLD_SIZE ranks; "   \
+      "${subject} gave up ${setup_function} after it waited ${time} for ${what}; ${why}",                   \
+      "make sure that every rank calls ${setup_function}, and that the program expects at most WORLD_SIZE ranks; " \
       "init_process_group(timeout=...) allows more time",                                                   \
       "rank 0 (n1, pid 71) gave up init_process_group after it waited 60 s for the address of rank "        \
       "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \

@@ -703,10 +703,11 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
     finding_make(slot, r->code, who_words(who, h, rank), "place", spot_place(place, spot), "time",
                  duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "cpu",
-                 number(cpu, (uint64_t)r->cpu_percent), "child", number(child, (uint64_t)spot->ended_child),
-                 "call", call, "object", object, "error", f->traceback != NULL ? f->traceback : "", "pid",
-                 number(pid, (uint64_t)f->pid), "rank", number(number_, rank), "is", is_one ? "is" : "are",
-                 "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
+                 number(cpu, (uint64_t)r->cpu_percent), "child_pid",
+                 number(child, (uint64_t)spot->ended_child), "call", call, "object", object, "error",
+                 f->traceback != NULL ? f->traceback : "", "pid", number(pid, (uint64_t)f->pid), "rank",
+                 number(number_, rank), "is", is_one ? "is" : "are", "has", is_one ? "has" : "have", "s",
+                 is_one ? "s" : "", NULL);
 }
 
 /* Add the finding about a rank that has exited while others wait for it in a collective. */

@@ -99,8 +99,8 @@ static void record_given_up(struct session *s, const struct torch_key *key, uint
     torch_key_append_setup(key, &setup);
     torch_key_append(key, &what);
     append_why(s, key, &why);
-    finding_make(&job->given_up, FINDING_INIT_ABANDONED, end_text(&who), "setup", end_text(&setup), "time",
-                 duration(time, waited_ms), "what", end_text(&what), "why", end_text(&why), NULL);
+    finding_make(&job->given_up, FINDING_INIT_ABANDONED, end_text(&who), "setup_function", end_text(&setup),
+                 "time", duration(time, waited_ms), "what", end_text(&what), "why", end_text(&why), NULL);
     buf_free(&who);
     buf_free(&setup);
     buf_free(&what);
@@ -304,7 +304,7 @@ static void report_broken(struct job *job, const struct failure *failure)
     snprintf(line, sizeof(line), "%.250s", b.line);
     finding_make(
         &f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr, "host",
-        b.here.host, "peer", b.peer.host, "here_ago", duration(here_ago, now_ms - b.here.heard_ms),
+        b.here.host, "peer_host", b.peer.host, "here_ago", duration(here_ago, now_ms - b.here.heard_ms),
         "peer_ago", duration(peer_ago, now_ms - b.peer.heard_ms), "path",
         loses_large ? "; a path between the nodes loses large packets (PATH_LOSES_LARGE)" : "", NULL);
     push_loss(job, &f);

@@ -204,12 +204,12 @@ Test(diagnose_job, a_node_that_was_refused_is_missed)
     struct diagnosis d = look(s);
     expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was rejected 4.0 s ago: words");
     expect_at(&d, 2, "NODE_REJECTED", "node 1 (n1, pid 1001)", "is still missing");
-    cr_assert(strstr(d.list[2].advice, "the job waits at most 13 min (--timeout)") != NULL, "%s",
-              d.list[2].advice);
+    cr_assert(strstr(d.list[2].sentence, "the job waits at most 13 min (--timeout)") != NULL, "%s",
+              d.list[2].sentence);
     cr_assert_eq(d.n, 3);
     s.is_final = true;
     d = look(s);
-    cr_assert(strstr(d.list[2].advice, "waits") == NULL, "%s", d.list[2].advice);
+    cr_assert(strstr(d.list[2].sentence, "waits") == NULL, "%s", d.list[2].sentence);
 }
 
 Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
@@ -634,7 +634,7 @@ Test(findings, a_word_that_nobody_gives_is_seen)
 {
     struct finding f;
     finding_make(&f, FINDING_LIMIT_NOFILE, "n1", "have", "1024", NULL);
-    cr_assert_str_eq(f.sentence, "n1 allows 1024 open files; this job needs about ${need} there");
+    cr_assert_str_eq(f.sentence, "n1 allows 1024 open files; this job needs about ${number} there");
 }
 
 Test(findings, long_words_are_cut)
@@ -675,6 +675,55 @@ Test(findings, examples_are_what_the_sentences_print)
     for (size_t i = 0; i < LEN(rows); i++)
         cr_expect(is_example(rows[i].sentence, rows[i].example), "%s: %s", rows[i].code, rows[i].example);
     cr_expect_not(is_example("${a}: killed by ${b}", "rank 3: exited"));
+}
+
+/* The placeholders that an advice may contain. `ddprun explain` prints their names in capitals, so each name must explain
+ * the value to a reader. */
+static const struct {
+    const char *name, *meaning;
+} readable[] = {
+    { "address", "an IP address" },
+    { "child_pid", "the process id of a child" },
+    { "gpu", "the index of a GPU" },
+    { "host", "the name of a host" },
+    { "launch_command", "the scheduler's command, with ddprun" },
+    { "nnodes", "a number of nodes, as for --nnodes" },
+    { "node", "a node" },
+    { "number", "the new value of a limit" },
+    { "peer_host", "the host at the other end of a connection" },
+    { "pid", "a process id" },
+    { "port", "a TCP port" },
+    { "queue_length", "a number of connections" },
+    { "rank", "a rank" },
+    { "reachable_address", "an IP address that the other hosts can reach" },
+    { "remote_shell", "the value of --remote_shell" },
+    { "scheduler", "the name of a scheduler" },
+    { "setup_function", "a function of PyTorch" },
+    { "started_nodes", "the number of nodes on which ddprun runs" },
+    { "starting_host", "the host that starts another host" },
+    { "store_address", "host and port of the store" },
+    { "subject", "the name of a host; printed as HOST" },
+    { "this_host", "the host on which the finding is made" },
+};
+
+static bool expect_readable(void *code, struct slice word, struct buf *out)
+{
+    bool found = false;
+    (void)out;
+    for (size_t i = 0; i < LEN(readable); i++)
+        found = found || slice_equal(word, slice_str(readable[i].name));
+    cr_expect(found, "%s: the name ${%.*s} explains nothing to a reader", (const char *)code, (int)word.len,
+              (const char *)word.data);
+    return true;
+}
+
+Test(findings, placeholders_of_an_advice_explain_themselves)
+{
+    struct buf out = { 0 };
+#define X(code, ...) cr_expect(finding_fill(&out, finding_advice(FINDING_##code), expect_readable, #code));
+    FINDINGS(X)
+#undef X
+    buf_free(&out);
 }
 
 Test(findings, explain_prints_the_row)

@@ -367,6 +367,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     snprintf(words, sizeof(words), "pid %d (rank 1, worker)", (int)worker);
     cr_expect_eq(r.exit_code, 124, "exit %d\n%s", r.exit_code, r.err);
     cr_expect(strstr(r.err, words) != NULL, "'%s' is not in:\n%s", words, r.err);
+    SAYS(r, "killed: state D");
     SAYS(r, "none: a process");
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
 }
@@ -457,7 +458,8 @@ Test(ddprun_still, a_rank_that_is_stopped_is_named_while_the_other_waits)
 {
     struct run_process *p = start("stop");
     const char *store = store_of(p);
-    expect_why(store, PARTS("[RANK_STALLED]", "rank 1 (", "(last step: 3)", "in all_reduce #5; it is"));
+    expect_why(store, PARTS("[RANK_STALLED]", "rank 1 (", "(last step: 3); 1 other",
+                            "in all_reduce #5; it is", "(state T)"));
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
     SAYS(r, "ddpctl flight ");

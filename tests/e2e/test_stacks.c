@@ -334,6 +334,7 @@ Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
     EXPECT(r, 0);
     expect_in(r.out, "sleeping in ");
     expect_in(r.out, "ranks 0-1: no Python");
+    expect_in(r.out, "pip install");
     end(p);
 }
 

@@ -41,7 +41,7 @@ void sim_feed_cut(struct sim *sim, conn_id conn, const char *hex, size_t step);
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes);
 
 /* Fail the test unless exactly these bytes (hex), or "closed: ..." with the beginning of the reason, arrived since
- * the last call. */
+ * the last call. In the reason, '*' stands for any text. */
 #define sim_expect(sim, conn, hex) sim_expect_at(sim, conn, hex, __FILE__, __LINE__)
 void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *file, int line);
 

@@ -210,6 +210,7 @@ Test(findings_sim, a_node_rank_that_is_claimed_twice_is_told_at_once)
     expect_told(N0, "NODE_RANK_TAKEN", "n1 (pid 101)");
     cr_assert_not_null(strstr(text_of(told, "text"), "n1 (pid 101) has --node_rank=0, which n0 (pid 100)"),
                        "%s", text_of(told, "text"));
+    cr_assert(says("rank 1-2"), "%s", text_of(told, "text"));
 }
 
 Test(findings_sim, a_second_launch_on_the_same_machine)
@@ -247,7 +248,7 @@ Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
     join(N1, 1, 3, "");
     live_until(1000);
     expect_told(N0, "NODE_REJECTED", "node 1 (n1, pid 101)");
-    cr_assert_not_null(strstr(text_of(told, "text"), "rejected"), "%s", text_of(told, "text"));
+    cr_assert_not_null(strstr(text_of(told, "text"), "has exited"), "%s", text_of(told, "text"));
     live_until(40000);
     expect_silence(N0);
     live_until(61000);
@@ -638,8 +639,10 @@ Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_
 {
     three_wait();
     end_well(3);
-    for (conn_id conn = N0; conn <= N1; conn++)
+    for (conn_id conn = N0; conn <= N1; conn++) {
         expect_left(conn, LEFT, " barrier 'step-7'  [RANK_EXITED_EARLY]\n  try    ");
+        cr_expect(says("while ranks 0-2 waited"), "%s", text_of(told, "text"));
+    }
     expect_why("RANK_EXITED_EARLY", LEFT);
     enter(0, "step-8"); /* the second barrier is a consequence of the same exit */
     cr_expect_null(last_push(N0, "left_waiting"));
@@ -679,8 +682,10 @@ Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost
     end_well(3);
     sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":75}");
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
-    for (conn_id conn = N0; conn <= N1; conn++)
+    for (conn_id conn = N0; conn <= N1; conn++) {
         expect_left(conn, LEFT, " a collective  [RANK_EXITED_EARLY]");
+        cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
+    }
 }
 
 /* Let ranks 2 and 3 end with 0. Rank 0 gives up, and `words` is the end of its log. */
@@ -707,12 +712,14 @@ Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_nam
 {
     two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
     expect_left(N1, LEFT, " a collective  [RANK_EXITED_EARLY]");
+    cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
 }
 
 Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_missed)
 {
     two_leave_and_one_gives_up("Broken pipe");
     expect_left(N1, "ranks 2-3", " a collective  [RANK_EXITED_EARLY]");
+    cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
 }
 
 /* Fail rank 0 with `line` as the end of its log, and no other rank has ended by itself. */
@@ -842,8 +849,8 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
     live_until(sim.now_ms + 7000);
     expect_told(N0, "RANK_STALLED", "rank 3");
-    cr_expect_not_null(strstr(text_of(told, "text"), "in all_reduce #123; it is"), "%s",
-                       text_of(told, "text"));
+    cr_expect(says("(last step: 119); 3 others") && says("in all_reduce #123; it is") && says("(state T)"),
+              "%s", text_of(told, "text"));
     expect_told(N1, "RANK_STALLED", "rank 3");
     live_until(sim.now_ms + 100000);
     expect_silence(N0);

@@ -249,7 +249,7 @@ Test(net_door, something_else_on_the_port_is_told_apart)
     while (status == DDP_OK)
         status = net_dial_serve(&dial, &err);
     cr_assert_eq(status, DDP_ERR_IO);
-    expect_words(&err, (const char *const[]){ "the peer", NULL });
+    expect_words(&err, (const char *const[]){ "a rank", NULL });
     net_dial_close(&dial);
     close(fd);
 }

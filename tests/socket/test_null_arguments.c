@@ -98,7 +98,7 @@ Test(null_arguments, of_what_trains)
     ddp_reducer *reducer = (ddp_reducer *)&err;
     ddp_zero1 *zero = (ddp_zero1 *)&err;
     kept(ddp_reducer_create(NULL, NULL, 0, NULL, &reducer), "`group` is NULL");
-    kept(ddp_reducer_create(ddp_world(ctx), NULL, 1, NULL, &reducer), "is NULL");
+    kept(ddp_reducer_create(ddp_world(ctx), NULL, 1, NULL, &reducer), "of parameters is NULL");
     cr_expect_null(reducer);
     kept(ddp_reducer_forward(NULL), "`reducer` is NULL");
     kept(ddp_reducer_ready(NULL, 0), "`reducer` is NULL");

@@ -78,7 +78,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     cr_assert_eq(len, DDP_STORE_MAX_VALUE);
     cr_assert_eq(memcmp(back, big, len), 0);
     cr_assert_eq(ddp_store_set(store, "big", big, DDP_STORE_MAX_VALUE + 1, &err), DDP_ERR_LIMIT);
-    cr_assert_not_null(strstr(err.msg, "8388609 bytes"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "8388609 bytes; at most 8388608 "), "%s", err.msg);
     big[DDP_STORE_MAX_KEY] = '\0';
     cr_assert_eq(ddp_store_set(store, big, "", 0, &err), DDP_ERR_LIMIT);
     big[DDP_STORE_MAX_KEY - 1] = '\0'; /* one byte less, because the client adds a '/' in front */
@@ -98,11 +98,11 @@ Test(store_client, null_is_no_key_and_no_value)
     ddp_store *store = connect_with(NULL);
     cr_assert_eq(ddp_store_set(store, "here", "1", 1, &err), DDP_OK);
     cr_assert_eq(ddp_store_set(store, NULL, "", 0, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "is NULL") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "key is") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_set(store, "x", NULL, 5, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "of 5 bytes") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, NULL, 2, 0, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "is NULL") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "keys is") != NULL, "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, keys, 2, 0, &err), DDP_ERR_ARG);
     cr_assert_eq(ddp_store_get(store, NULL, 0, &value, &len, &err), DDP_ERR_ARG);
     cr_assert_null(value);
@@ -175,6 +175,7 @@ Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
     ddp_store_set(store, "there", "", 0, NULL);
     ddp_store_set(store, "fifth", "", 0, NULL);
     cr_assert_eq(ddp_store_wait(store, keys, 5, 20, &err), DDP_ERR_TIMEOUT);
+    cr_assert_not_null(strstr(err.msg, "5 keys; "), "%s", err.msg);
     cr_assert_not_null(strstr(err.msg, "missing key: 'nowhere'"), "%s", err.msg);
     cr_assert_eq(ddp_store_wait(store, &keys[3], 1, 20, &err), DDP_ERR_TIMEOUT);
     cr_assert_not_null(strstr(err.msg, "key 'too'"), "%s", err.msg);
@@ -463,7 +464,7 @@ Test(store_dialects, a_silent_peer_is_reported_as_silent)
     PLAY(GREETING);
     cr_assert_eq(try_connect(&store, 300, NULL), DDP_ERR_TIMEOUT);
     expect_words("no connection");
-    expect_words("connection, but");
+    expect_words("not answer");
     done(NULL);
 }
 
@@ -513,6 +514,7 @@ Test(store_dialects, a_huge_length_is_not_believed)
     size_t len;
     cr_assert_eq(ddp_store_get(store, "a", 0, &value, &len, &err), DDP_ERR_CORRUPT);
     expect_words("9223372036854775807 bytes");
+    expect_words("at most 8388608 ");
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_ERR_CLOSED);
     done(store);
 }

@@ -391,6 +391,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     struct ddp_store *worker = connect_as("worker", 1, 0);
     cr_expect_eq(ddp_store_barrier(worker, "b", NULL, 0, 5000, &err), DDP_ERR_PEER_LOST, "%s", err.msg);
     until(&left);
+    cr_expect_not_null(strstr(left_words, "rank 0 (n1, pid 4711) "), "%s", left_words);
     cr_expect_not_null(strstr(left_words, "barrier 'b'  [RANK_EXITED_EARLY]\n  try    "), "%s", left_words);
     ddp_store_close(worker);
 }
@@ -447,7 +448,7 @@ static void expect_lost(const char *bytes, size_t len, const char *words)
 Test(store_link_peers, a_web_server_is_no_store, .init = start_server, .fini = close_all)
 {
     static const char http[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
-    expect_lost(http, sizeof(http) - 1, "a store");
+    expect_lost(http, sizeof(http) - 1, "of ddprun");
 }
 
 Test(store_link_peers, a_refusal_is_told_in_the_stores_words, .init = start_server, .fini = close_all)
@@ -459,7 +460,7 @@ Test(store_link_peers, a_refusal_is_told_in_the_stores_words, .init = start_serv
 Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, .fini = close_all)
 {
     static const char nonsense[] = "\0\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0{[}";
-    expect_lost(nonsense, sizeof(nonsense) - 1, "a message");
+    expect_lost(nonsense, sizeof(nonsense) - 1, "rejected a");
 }
 
 /* The store has a connection, but it hangs. */

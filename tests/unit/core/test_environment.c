@@ -103,6 +103,7 @@ Test(worker_env, wrong_numbers_are_named_with_variable_and_value)
     }
     READ("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=h", "MASTER_PORT=65536");
     expect_words("MASTER_PORT=65536: ");
+    expect_words("1 and 65535");
     READ("DDPRUN_STEP_TIMEOUT_MS=soon");
     expect_words("DDPRUN_STEP_TIMEOUT_MS=soon");
 }
@@ -110,11 +111,14 @@ Test(worker_env, wrong_numbers_are_named_with_variable_and_value)
 Test(worker_env, ranks_must_lie_inside_their_world)
 {
     READ("RANK=4", "WORLD_SIZE=4", "MASTER_ADDR=h", "MASTER_PORT=1");
+    expect_words("RANK=4 ");
     expect_words("fit WORLD_SIZE=4: ");
     READ(CORE, "LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2");
+    expect_words("LOCAL_RANK=2 ");
     expect_words("fit LOCAL_WORLD_SIZE=2");
     READ(CORE, "LOCAL_WORLD_SIZE=5");
     expect_words("LOCAL_WORLD_SIZE=5 ");
+    expect_words("fit WORLD_SIZE=4: ");
 }
 
 Test(worker_env, texts_that_are_too_long_are_refused)
@@ -123,4 +127,5 @@ Test(worker_env, texts_that_are_too_long_are_refused)
     memset(addr + strlen(addr), 'a', 300);
     READ("RANK=0", "WORLD_SIZE=2", addr, "MASTER_PORT=1");
     expect_words("300 bytes");
+    expect_words("255");
 }

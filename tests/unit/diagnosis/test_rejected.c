@@ -96,7 +96,7 @@ Test(hub_rejects, a_browser_is_closed_and_shown)
 {
     sim_connect(&sim, 10);
     sim_feed_bytes(&sim, 10, slice_str("GET / HTTP/1.1\r\n"));
-    sim_expect(&sim, 10, "closed: unknown request 0x47 ");
+    sim_expect(&sim, 10, "closed: unknown request 0x47 *HTTP");
     expect_row("{\"source\":\"peer\",\"kind\":\"http\",\"first\":\"474554202f204854\"");
 }
 

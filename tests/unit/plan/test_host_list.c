@@ -136,10 +136,12 @@ static const char *specs(const char *list, bool file)
     return all;
 }
 
-static void expect_refused(const char *list, bool file, const char *part)
+/* Expect an error about `item`. The word `word` tells what is wrong with it. */
+static void expect_refused(const char *list, bool file, const char *item, const char *word)
 {
     const char *text = specs(list, file);
-    cr_expect(strstr(text, part) != NULL, "'%s' is not in: %s", part, text);
+    cr_expect(strstr(text, item) != NULL && strstr(text, word) != NULL, "'%s' or '%s' is not in: %s", item,
+              word, text);
 }
 
 Test(host_specs, a_list_has_names_counts_users_and_ranges)
@@ -160,10 +162,10 @@ Test(host_specs, a_host_has_a_port_and_a_count)
     cr_expect_str_eq(specs("n[1-2]:2222:3", false), "n1=3/2222 n2=3/2222");
     cr_expect_str_eq(specs("a:2222,a:2223,a:2222", false), "a=2/2222 a/2223");
     cr_expect_str_eq(specs("ann@a:22 slots=8\nb:2222\nc:2222:4\n", true), "ann@a=8/22 b/2222 c=4/2222");
-    expect_refused("a:0:8", false, "host 'a': '0' ");
-    expect_refused("a:65536:8", false, "host 'a': '65536' ");
-    expect_refused("a:x:8", false, "host 'a': 'x' ");
-    expect_refused("a:22:", false, "host 'a': '' ");
+    expect_refused("a:0:8", false, "host 'a': '0' ", "port");
+    expect_refused("a:65536:8", false, "host 'a': '65536' ", "port");
+    expect_refused("a:x:8", false, "host 'a': 'x' ", "port");
+    expect_refused("a:22:", false, "host 'a': '' ", "workers");
 }
 
 Test(host_specs, files_of_four_launchers_are_read)
@@ -177,16 +179,16 @@ Test(host_specs, files_of_four_launchers_are_read)
 /* A name that begins with '-' would be an option of ssh. */
 Test(host_specs, errors_name_the_item_and_the_line)
 {
-    expect_refused("a,-oProxyCommand=x", false, "'-oProxyCommand=x' ");
-    expect_refused("ann@-x", false, "'ann@-x' ");
-    expect_refused("a;reboot", false, "'a;reboot' ");
-    expect_refused("a,,b", false, "empty");
-    expect_refused("a:8,a:8", false, "'a' ");
-    expect_refused("a:0", false, "host 'a': '0' ");
-    expect_refused("a:9999999999", false, "host 'a': '9999999999' ");
-    expect_refused("n[1-99999]", false, "'n[1-99999]' ");
-    expect_refused("n[3-1]", false, "'n[3-1]' ");
-    expect_refused("a\nb slot=4\n", true, "line 2: unknown word 'slot=4'");
-    expect_refused("a slots=0\n", true, "line 1: host 'a': '0' ");
-    expect_refused("# nothing\n", true, "no host");
+    expect_refused("a,-oProxyCommand=x", false, "'-oProxyCommand=x' ", "host name");
+    expect_refused("ann@-x", false, "'ann@-x' ", "host name");
+    expect_refused("a;reboot", false, "'a;reboot' ", "host name");
+    expect_refused("a,,b", false, "empty", "host name");
+    expect_refused("a:8,a:8", false, "'a' ", "twice");
+    expect_refused("a:0", false, "host 'a': '0' ", "workers");
+    expect_refused("a:9999999999", false, "host 'a': '9999999999' ", "workers");
+    expect_refused("n[1-99999]", false, "'n[1-99999]' ", "node[01-16]");
+    expect_refused("n[3-1]", false, "'n[3-1]' ", "node[01-16]");
+    expect_refused("a\nb slot=4\n", true, "line 2: unknown word 'slot=4'", "slots=N");
+    expect_refused("a slots=0\n", true, "line 1: host 'a': '0' ", "workers");
+    expect_refused("# nothing\n", true, "no host", "file");
 }

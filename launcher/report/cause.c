@@ -331,7 +331,7 @@ static const struct hint {
       "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
     { .piece = "unrecognized arguments: --local_rank",
       "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
-    { .piece = "unrecognized arguments", "the script rejected its arguments: correct those after PROGRAM on the command line of ddprun, which adds none" },
+    { .piece = "unrecognized arguments", "the script rejected its arguments: correct the arguments after PROGRAM on the command line; ddprun adds no arguments" },
     { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts a store for the workers",
       .applies = is_launchers_store },
     { .piece = "Address already in use",

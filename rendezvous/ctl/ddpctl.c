@@ -480,11 +480,16 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    const struct ddp_err last = *err; /* its duration covers only the second try */
-    return ddp_fail(err, status,
-                    "%.300s (after %.10g s, see --timeout); check that the job runs and that this is the "
-                    "address of its store, which 'ddprun --verbose' prints",
-                    last.msg, o->timeout_ms / 1000.0);
+    const struct ddp_err last = *err;
+    const char *within = strstr(last.msg, "no connection within "); /* covers only the second try */
+    const char *colon = within != NULL ? strstr(within, ": ") : NULL;
+    const char *reason = colon != NULL ? colon + 2 : last.msg;
+    char at[ENDPOINT_TEXT_MAX];
+    return ddp_fail(err, status, "store %s: no connection within %.10g s (--timeout): %.300s%s",
+                    endpoint_print(o->addr.host, o->addr.port, at), o->timeout_ms / 1000.0, reason,
+                    strchr(reason, ';') != NULL ? ""
+                                                : "; check that the job runs and that this is the address of "
+                                                  "its store, which 'ddprun --verbose' prints");
 }
 
 /* Send the request and return the answer as JSON, malloc'ed. Return NULL after a failure, with the reason in

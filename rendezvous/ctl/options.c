@@ -180,6 +180,9 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
     if (len > 5 && (strcmp(o->output + len - 5, ".html") == 0 || strcmp(o->output + len - 5, ".json") == 0))
         return DDP_OK;
+    if (o->output != NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "--output=%.300s: expected a file name that ends in .html or .json",
+                        o->output);
     return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE, where FILE ends in .html or .json",
                     o->command->name);
 }

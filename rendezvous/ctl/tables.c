@@ -231,6 +231,15 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
+/* Append the state of a rank. A program that never uses the store is not connected, which is no error. */
+static bool cell_state(const cJSON *row, const char *field, struct buf *out)
+{
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
+    if (state != NULL && strcmp(state, "never_connected") == 0)
+        return buf_printf(out, "not connected");
+    return ctl_cell_text(row, field, out);
+}
+
 /* Append the key or barrier that a rank waits for in the store, or the collective of libddp that the rank is in. */
 static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
 {
@@ -276,7 +285,7 @@ static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 
 static const struct ctl_column member_columns[] = {
     { "RANK",       "rank",      ctl_cell_number,   true },
-    { "STATE",      "state",     ctl_cell_text,     false },
+    { "STATE",      "state",     cell_state,        false },
     { "HOST",       "host",      ctl_cell_text,     false },
     { "PID",        "pid",       ctl_cell_number,   true },
     { "LAST HEARD", "silent_ms", ctl_cell_duration, true },
@@ -540,7 +549,9 @@ bool ctl_format_keys(const cJSON *answer, struct buf *out)
 
 bool ctl_format_waiters(const cJSON *answer, struct buf *out)
 {
-    return append_list(answer, "waiters", waiter_columns, "no client waits", out);
+    return append_list(answer, "waiters", waiter_columns,
+                       "no client waits for a key or barrier of the store; 'ddpctl status' shows the ranks",
+                       out);
 }
 
 /* Append a line such as "node 1 (n1) has not answered" for each missing node. */

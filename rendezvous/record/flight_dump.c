@@ -255,7 +255,10 @@ static cJSON *parse_text(struct slice text, struct ddp_err *err)
     if (pickle_is(text))
         return pickle_read(text, err);
     cJSON *json = cJSON_ParseWithLengthOpts(text.data, text.len, &end, 0);
-    if (json == NULL)
+    if (json == NULL && text.len > 0 && *(const char *)text.data != '{')
+        ddp_fail(err, DDP_ERR_CORRUPT,
+                 "not a flight record: neither JSON nor a pickle; pass flight_*.json or flight_torch_*");
+    else if (json == NULL)
         ddp_fail(err, DDP_ERR_CORRUPT,
                  "offset %zu of %zu: neither JSON nor a pickle; the file may be truncated",
                  (size_t)(end - (const char *)text.data), text.len);

@@ -114,6 +114,7 @@ Test(ctl_options, mistakes_are_named)
     expect_error("--limit 0 keys", "--limit: '0' is");
     expect_error("--timeout -1 keys", "--timeout: '-1': ");
     expect_error("--timeout nan keys", "--timeout: 'nan'");
+    expect_error("timeline a -o x.txt", "--output=x.txt: ");
     expect_error("--jsno status", "unknown option '--jsno'");
 }
 

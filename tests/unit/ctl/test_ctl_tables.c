@@ -36,10 +36,10 @@ Test(ctl_format, a_job_shows_what_is_known_of_each_rank)
         "store     12 keys, 1.5 KiB of 1.0 GiB; 4 connections, 1 waiting; 1 open barrier\n"
         "counters  requests 7, connections closed by the store 2, new_one 1\n"
         "\n"
-        "RANK  STATE            HOST     PID  LAST HEARD  DOES            STEP  MOVED  END     WAITS FOR\n"
-        "   0  connected        n1        77       1.2 s  D nfs_wait_bit     -      -  -       key '/x'\n"
-        "   1  exited           node-2  4242           -  -                  -      -  exit 1  -\n"
-        "   2  never_connected  -          -           -  R 99 %             7  2.0 s  -       all_reduce "
+        "RANK  STATE          HOST     PID  LAST HEARD  DOES            STEP  MOVED  END     WAITS FOR\n"
+        "   0  connected      n1        77       1.2 s  D nfs_wait_bit     -      -  -       key '/x'\n"
+        "   1  exited         node-2  4242           -  -                  -      -  exit 1  -\n"
+        "   2  not connected  -          -           -  R 99 %             7  2.0 s  -       all_reduce "
         "#9\n");
 }
 
@@ -157,7 +157,8 @@ Test(ctl_format, ranks_that_are_none_do_no_harm)
 Test(ctl_format, empty_lists_are_sentences)
 {
     expect_text(ctl_format_keys, "{\"keys\":[]}", "no keys\n");
-    expect_text(ctl_format_waiters, "{\"waiters\":[]}", "no client waits\n");
+    expect_text(ctl_format_waiters, "{\"waiters\":[]}",
+                "no client waits for a key or barrier of the store; 'ddpctl status' shows the ranks\n");
     expect_text(ctl_format_barriers, "{\"barriers\":[]}", "no barrier is open\n");
 }
 

@@ -123,6 +123,7 @@ Test(flight_compare, what_is_no_record_is_refused)
 {
     expect_refused("", "offset 0 of 0: neither JSON nor a pickle");
     expect_refused("{\"rank\":[4,", "of 11: neither JSON nor a pickle; the file may be truncated");
+    expect_refused("import os", "not a flight record: neither JSON nor a pickle");
     expect_refused("[]", "not a flight record");
     expect_refused("{\"format\":\"ddp-flight\"}", "rank: -1 of a world of 0");
     expect_refused("{\"format\":\"ddp-flight\",\"rank\":4,\"world_size\":4}", "rank: 4 of a world of 4");

@@ -746,8 +746,8 @@
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
-      "The last lines of the rank that failed first name a lost peer, whose address belongs to another "    \
-      "node. No worker had ended before, and both agents answered the store afterwards. Typical "           \
+      "The last lines of the rank that failed first name a lost peer. The peer's address belongs to " \
+      "another node. No worker had ended earlier, and the agents of both nodes still answered the store. Typical "           \
       "causes: a switch, cable or firewall that drops connections, or a rank that left a process group "    \
       "early.")                                                                                             \
     X(WORKER_FAILED, ERROR,                                                                                 \
@@ -761,8 +761,8 @@
      * killed process; a crashed machine or a cut network closes nothing. */                                \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
-      "check whether that host is down or frozen, or its network is cut: ping it from the store's "         \
-      "host, and the store's host from there",                                                              \
+      "check whether that host is down or frozen, or its network is cut: " \
+      "run ping between that host and the store's host, in both directions",                                                              \
       "node 1 (n1, pid 80) has been lost for 12 s: silent for 15 s",                                        \
       "No heartbeat arrived for --node_timeout, and the connection stayed open. Typical causes: a crashed or "      \
       "frozen machine, or a cut network.")                                                                          \
@@ -781,7 +781,8 @@
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues "               \
       "without it: the store's reason is 'silent for 15 s' (--node_timeout is 15 s)",                   \
-      "The agent's own timers fired late by that duration. Meanwhile the store dropped the node. Typical "          \
+      "The agent's own timers fired late by the duration in the message. " \
+      "Meanwhile the store dropped the node. Typical "          \
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
       "the store dropped ${subject}, although ddprun was never frozen: ${words}",                           \
@@ -1075,7 +1076,8 @@
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
-      "see the findings about the missing ranks; the others continue when they arrive",                     \
+      "see the findings about the missing ranks; the waiting ranks continue when the missing ranks " \
+      "arrive",                     \
       "init_process_group: 3 of 4 ranks have waited for 32 s for the address of rank 3; missing: "          \
       "rank 3",                                                                                             \
       "The ranks wait for a key that a missing rank sets during the set-up of a process group of "          \

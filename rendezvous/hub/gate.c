@@ -253,7 +253,9 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
         auth_fingerprint(auth_choose(hub->limits.secret, message), ours);
         auth_hello_fingerprint(message, theirs);
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,
-                 "AUTH: the secrets differ: sha256 %.8s.. in the store, %.8s.. in the client", ours, theirs);
+                 "the secrets differ: sha256 %.8s.. in the store, %.8s.. in the client; use the same "
+                 "--secret_file on all nodes",
+                 ours, theirs);
     } else {
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: %s", auth_result_text(result));
     }

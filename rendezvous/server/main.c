@@ -39,16 +39,6 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* Print the line "listening on ..." on stdout. The store already accepts connections, because programs wait for this
- * line, read the port from it, and connect at once. */
-static void announce(const struct daemon_options *o, const struct store_server *server)
-{
-    printf("listening on %s\n", store_server_address(server));
-    fflush(stdout);
-    if (o->insecure)
-        log_warn("--insecure: every user of this host can read and write every key");
-}
-
 /* Print a finding in three lines, as ddprun does. */
 static void print_finding(const struct daemon_options *o, enum log_level level, const struct finding *finding)
 {
@@ -57,16 +47,30 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
         fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
 }
 
-/* Read the secrets. Print a finding if other hosts can reach the store without a secret. Return false, with a logged
- * error, if the store must not start. */
+/* Print the line "listening on ..." on stdout, and before it a finding if other hosts can reach the store without a
+ * secret. The store already accepts connections, because programs wait for this line, read the port from it, and connect
+ * at once. */
+static void announce(const struct daemon_options *o, const struct store_server *server)
+{
+    struct finding finding;
+    if (daemon_options_check_open(o, &finding) == FINDING_STORE_IS_OPEN)
+        print_finding(o, LOG_WARN, &finding);
+    printf("listening on %s\n", store_server_address(server));
+    fflush(stdout);
+    if (o->insecure)
+        log_warn("--insecure: every user of this host can read and write every key");
+}
+
+/* Read the secrets. Return false, with a logged error, if the store must not start: other hosts could reach it without a
+ * secret, or the file has none. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;
     struct finding finding;
     const enum finding_code code = daemon_options_check_open(o, &finding);
     *secrets = NULL;
-    if (code != FINDING_NONE)
-        print_finding(o, code == FINDING_NO_SECRET ? LOG_ERROR : LOG_WARN, &finding);
+    if (code == FINDING_NO_SECRET)
+        print_finding(o, LOG_ERROR, &finding);
     if (o->secret_file == NULL)
         return code != FINDING_NO_SECRET;
     if (secret_read_tenants(o->secret_file, secrets, &err) == DDP_OK)

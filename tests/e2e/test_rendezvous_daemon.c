@@ -171,9 +171,14 @@ Test(rendezvous_daemon, a_file_of_secrets_is_checked)
 Test(rendezvous_daemon, warns_when_more_than_this_machine_can_reach_it)
 {
     struct daemon d = daemon_start(":0", "--insecure");
+    char taken[32];
+    snprintf(taken, sizeof(taken), "--listen=:%d", d.port);
+    struct run_result r = run_with(taken, "--insecure");
+    cr_assert_eq(r.exit_code, 1);
+    cr_assert_null(strstr(r.err, "STORE_IS_OPEN"), "it does not listen: %s", r.err);
     peer_expect_service(d.port);
     run_signal(d.process, SIGTERM);
-    struct run_result r = run_wait(d.process);
+    r = run_wait(d.process);
     cr_assert(matches(r.out, "^listening on (\\[::\\]|0\\.0\\.0\\.0):[0-9]+\n$"), "%s", r.out);
     cr_assert_not_null(strstr(r.err, "every host"), "%s", r.err);
     cr_assert_not_null(strstr(r.err, "  finding  STORE_IS_OPEN"), "%s", r.err);

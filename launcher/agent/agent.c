@@ -33,10 +33,10 @@ struct agent {
     enum agent_state state;
     uint64_t now_ms;              /* time of the current event */
     uint64_t deadline_ms;         /* when the shell sends AGENT_TICK; UINT64_MAX = never */
-    int attempt;                  /* number of the attempt, from 0 */
+    int attempt;                  /* number of the attempt; the first attempt is 0 */
     uint64_t linger_until_ms;     /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
     struct agent_verdict verdict; /* valid if `judged` */
-    bool judged;                  /* the store has reported the end of the job */
+    bool judged;                  /* the store has sent a verdict that ends the job */
     int told_code;                /* exit code of another node's failure; 0 = no failure was reported */
     bool told;                    /* the store has requested that this node stops */
     bool heard;                   /* the store has received this node's failure */
@@ -44,7 +44,7 @@ struct agent {
     bool left;                    /* EFFECT_LEAVE was emitted */
     bool store_lost;
     bool not_ready;             /* this node cannot start the next round */
-    enum no_restart no_restart; /* why no attempt follows, for the report */
+    enum no_restart no_restart; /* why no further attempt follows, for the report */
     int spawning; /* local rank of the worker whose start was requested but not answered yet; -1 = none */
     int alive;    /* number of workers that run */
     struct stop stop;
@@ -159,8 +159,8 @@ static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
-/* Wait for the other nodes, because every worker of this node ended with 0. The job of a single node has succeeded
- * and ends now. */
+/* Wait for the other nodes, because every worker of this node ended with exit code 0. The job of a single node has
+ * succeeded and ends now. */
 static enum agent_state linger(struct agent *a)
 {
     agent_emit(a, EFFECT_TELL_DONE, -1, 0);
@@ -203,8 +203,8 @@ static enum agent_state back_off(struct agent *a)
     return AGENT_BACKING_OFF;
 }
 
-/* Handle a verdict. While this node waits for the next round, ignore a second request to restart. A node that its
- * user has stopped takes no part in later rounds. */
+/* Handle a verdict. While this node waits for the next round, ignore another verdict that requests a restart. A node
+ * that its user has stopped takes no part in later rounds. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -218,8 +218,8 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* Handle a verdict that arrives while a worker still runs here: the store has declared this node lost. Use only the
- * first verdict. */
+/* Handle a verdict that arrives before the end of the attempt was reported: the store has declared this node lost.
+ * Use only the first verdict. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -303,7 +303,7 @@ static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* End, because the store was lost and no further round can begin. */
+/* End the agent, because the store was lost, so no further round can begin. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
     agent_lose_store(a);
@@ -358,7 +358,7 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
  * has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, the agent waits
  * for the exit status of this worker. */
 
-/* Reset to the state before the first start. */
+/* Reset the agent to its state before the first start of a worker. */
 static void agent_forget(struct agent *a)
 {
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
@@ -439,7 +439,7 @@ static enum agent_state sweep_if_gone(struct agent *a)
 }
 
 /* Return true if the stop follows a failure of a running worker. After any other reason, such as a stop by the user,
- * the stacks of the workers explain nothing. */
+ * no stacks are recorded, because they explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -490,7 +490,7 @@ static bool has_failed(const struct agent *a)
     return a->first_failure >= 0 || a->told;
 }
 
-/* Record why no restart follows. Ignore the reason unless the job has failed and restarts were allowed. */
+/* Record why no restart follows. Record nothing if the job has not failed, or if no restarts were allowed. */
 static void agent_explain(struct agent *a, enum no_restart why)
 {
     if (has_failed(a) && a->options.max_restarts > 0)
@@ -556,8 +556,7 @@ static enum agent_state run_started_late(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Handle a worker that could not be started. Stop the other workers. During a stop, the other workers have already
- * been signalled. */
+/* Handle a worker that could not be started. Stop the running workers, unless a stop is in progress already. */
 static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -571,7 +570,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Wait at most settle_ms for the end of another worker, because the ended worker has lost a peer. */
+/* Wait at most settle_ms for the end of the lost peer, because the worker that has just ended reports a lost peer. */
 static enum agent_state doubt(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -665,7 +664,7 @@ static enum agent_state run_settled(struct agent *a, const struct agent_event *e
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    agent_settle(a); /* a worker that lost its peer before the user's request is the first failure */
+    agent_settle(a); /* a worker that lost its peer before the user's request becomes the first failure */
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
     agent_leave(a);
@@ -771,8 +770,8 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
     agent_leave(a);
 }
 
-/* Handle a user's request while a stop is in progress. The first request is only recorded, the second request kills
- * at once. */
+/* Handle a user's request while a stop is in progress. Record the first request only. At the second request, kill all
+ * processes at once. */
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -936,8 +935,8 @@ int agent_rank0_code(const struct agent *a)
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
 }
 
-/* Select one of three exit codes by --exit_code. EXIT_POLICY_WORKERS differs from EXIT_POLICY_FIRST only in
- * stop_succeeded(). */
+/* Select one of three exit codes by --exit_code. EXIT_POLICY_WORKERS selects the same code as EXIT_POLICY_FIRST; only
+ * stop_succeeded() treats the two differently. */
 static int by_policy(const struct agent *a, int first, int max, int rank0)
 {
     switch (a->options.exit_policy) {
@@ -968,8 +967,8 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* Return true if the user stopped the job, no worker had failed before, and every worker of this node ended with 0.
- * --exit_code=workers then makes the exit code 0. */
+/* Return true if the user stopped the job, no worker had failed before, and every worker of this node ended with exit
+ * code 0. --exit_code=workers then makes the exit code 0. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);

@@ -37,11 +37,12 @@ enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
     AGENT_SETTLING, /* a worker ended because it lost a peer; the end of the peer may be reported at any moment */
-    AGENT_STOPPING,   /* SIGTERM was sent, the grace period runs */
-    AGENT_KILLING,    /* SIGKILL was sent */
-    AGENT_SWEEPING,   /* all workers are gone; processes that they left are being stopped */
-    AGENT_DRAINING,   /* a failed attempt has no process left; the last output of its workers is being read */
-    AGENT_WAIT_PEERS, /* every worker of this node ended with 0; waiting for workers of other nodes */
+    AGENT_STOPPING, /* SIGTERM was sent, the grace period runs */
+    AGENT_KILLING,  /* SIGKILL was sent */
+    AGENT_SWEEPING, /* all workers are gone; processes that they left are being stopped */
+    AGENT_DRAINING, /* a failed attempt has no process left; the last output of its workers is being read */
+    /* every worker of this node ended with exit code 0; waiting for workers of other nodes */
+    AGENT_WAIT_PEERS,
     AGENT_WAIT_VERDICT, /* the end of the attempt was reported to the store; waiting for the verdict */
     AGENT_BACKING_OFF,  /* waiting for the next round to begin */
     AGENT_DONE,         /* EFFECT_FINISH was emitted; all further events are ignored */
@@ -58,10 +59,10 @@ enum agent_event_type {
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
     AGENT_TOLD_TO_STOP, /* from the store: another node failed or is lost, or the job grows. `exit_code`: exit code of
                          * the job, 0 = no failure */
-    AGENT_HEARD,      /* from the store: it has received this node's failure and is stopping the job */
+    AGENT_HEARD,      /* from the store, which has received this node's failure and is stopping the job */
     AGENT_VERDICT,    /* from the store, after all nodes have reported: `verdict` */
     AGENT_STORE_LOST, /* the store is lost: no message will follow */
-    /* this node cannot start the next round: it has no log files, or the store has rejected it */
+    /* this node cannot start the next round: the log files cannot be created, or the store has rejected this node */
     AGENT_NOT_READY,
     AGENT_TICK, /* the time agent_deadline() is reached */
     AGENT_EVENTS
@@ -77,7 +78,7 @@ struct agent_verdict {
 
 struct agent_event {
     enum agent_event_type type;
-    uint64_t now_ms; /* monotonic; the only clock that the agent sees */
+    uint64_t now_ms; /* time of the event, monotonic, in ms; the agent reads no other clock */
     int local_rank;  /* worker, for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED and a `dying` AGENT_TICK */
     int pid;
     int exit_code;  /* exit code of the worker; for AGENT_TOLD_TO_STOP: exit code of the job */
@@ -106,7 +107,7 @@ enum agent_effect_type {
     EFFECT_DRAIN,       /* read the rest of the output, then send AGENT_DRAINED */
     EFFECT_TELL_CAUSE,   /* report to the store all facts about the first failure */
     EFFECT_TELL_STOPPED, /* report to the store: no process of this attempt is left here */
-    EFFECT_TELL_DONE,    /* report to the store: every worker of this node ended with 0 */
+    EFFECT_TELL_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
     EFFECT_LEAVE, /* report to the store: this node leaves the job, because its user stopped it or it is not ready */
     EFFECT_SAY_DYING, /* print: other workers have lost worker `local_rank`, which the kernel is still cleaning up */
     EFFECT_SAY_WAITING, /* print: this node waits for other nodes to end, or no longer waits for them */
@@ -118,7 +119,7 @@ enum agent_effect_type {
 
 struct agent_effect {
     enum agent_effect_type type;
-    int local_rank; /* -1 = the effect is not about one worker */
+    int local_rank; /* the worker of the effect; -1 = the effect is not about one worker */
     int signal;     /* for EFFECT_SIGNAL and EFFECT_SIGNAL_REST */
     int exit_code;  /* for EFFECT_FINISH */
 };
@@ -127,7 +128,7 @@ struct agent_effect {
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
     WORKER_ALIVE,       /* runs; after the end of the job: survived SIGKILL */
-    WORKER_OK,          /* ended with 0, stopped or not */
+    WORKER_OK,          /* ended with exit code 0, even if ddprun had requested the end */
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed, see `error` */
     WORKER_CONSEQUENCE, /* ended because ddprun stopped it */
@@ -164,7 +165,7 @@ enum {
 
 struct agent_options {
     int nproc;          /* workers of this node, at least 1 */
-    uint64_t grace_ms;  /* between SIGTERM and SIGKILL */
+    uint64_t grace_ms;  /* grace period: time between SIGTERM and SIGKILL */
     uint64_t settle_ms; /* wait for the end of a lost peer or lost node; 0 = AGENT_DOUBT_MS */
     /* after the success of all workers of this node: how long to wait for the other nodes */
     uint64_t linger_ms;
@@ -212,7 +213,7 @@ enum no_restart agent_never_again(const struct agent *agent);
 /* Return the highest exit code of this node's workers that failed by themselves, or 0. */
 int agent_max_code(const struct agent *agent);
 
-/* Return the exit code of local rank 0, or -1 if ddprun caused its end. */
+/* Return the exit code of the worker with local rank 0, or -1 if ddprun caused the end of this worker. */
 int agent_rank0_code(const struct agent *agent);
 
 /* Return true if the store was lost before it reported the end of the job. */

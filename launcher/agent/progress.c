@@ -27,7 +27,8 @@ void progress_reset(struct progress *p)
 
 /* --- patterns --------------------------------------------------------------------------------------------- */
 
-/* Return true if a character may continue a number, as in "1e-05", "12:30:01", "4.5it/s", "7/100". */
+/* Return true if a character may occur inside a number, time, rate or fraction, as in "1e-05", "12:30:01", "4.5it/s",
+ * "7/100". */
 static bool is_of_number(unsigned char c)
 {
     return isalnum(c) || strchr(".,:+-%/_", c) != NULL;
@@ -55,9 +56,9 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Count a line of a pattern, and return true if the pattern is usual. Each table entry has one pattern. A line of
- * another pattern with the same entry lowers the count, and at 0 its pattern takes the entry. So a usual pattern
- * keeps its entry. */
+/* Count a line whose pattern has this hash. Return true if the pattern was seen PROGRESS_SEEN times. An entry of the
+ * table counts one pattern. A line of a second pattern that belongs to the same entry lowers the count. At 0 the
+ * entry changes to the second pattern. So a frequent pattern keeps its entry. */
 static bool is_usual(struct progress_stream *s, uint64_t hash)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];

@@ -15,18 +15,21 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,          /* lines with one pattern from which this pattern is usual */
-    PROGRESS_PATTERNS = 64,     /* patterns that are counted for each stream */
-    PROGRESS_LINE_MAX = 512,    /* bytes of a line that are examined */
-    PROGRESS_READ_MAX = 1024,   /* bytes at the end of a read that are examined */
-    PROGRESS_ERRORS_MAX = 4096, /* the same for stderr; a whole traceback must fit */
-    PROGRESS_ERROR_MAX = 160,   /* bytes of a kept error, with the NUL */
+    PROGRESS_SEEN = 5,        /* a line shows progress if its pattern was seen this often */
+    PROGRESS_PATTERNS = 64,   /* size of the table of patterns of each stream */
+    PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
+    PROGRESS_READ_MAX = 1024, /* bytes at the end of a read from stdout that are examined */
+    /* bytes at the end of a read from stderr that are examined; a whole traceback must fit */
+    PROGRESS_ERRORS_MAX = 4096,
+    PROGRESS_ERROR_MAX = 160, /* bytes of a kept error, with the NUL */
 };
 
 /* One entry of a hash table. A zeroed entry is free. */
 struct progress_pattern {
-    uint64_t hash; /* of the line without its numbers */
-    uint32_t seen; /* number of lines, lowered by each line of another pattern with this entry */
+    uint64_t hash; /* hash of the line without its numbers */
+    /* number of lines with this pattern, lowered by each line of another pattern that belongs to this
+     * entry */
+    uint32_t seen;
 };
 
 struct progress_stream {
@@ -44,7 +47,8 @@ struct progress_rank {
 };
 
 struct progress {
-    const regex_t *regex;        /* borrowed; NULL = examine patterns */
+    /* the regular expression of --progress, borrowed; NULL = compare the patterns of lines */
+    const regex_t *regex;
     struct progress_rank *ranks; /* owned, by local rank */
     int n;                       /* number of ranks */
     uint64_t moved_ms;           /* time of the latest progress; 0 = no progress yet */

@@ -209,7 +209,7 @@ static bool cgroup_is_name(const char *name)
            strspn(name + len - digits, "0123456789abcdef") == digits;
 }
 
-/* Return true if the text of a cgroup.events file reports a process in the group or below. */
+/* Return true if the text of a cgroup.events file reports a process in the group or in a group below it. */
 static bool cgroup_is_populated(const char *events)
 {
     const char *line;
@@ -273,7 +273,7 @@ static bool in_first_namespace(void)
 }
 
 /* Return true if a mount shows groups above this process's own group. In a cgroup namespace the path of the own group
- * is "/". If the mount is older than the namespace, its root is another group. */
+ * is "/". A mount that is older than the namespace shows the groups above, too. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =
@@ -281,8 +281,8 @@ static bool shows_above_us(const char *where, long magic)
     return top && !in_first_namespace();
 }
 
-/* Append the mounts at the usual places: cgroup version 2, version 2 beside version 1, and the memory controller of
- * version 1. */
+/* Append the mounts at the usual places. These are, in the order of the table: cgroup version 2, version 2 beside
+ * version 1, and the memory controller of version 1. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -349,8 +349,8 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* Create and lock a group. The first try fails if the group exists. A later try may find the group of an earlier
- * try. */
+/* Create and lock a group. If the group exists already, fail at once. A later try does not fail for this reason,
+ * because an earlier try may have created the group. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
@@ -415,8 +415,8 @@ static int lines_in(const char *text)
     return n;
 }
 
-/* Count the processes in the group and below, for a message. A process that moves to another group at the same time
- * may be counted twice, or not at all. */
+/* Count the processes in the group and in all groups below it, for a message. A process that moves to another group
+ * at the same time may be counted twice, or not at all. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };

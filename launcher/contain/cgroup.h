@@ -52,16 +52,17 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this
  * descriptor. Return -1 and set errno on failure. EEXIST: a group of this name exists, and may have been killed.
- * ENOSYS: Linux before 5.14, which cannot kill a group at once. */
+ * ENOSYS: Linux before 5.14 cannot kill a group in one step. */
 int cgroup_make(const char *dir);
 
-/* Send SIGKILL to all processes in the group and below, in one step. Return false if the group does not exist. */
+/* Send SIGKILL in one step to all processes in the group and in all groups below it. Return false if the group does
+ * not exist. */
 bool cgroup_kill(const char *dir);
 
-/* Return the number of processes in the group and below, or 0 if the group does not exist. */
+/* Return the number of processes in the group and in all groups below it, or 0 if the group does not exist. */
 int cgroup_count(const char *dir);
 
-/* Wait at most `limit_ms` until the group is empty, then remove the group with all groups below. Return true if the
+/* Wait at most `limit_ms` until the group is empty, then remove the group and all groups below it. Return true if the
  * group no longer exists. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms);
 

@@ -103,8 +103,8 @@ static bool map_ids(unsigned uid, unsigned gid)
            write_text("/proc/self/gid_map", gids);
 }
 
-/* Create a new PID namespace. The next child of the guardian becomes process 1 of the namespace. Call this before
- * threads exist. */
+/* Create a new PID namespace. The next child of the guardian becomes process 1 of the namespace. Call this function
+ * before threads exist. */
 static ddp_status pidns_unshare(struct ddp_err *err)
 {
     const unsigned uid = geteuid(), gid = getegid();
@@ -250,8 +250,8 @@ static bool has_close_range(void)
     return has_call(sys_close_range(~0U, ~0U, 0U));
 }
 
-/* Return true if /proc shows the processes of all users. Process 1 belongs to root, so only such a /proc shows
- * process 1 to a user. */
+/* Return true if /proc shows the processes of all users. With the mount option hidepid, /proc hides process 1 from an
+ * ordinary user, because process 1 belongs to root. */
 static bool shows_all(void)
 {
     return !procfs_is_ours() || access("/proc/1/stat", F_OK) == 0;
@@ -284,7 +284,7 @@ static const struct {
       "one by one when a worker starts" },
 };
 
-/* Test each feature at each call, because a job makes only a few calls. */
+/* Test the features again at each call. This costs little, because a job calls this function only a few times. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -310,10 +310,10 @@ struct contain {
     bool recorded;          /* this process has tried to write the record, once */
     bool all_mounts;        /* `mounts` has all mounts, not only mounts at the usual places */
     char *job, *cookie;     /* owned; cookie "" = none */
-    struct buf mounts, groups;   /* see contain_mounts and contain_groups */
+    struct buf mounts, groups;   /* texts that contain_mounts() and contain_groups() return */
     char group[CGROUP_PATH_MAX]; /* directory of the job's group, below the group of ddprun; "" = none */
     int group_fd;                /* descriptor of that directory during an attempt; -1 = none */
-    int host_proc;               /* with pidns: the host's /proc */
+    int host_proc;               /* descriptor of the host's /proc, for the layer pidns */
     char words[WORDS_MAX];       /* see contain_words */
 };
 
@@ -566,7 +566,7 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Remove the group now if it is empty. The guardian then does not have to wait for it. */
+/* Remove the group now if the group is empty. The guardian then need not wait until the group becomes empty. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)

@@ -23,7 +23,7 @@
 
 /* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence. Set
  * *grave if processes end without SIGTERM when the feature is missing; such a sentence is always printed. With
- * `only_grave`, check only such features. */
+ * `only_grave`, check only the features that would set *grave. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;
@@ -47,8 +47,8 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
  * text. */
 const char *contain_words(const struct contain *c);
 
-/* Return the mounts of control groups in the format of /proc/self/mountinfo. contain_groups returns the text of
- * /proc/self/cgroup. "" = unknown. `c` owns both texts. */
+/* Return the mounts of control groups in the format of /proc/self/mountinfo, or "" if unknown. contain_groups returns
+ * the text of /proc/self/cgroup, or "". `c` owns both texts. */
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 
@@ -81,8 +81,8 @@ bool contain_kill(struct contain *c);
  * contain_remove tries again later. */
 void contain_leave(struct contain *c);
 
-/* Remove the group and the record of the job, when no process is left. The guardian calls this, or the agent if the
- * guardian has died. */
+/* Remove the control group and the record of the job, when no process is left. The guardian calls this function. If
+ * the guardian has died, the agent calls it. */
 void contain_remove(struct contain *c);
 
 void contain_close(struct contain *c);

@@ -30,7 +30,7 @@
 enum {
     NAMED_AT_MOST = 8,
     NAME_SHOWN = 64,
-    PID_MOST = 4 * 1024 * 1024 /* the kernel's limit of pids */
+    PID_MOST = 4 * 1024 * 1024 /* the highest limit of pids that the kernel supports */
 };
 
 /* How to find the children of a process: by the `children` files, by a scan of all of /proc, or by waitid without
@@ -294,7 +294,7 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Kill also the deeper descendants. Then wait until a child exits, at most RESCAN_MS, because the kernel sends no
+/* Kill the deeper descendants, too. Then wait until a child exits, at most RESCAN_MS, because the kernel sends no
  * SIGCHLD when this process adopts an orphan. */
 static void wait_a_moment(const sigset_t *child_ended)
 {

@@ -194,8 +194,9 @@ struct record_process {
 };
 
 struct record {
-    char boot[RECORD_BOOT_CHARS + 1]; /* boot of the machine during which pids and start times are valid */
-    uint64_t pid_namespace;           /* PID namespace in which the pids are valid */
+    /* id of the boot; pids and start times are valid only until the next boot */
+    char boot[RECORD_BOOT_CHARS + 1];
+    uint64_t pid_namespace; /* PID namespace in which the pids are valid */
     struct record_process guardian, agent;
     char cookie[COOKIE_CHARS + 1];
     char job[RECORD_JOB_MAX];
@@ -462,7 +463,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
  * Without dead jobs, a start only opens a few directories, most of which do not exist. */
 
 enum {
-    RECORDS_MAX = 256, /* limit of examined records */
+    RECORDS_MAX = 256, /* largest number of records that one pass examines */
     TURN_MS = 5,       /* milliseconds between two attempts to get the lock */
     LITTER_S = 60,     /* seconds after which an unused FIFO or a draft of a record is removed */
     STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
@@ -754,8 +755,8 @@ static int check_directory(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
-/* Repeat for each directory until no dead job is found. A ddprun that was a worker of a dead job dies only when the
- * first job is killed. */
+/* Repeat for each directory until no dead job is found. A worker of a dead job may be a ddprun with a second job. The
+ * second job becomes a dead job only when the processes of the first job are killed. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };
@@ -784,7 +785,8 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* Read the job of a record. Skip jobs of another PID namespace, whose pids and network are different. */
+/* Read the job of a record. Return false for a job of another PID namespace, because its pids and its network differ
+ * from those of this process. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* The length of /proc/sys/kernel/random/boot_id, a UUID. Pids and start times are valid for one boot only. */
+/* Number of characters of /proc/sys/kernel/random/boot_id, a UUID. Pids and start times are valid for one boot
+ * only. */
 enum { BOOT_ID_CHARS = 36 };
 
 struct proc_stat {

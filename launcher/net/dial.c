@@ -99,9 +99,9 @@ struct runner {
     int index, fd;
     bool greets;
     struct tls *tls;             /* owned; NULL = plain */
-    bool asks;                   /* the runner waits for the store's credential */
+    bool asks;                   /* the runner has requested the store's credential */
     bool is_unsealing;           /* MUNGE unseals the credential */
-    struct secret_call *call;    /* owned; while `is_unsealing` */
+    struct secret_call *call;    /* owned; the call of MUNGE, valid while `is_unsealing` */
     struct secret *secret;       /* owned; from MUNGE */
     struct tls_context *context; /* owned; TLS with `secret` */
     uint8_t in[ANSWER_MAX];      /* the first `n` bytes of the peer's answer, decrypted */
@@ -145,8 +145,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* End a runner and close its socket, unless the owner of the dial has got the socket. Polling stops before the close,
- * because the number of the descriptor may be reused. The close callback frees the struct. */
+/* End a runner and close its socket, unless arrive() has passed the socket to the owner of the dial. Polling stops
+ * before the close, because the number of the descriptor may be reused. The close callback frees the struct. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -256,8 +256,8 @@ static bool send_all(struct runner *r, const struct buf *bytes)
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return the error for a failed handshake. `bytes` are the last bytes from the peer. A record of type 23 is
- * application data (RFC 8446). Any host on the path can send an alert, so the dial continues in each case. */
+/* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent. A TLS record of type 23
+ * contains application data (RFC 8446). No error ends the dial, because any host on the path can forge an alert. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -296,7 +296,7 @@ static bool decrypt(struct runner *r, struct slice bytes)
 
 /* --- MUNGE ------------------------------------------------------------------------------------------------- */
 
-/* End a runner that gets no secret. */
+/* End a runner for which MUNGE has delivered no secret, for the reason `why`. */
 static void fail_without_secret(struct runner *r, const char *why)
 {
     struct join_dial *j = r->dial;
@@ -637,8 +637,8 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Return a nonce whose third byte is not 0. Otherwise an old PyTorch store would parse the nonce as the length of
- * a text and would wait for more bytes. */
+/* Return a nonce whose third byte is not 0. If this byte were 0, an old PyTorch store would parse the nonce as the
+ * length of a text, and would wait for more bytes. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);

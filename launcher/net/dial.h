@@ -40,9 +40,9 @@ struct join_dial_found {
     int fd; /* owned by the caller: connected and non-blocking; the next request on it is IDENTIFY or AUTH */
     char address[ENDPOINT_HOST_MAX]; /* numeric address of the store; the workers get it as MASTER_ADDR */
     int port;
-    struct tls *tls;                /* owned by the caller; NULL = the connection is plain */
-    struct secret *secret;          /* from MUNGE; owned by the caller, as `context`; NULL = none */
-    struct tls_context *context;    /* TLS with `secret`; NULL = none */
+    struct tls *tls;             /* owned by the caller; NULL = the connection is plain */
+    struct secret *secret;       /* owned by the caller: the secret that MUNGE has delivered; NULL = none */
+    struct tls_context *context; /* owned by the caller: TLS with `secret`; NULL = none */
     char source[ENDPOINT_HOST_MAX]; /* numeric address of this node's end of the connection */
 };
 
@@ -50,22 +50,24 @@ struct join_dial_options {
     uv_loop_t *loop;
     const char *host; /* name or literal; copied */
     int port;
-    bool master; /* this node hosts the store, or should host the store; a loopback address is allowed */
-    uint64_t budget_ms;     /* timeout, from join_dial_start on */
-    const char *knob;       /* the option that sets `budget_ms`, "--timeout"; static */
-    const char *who;        /* "node 0's store" or "the store", for messages; copied */
-    const char *note;       /* a line for the full report, or NULL; copied */
-    const char *local_only; /* see dial_options; borrowed */
-    unsigned n_failed;      /* attempts that failed before this dial: > 0 = begin with a pause */
+    bool master; /* this node hosts the store, or should host it, so the address may be a loopback address */
+    uint64_t budget_ms; /* timeout of the dial, which begins with join_dial_start */
+    const char *knob;   /* the option that sets `budget_ms`, "--timeout"; static */
+    const char *who;    /* "node 0's store" or "the store", for messages; copied */
+    const char *note;   /* a line for the full report, or NULL; copied */
+    /* a warning that follows each message about waiting; "" or NULL = none; borrowed */
+    const char *local_only;
+    /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
+    unsigned n_failed;
     int max_segment;  /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's default */
-    const char *code; /* if not NULL: `failed` gets this code, and `note` as the report; static */
+    const char *code; /* if not NULL, `failed` gets this code, and gets `note` as its report; static */
     const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
     /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store
      * at a loopback address. */
     const char *munge_job;
     const char *this_host; /* name of this node, for messages; borrowed */
-    /* Either `found` or `failed` is called, once, and ends the dial. The owner then calls join_dial_close, which is
-     * also allowed inside `found` and `failed`. */
+    /* The dial calls either `found` or `failed`, once, and ends. The owner then calls join_dial_close, which is also
+     * allowed inside `found` and `failed`. */
     void (*found)(void *user, const struct join_dial_found *found);
     /* Called when the dial has timed out or can never succeed. `code` is a name of dial_plan.h. `report` has several
      * lines, without a newline at the end. Both are borrowed during the call. */

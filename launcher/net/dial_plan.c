@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum {
-    LOOK_UP_MS = 5000 /* a longer lookup is a finding; after this time a name is looked up again */
+    /* a lookup that takes longer is a finding; addresses that are older are looked up again */
+    LOOK_UP_MS = 5000
 };
 
 static const struct row {
@@ -161,7 +162,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* the step has not been returned yet */
+    d->next_ms = now_ms; /* dial_next has not returned the step LOOK_UP yet */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
@@ -238,8 +239,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* Record a failed attempt. If this machine itself refuses the connection although the store is elsewhere, the error
- * is DIAL_REFUSED_HERE, because waiting does not help. */
+/* Record a failed attempt. If a loopback address refuses the connection although the store is on another machine, the
+ * error is DIAL_REFUSED_HERE. Waiting does not resolve this error. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
@@ -295,8 +296,8 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Return LOOK_UP once for each lookup. If the lookup exceeds its limit, record a finding, but let the lookup
- * continue. */
+/* Return the step LOOK_UP once for each lookup, and then the step WAIT. If the lookup exceeds its limit, record a
+ * finding, but let the lookup continue. */
 static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
@@ -404,8 +405,8 @@ const char *dial_code(enum finding_code finding)
     return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
-/* Return true if waiting rarely resolves the finding, as when the name resolves to this machine. Such a finding is
- * printed in full at once, any other finding after STANDS_MS. */
+/* Return true if waiting rarely helps, for example when the name resolves to this machine by mistake. Such a finding
+ * is printed in full at once. Any other finding is printed in full after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -484,7 +485,8 @@ static bool append_sentence(struct buf *out, const struct dial *d)
                                       : fill_in(out, d, finding_sentence(d->finding));
 }
 
-/* Append the warning about a loopback address, except after MASTER_IS_LOOPBACK, which names this machine already. */
+/* Append the warning about a loopback address. Leave it out after the finding MASTER_IS_LOOPBACK, which contains the
+ * same fact. */
 static bool append_local_only(struct buf *out, const struct dial *d)
 {
     const char *words = d->options.local_only;

@@ -102,10 +102,10 @@ struct dial_options {
     int port;
     bool literal;           /* `host` is an address that needs no lookup */
     bool master;            /* this node hosts the store, or should host the store */
-    const char *who;        /* name of the store in messages: "the store", "node 0's store" */
+    const char *who;        /* name of the store in messages, such as "the store" or "node 0's store" */
     const char *here;       /* name of this node */
     const char *knob;       /* the option that sets `budget_ms`, for messages */
-    const char *note;       /* a line for messages in full; "" or NULL = none */
+    const char *note;       /* a line that messages in full contain; "" or NULL = none */
     const char *local_only; /* a warning that follows each message about waiting; "" or NULL = none */
     uint64_t budget_ms;     /* the dial gives up after this time */
     uint32_t seed;          /* seed of the random part of the pauses */
@@ -116,8 +116,8 @@ struct dial_met {
     enum dial_stage stage;
     int error;                   /* errno, EAI_*, or enum dial_error */
     uint64_t took_ms;            /* duration of `stage` */
-    char address[RACE_TEXT_MAX]; /* the peer's; "" = none, because the lookup failed */
-    /* The printable first bytes of an answer that is not a store's; or a reason. */
+    char address[RACE_TEXT_MAX]; /* address of the peer; "" = none, because the lookup failed */
+    /* The printable first bytes of an answer that no store sends; for HELLO_NO_SECRET the reason instead. */
     char bytes[DIAL_REASON_MAX];
 };
 
@@ -133,9 +133,11 @@ enum dial_phase { DIAL_LOOKING_UP, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL
 struct dial {
     struct dial_options options;
     enum dial_phase phase;
-    uint64_t begun_ms;     /* start of the dial */
-    uint64_t since_ms;     /* start of the phase */
-    uint64_t next_ms;      /* end of a pause, or start of a lookup that is not a step yet; else UINT64_MAX */
+    uint64_t begun_ms; /* start of the dial */
+    uint64_t since_ms; /* start of the phase */
+    /* in DIAL_PAUSING: end of the pause. In DIAL_LOOKING_UP: start of the lookup, or UINT64_MAX after dial_next has
+     * returned the step LOOK_UP. Not used in other phases. */
+    uint64_t next_ms;
     uint64_t looked_up_ms; /* end of the last successful lookup */
     uint32_t random;       /* state of the random numbers */
     unsigned failed_rounds;
@@ -143,8 +145,9 @@ struct dial {
     char hosts_line[HOSTS_LINE_MAX]; /* line of /etc/hosts, if the name resolves to this machine */
     bool only_loopback;              /* the name resolves to this machine by mistake */
     struct dial_stage_seen {
-        unsigned tries, done; /* number of attempts that began and that completed this stage */
-        uint64_t took_ms;     /* duration of the latest success */
+        /* tries: number of attempts that began this stage; done: number of attempts that completed it */
+        unsigned tries, done;
+        uint64_t took_ms; /* duration of the latest success */
     } seen[DIAL_STAGES];
     char source[RACE_TEXT_MAX]; /* local address of the last connection; "" = none */
     struct dial_met worst;      /* the failure at the latest stage in this round; valid if `round_met` */
@@ -153,7 +156,7 @@ struct dial {
     enum finding_code finding;  /* finding of the last complete round */
     uint64_t finding_since_ms;  /* when `finding` last changed */
     struct dial_past history[DIAL_HISTORY_MAX];
-    unsigned n_past, past_lost; /* number of rows in `history`; number of dropped rows */
+    unsigned n_past, past_lost; /* n_past: number of rows in `history`; past_lost: number of dropped rows */
     struct dial_said {          /* the last message to the user */
         uint64_t at_ms;
         enum finding_code finding;
@@ -196,7 +199,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
 /* Record that a store has answered. The caller cancels the other runners. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Restart the time limit of a runner, because its answer takes longer for a reason that is not the peer's. */
+/* Restart the time limit of a runner, because this node, not the peer, causes the delay: MUNGE unseals the secret. */
 void dial_continued(struct dial *d, int runner, uint64_t now_ms);
 
 /* Return the error (enum dial_error) for a service that has sent these first bytes instead of a store's answer. */

@@ -104,8 +104,8 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`. If `address` is "", the store listens on every address. This node then
- * dials an address that other nodes can use, too, because its workers get this address. */
+/* Decide to host the store on `address`. If `address` is "", the store listens on every address. In this case, this
+ * node dials an address that other nodes can use, too, because its workers get the dialled address. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -204,7 +204,7 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
 }
 
 /* Return true for a loopback endpoint. `address` is NULL on a node that only joins, because such a node has not
- * resolved the name. For this node the name "localhost" counts. */
+ * resolved the name. On such a node, only the name "localhost" counts as a loopback endpoint. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
     return address != NULL ? endpoint_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;

@@ -40,7 +40,7 @@ struct hosting {
     bool here;                          /* the store is on this machine, or will be */
     char local_only[PLAN_SENTENCE_MAX]; /* warning for plan_meeting.local_only, or "" */
     const char *code; /* code of the finding in `words`, static; NULL = `words` is no finding */
-    /* The error, a warning, or without a code a line for the report of a failed dial. "" = none. */
+    /* With `code`: the error or warning. Without `code`: a line for the report of a failed dial. "" = none. */
     char words[HOSTING_WORDS_MAX];
 };
 

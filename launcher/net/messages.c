@@ -86,7 +86,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
         .grace_ms = (int64_t)cli->grace_ms });
 }
 
-/* Encode a finding as text, because the store only shows the finding. */
+/* Encode a finding as text, because the store only displays the finding and does not evaluate it. */
 cJSON *encode_notice(const struct finding *finding)
 {
     return message_encode_notice(&(struct message_notice){ .code = finding_code_name(finding->code),

@@ -19,18 +19,19 @@ struct link_who {
     uint64_t pid_start;  /* start time of this process, in clock ticks since boot */
     const char *boot_id; /* /proc/sys/kernel/random/boot_id; borrowed */
     char own[64];        /* numeric address of this end of the connection to the store; "" = not sent */
-    bool resumes;        /* this process connects again if the connection breaks */
+    bool resumes;        /* this process connects again and sends `resume` if the connection breaks */
 };
 
 /* Encode a join. The answer to the first join contains `instance`. For the first join `instance` is "". */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
-/* Encode a finding of this node about itself, for all nodes. */
+/* Encode a finding of this node about itself, which the store sends to all nodes. */
 cJSON *encode_notice(const struct finding *finding);
 
 cJSON *encode_started(int rank, int local_rank, int pid, const char *host);
 
-/* Encode the end of a worker. `signal` is 0 if the worker exited by itself. `told` is true if the agent stopped it. */
+/* Encode the end of a worker. `signal` is 0 if the worker exited by itself. `told` is true if the agent requested
+ * this end. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 
 /* Encode FAILED, or EXPLAIN with more details about the same failure. */
@@ -102,17 +103,17 @@ void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Write the first finding in a push "findings" that explains why the job does not start, as "sentence  [CODE]".
  * Write "" if no finding explains this. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
-/* Decode the first finding of a "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
+/* Decode the first finding of a push "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
 void decode_first_finding(const cJSON *push, struct message_finding *first);
-/* Return the number of the round in a "stop" or "verdict", or -1. */
+/* Return the number of the round in a push "stop" or "verdict". Return -1 if the push has no valid number. */
 int decode_whose_round(const cJSON *push);
-/* Decode the cause of a "stop". */
+/* Decode the cause in a push "stop". */
 void decode_stop(const cJSON *push, struct failure *cause);
 bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
-/* List the other nodes in a "status" that have not finished the round: "node 1 (n1), node 3 (n3)". "" = none, or not
- * reported. */
+/* List the other nodes that have not finished the round, from an answer "status": "node 1 (n1), node 3 (n3)". Write
+ * "" if all have finished, or if the answer does not list them. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */

@@ -64,7 +64,8 @@ uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, u
  * vouch_next returns false. */
 void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms);
 
-/* Remove one question, and find its answer in the last walk. Return false if no question is left. */
+/* Remove one question, and find its answer in the last walk. Set *is_found if a worker or its descendant holds the
+ * socket; *found is then this process. Return false if no question is left. */
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
                 struct vouch_process *found);
 

@@ -232,8 +232,8 @@ static const char *listen_code(int port)
 }
 
 /* Make the finding about a store that other hosts can reach without a secret, and return its code. The finding is a
- * warning if the user has requested such a store, and otherwise an error. `why` is why MUNGE delivers no secret, as
- * " (REASON)", or "". */
+ * warning if the user has requested such a store, and otherwise an error. `why` is the reason why MUNGE delivers no
+ * secret, in the form " (REASON)", or "" without a reason. */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -254,9 +254,9 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Return the address on which a refusing store may listen after the store could not listen, or NULL. A store on every
- * address fails if the port is in use on one address. The port may still be free on the address that other nodes
- * dial. */
+/* Return the address on which a refusing store may listen after the store could not listen, or NULL. A store that
+ * listens on every address cannot start if one address has the port in use. The port may still be free on the address
+ * that other nodes dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
@@ -269,8 +269,8 @@ static const char *address_of(const struct hosting *decided)
 }
 
 /* Host the store. If the port is in use, a node that must host the store fails. A node that may host the store joins
- * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. For `why` see
- * openness(). */
+ * the existing store instead. If several elastic nodes on one machine try to listen, only one succeeds. `why` is the
+ * argument of openness(). */
 static void host(const struct store_host_options *o, const struct hosting *decided, const char *why)
 {
     struct ddp_err err;
@@ -310,8 +310,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Join a store on another machine. A note with a code is printed now. Any other note is printed only in the report
- * of a failed dial. */
+/* Join a store on another machine. The text of a decision with a code is printed now. The text of a decision without
+ * a code is printed only in the report of a failed dial. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };

@@ -60,8 +60,8 @@ struct store_host;
 struct store_host_options {
     uv_loop_t *loop;
     struct plan *plan; /* borrowed; the real port of the store is written here */
-    /* Either `found` or `failed` is called, once, and ends the search. If no lookup is needed, the call happens
-     * before store_host_find returns. */
+    /* The search calls either `found` or `failed`, once, and ends. If no lookup is needed, it makes this call before
+     * store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
     void (*failed)(void *user, const struct host_failure *failure);
     /* Called with a message for the user during the lookup. */
@@ -74,7 +74,7 @@ struct store_host_options {
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
-/* End the search. A store that was started continues to run. The call is also allowed inside `found` and `failed`.
+/* End the search. A store that was started continues to run. This function may be called inside `found` and `failed`.
  * NULL is allowed. */
 void store_host_close(struct store_host *host);
 

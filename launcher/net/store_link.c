@@ -37,8 +37,8 @@ static void link_handle_answer(struct store_link *link, struct slice text);
  * length has eight bytes, little-endian. */
 enum { LENGTH_BYTES = 8 };
 
-/* Queue PyTorch's greeting, which every store expects first, for dialect C. An empty queue always has space for
- * these bytes. */
+/* Queue PyTorch's greeting, which every store expects first. The greeting also selects dialect C of the protocol
+ * (store/ops.h). An empty queue always has space for these bytes. */
 static void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -227,7 +227,7 @@ static void request(struct store_link *link, cJSON *json)
 }
 
 /* Queue a message with the number of the round, so that the store detects outdated messages. Take ownership of
- * `json`, even without a link. */
+ * `json`, even if `link` is NULL. */
 void store_link_mention(struct store_link *link, cJSON *json)
 {
     if (link == NULL) {
@@ -481,7 +481,8 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* Confirm the received frames if there are many between two heartbeats, because the store keeps them until then. */
+/* Confirm the received frames before the next heartbeat if there are many, because the store keeps each frame until
+ * it is confirmed. */
 static void confirm_heard(struct store_link *link)
 {
     enum { CONFIRM_EVERY = 256 };
@@ -547,7 +548,8 @@ static bool handle_answer(struct store_link *link)
     return true;
 }
 
-/* Provide the buffer in the wire for a read, because libuv suggests to allocate 64 KiB for each read. */
+/* Provide the buffer of struct link_wire for a read. A buffer of the suggested size would take 64 KiB for each
+ * read. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -616,7 +618,7 @@ static void watch_host(struct store_link *link)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 
-/* Start to read. Nagle's algorithm would delay small messages. */
+/* Start to read. Switch off Nagle's algorithm, because it would delay small messages. */
 static void read_wire(struct store_link *link)
 {
     link->wire->connected = true;

@@ -92,8 +92,10 @@ struct link_fate {
 
 struct store_link_options {
     uv_loop_t *loop;
-    int fd;          /* from dial.h: connected and greeted, owned by the link; -1 = connect to `address` */
-    struct tls *tls; /* from dial.h, owned by the link; NULL = the connection is plain */
+    /* owned by the link: a connected socket on which dial.h has sent the greeting; -1 = connect to
+     * `address` */
+    int fd;
+    struct tls *tls;     /* from dial.h, owned by the link; NULL = the connection is plain */
     const char *address; /* a literal */
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */

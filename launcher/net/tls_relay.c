@@ -34,11 +34,11 @@ enum {
     CHUNK_BYTES = 64 << 10,
     PIPE_MAX = 256 << 10,
     BACKLOG = 1024,
-    LINKS_MAX = 8192, /* most connections of workers */
+    LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
-    HANDSHAKE_MS = 30000, /* for the connection to the store and the handshake */
-    ENDING_MS = 5000,     /* for the second side to end, after the last bytes of the first side */
-    LAST_MS = 1000,       /* for the last bytes of workers that have ended, when the relay closes */
+    HANDSHAKE_MS = 30000, /* time limit for the connection to the store and the TLS handshake */
+    ENDING_MS = 5000, /* time limit for the end of the second side, after the last bytes of the first side */
+    LAST_MS = 1000,   /* when the relay closes: time limit for the last bytes of workers that have ended */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
     SHARE = 4 /* the relay may use half of all descriptors, and each connection needs two */
@@ -64,7 +64,7 @@ struct relay_link {
     uv_connect_t connect;
     struct tls *tls;
     struct pipe up, down; /* up: to the store; down: to the worker */
-    int port;             /* of the relay's end of the connection to the store */
+    int port;             /* port of the relay's end of the connection to the store */
     int handles;          /* open handles of libuv; the last one that closes frees the link */
     uint64_t since_ms;    /* during the handshake: start of the link; later: time of the last bytes */
     bool worker_ended, store_ended; /* no more bytes will be read */
@@ -278,8 +278,8 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes, or pass on the end of the source. If the source was cut, close the link with a reset.
- * Read the source only while the pipe has room. */
+/* Write the waiting bytes, or if no bytes wait, pass on the end of the source. If the source was cut, close the link
+ * with a reset. Read the source only while the pipe has room. */
 static void pump(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
@@ -478,10 +478,10 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive there,
- * for every address of this host. Accepted sockets inherit the filter. If the socket is bound to another
- * interface, such as a VRF, it gets no filter, because packets from this host arrive there. Even without the
- * filter, the uid gate rejects other hosts. */
+/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive there, for
+ * every address of this host. Accepted sockets inherit the filter. If the socket is bound to another interface, such
+ * as a VRF, it gets no filter, because packets from this host arrive there. Even without the filter, is_admitted()
+ * rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

@@ -35,7 +35,7 @@
 
 extern char **environ;
 
-/* Bytes of texts, with the NUL; NONCE_CHARS is without the NUL. */
+/* Sizes of texts in bytes. All sizes except NONCE_CHARS include the NUL. */
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
 /* Facts about this machine, which are read once. `struct plan_facts` points to these facts. */
@@ -125,8 +125,8 @@ static int print_plan(const struct plan *plan)
     return print_out(plan->cli->json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
 }
 
-/* Write random text that fits into a file name. Without random numbers, all letters are the same, and only a warning
- * follows. */
+/* Write random text that is valid in a file name. If no random numbers are available, print a warning, and write the
+ * same letter NONCE_CHARS times. */
 static void make_nonce(char nonce[NONCE_CHARS + 1])
 {
     static const char letters[] =
@@ -139,8 +139,8 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Write random text that is in the environment of all workers. By this text, the next start of ddprun finds processes
- * of this job. "" = no random numbers. */
+/* Write the random text that marks all workers of this job in their environment. With this text, the next start of
+ * ddprun finds processes that this job has left. Write "" if no random numbers are available. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -151,7 +151,7 @@ static void make_cookie(char cookie[COOKIE_CHARS + 1])
         snprintf(cookie + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Print the plan, or contain and run the job. */
+/* Print the plan for --dry_run, or run the job. `contain` keeps the job's processes together (--contain). */
 static int carry_out(struct plan *plan)
 {
     struct ddp_err err;
@@ -173,8 +173,8 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
-/* Write the time of the start in UTC, such as "20240229T235959Z". Only for --log_file, because the C library reads a
- * file for the time zone. */
+/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only for --log_file, because the
+ * C library opens the file of the time zone. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -183,7 +183,8 @@ static void write_start_time(char text[START_TIME_MAX])
         text[0] = '\0';
 }
 
-/* Write the path of the workers' error files, which are removed with the job's record. "" = no directory. */
+/* Write the first part of the paths of the workers' error files. The file names begin with the cookie, so these files
+ * are removed together with the job's record (contain/job_record.h). Write "" if no directory is usable. */
 static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_run)
 {
     char dir[PATH_MAX];
@@ -297,15 +298,16 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
 
-/* Continue in the background if --detach was given. Return -1 in the process that runs the job. */
+/* Continue in the background if --detach was given. Return -1 in the process that must run the job, and an exit code
+ * in the process that the user has started. */
 static int detach(const struct cli *cli, char *const *argv, const char *id)
 {
     const struct detached_job job = { .id = id, .rdzv_id = cli->job, .argv = argv, .quiet = cli->quiet };
     return cli->detach && !cli->one_console && !cli->dry_run ? detach_begin(&job) : -1;
 }
 
-/* Run a job on this node: read the facts, make the plan, and begin. The local address is checked first, because this
- * error needs no plan. */
+/* Run a job on this node: read the facts, make the plan, and execute the plan. Check --local_addr first, because this
+ * check needs no plan. */
 static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
                    const char *host)
 {
@@ -393,7 +395,8 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
-/* Print what would be started, or start. The starter has a guardian, too, and so its remote shells end with it. */
+/* Print for --dry_run what would be started, or start the job on the hosts. The starter process runs under a guardian,
+ * as an agent does. So the remote shells end when the starter ends. */
 static int start_hosts(const struct cli *cli, const struct starter_job *job)
 {
     struct ddp_err err;
@@ -416,7 +419,8 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
     return exit_code;
 }
 
-/* Read the soft limits of this process, which ddprun on every host uses, because a remote shell has its own limits. */
+/* Read the soft limits of this process. ddprun applies them on every host, because a remote shell may have different
+ * limits. */
 static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 {
 #define X(id, ...)                                                                       \
@@ -449,8 +453,8 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
     return status;
 }
 
-/* Start the job on the hosts of --hosts. umask() can only be read by a change, so the old mask is set again at
- * once. */
+/* Start the job on the hosts of --hosts. A process can read its umask only by setting another one, so the old mask is
+ * set again at once. */
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];

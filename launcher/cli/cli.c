@@ -162,8 +162,8 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check --node_rank. In a static job of several nodes the option is required on each node. Only under the name
- * torchrun, a missing option means rank 0, as in torchrun. */
+/* Check --node_rank. Each node of a static job of several nodes needs the option. If ddprun was started as torchrun,
+ * a missing option means rank 0, as in torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
@@ -214,8 +214,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that all nodes know the address of the store before the start. Only an elastic job that may start with one
- * node can use any free port. */
+/* Check that each node can know the address of the store before the start. Port 0 (any free port) is valid only if
+ * the job may start with one node, because other nodes cannot know the chosen port. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -240,8 +240,8 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that a store on another host can be encrypted: only ddprun's own store can. plan.c checks that a secret
- * exists. */
+/* Reject --encrypt with --torch_store=rank0 if the store may be on another host: only ddprun's own store supports
+ * encryption. plan.c checks that a secret exists. */
 static ddp_status check_encrypt(const struct cli *cli, struct ddp_err *err)
 {
     const bool makes_secret = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
@@ -398,7 +398,8 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     return nearest == NULL ? DDP_ERR_ARG : append_hint(err, nearest);
 }
 
-/* Reset the option to its default. An empty value on the command line also overrides the variable. */
+/* Reset the option to its default, because its value on the command line is empty. The default then overrides the
+ * option's PET_ variable, too. */
 static ddp_status set_default(struct cli *cli, enum cli_option option, const char *spelled,
                               struct ddp_err *err)
 {
@@ -416,8 +417,8 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* Return true if the words so far request only a text. --help ends the parsing, so an error in a later word is not
- * reported. After --version only --json is read. */
+/* Return true if the options that were read so far only print a text. --help ends the parsing, so an error in a later
+ * word is not reported. After --version only --json is read. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||

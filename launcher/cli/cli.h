@@ -133,8 +133,8 @@ struct cli_rdzv_conf {
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" = none */
 };
 
-/* The environment of the only worker of a task (--per_task): its rank on the host, and the host's rank. The
- * rendezvous treats each task as a node. */
+/* The values of LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for the only worker of a task
+ * (--per_task). The rendezvous cannot provide these values, because it counts each task as a node. */
 struct cli_task {
     int local_rank, local_world_size, node_rank, nnodes;
 };
@@ -244,8 +244,9 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
  * and --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append one text: the help (short or long, depending on `cli->help`), the manual page (roff), the completion script
- * of a shell, or the help of one command. Return false if memory is short. */
+/* Append a text for the user to `out`. Each function has one text, in this order: the help (short or long, depending
+ * on `cli->help`), the manual page (roff), the completion script of a shell, the help of one command. Return false if
+ * memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);

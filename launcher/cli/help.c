@@ -39,8 +39,8 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
 
 /* --- cli help --------------------------------------------------------------------------------------------- */
 
-/* --help and the manual page. The texts are made from the tables with which ddprun parses options, sets the
- * environment and exits. So the texts always match the program.
+/* --help and the manual page. The texts are made from the tables below, which also determine what ddprun does. So the
+ * texts always match the program.
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> a worker's environment
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts

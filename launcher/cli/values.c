@@ -569,7 +569,7 @@ static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
     return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* The words that torchrun accepts: the first five mean yes, the others no. */
+/* The words that torchrun accepts as a boolean value. The first five mean yes, the others no. */
 static const struct option_words yes_and_no =
     OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
 

@@ -335,7 +335,8 @@ void console_stream_finish(struct console_stream *s)
 
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
-/* Append the prefix of a line. The prefix of a line of one rank comes from the node. */
+/* Append the prefix of a line. If only one rank printed the line, use the prefix that the rank's node has sent.
+ * Otherwise format a prefix with all ranks. */
 static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;
@@ -401,8 +402,8 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line that is not folded, or a piece of a line, without its mark. Escape control characters for a
- * terminal: the node has not escaped them, because the node prints to a pipe. */
+/* Append a line or a piece of a line that is not folded. Remove its mark, and keep the prefix that the node has sent.
+ * Escape control characters for a terminal, because the node prints to a pipe and has not escaped them. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;

@@ -108,7 +108,7 @@ struct hosts_console {
     bool is_one_host;
     uint64_t started_us;
     struct line_row rows[2];
-    struct prefix prefix; /* of a line of several ranks */
+    struct prefix prefix; /* prefix of lines that several ranks printed */
     int ranks;            /* world size, from the first marked line; 0 = no marked line has arrived */
     struct folds folds;
 };

@@ -42,9 +42,9 @@ bool json_add_sender(cJSON *object, const char *prefix, const struct signal_send
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
 
-/* Each event of this agent gets the host and pid of the agent, and up to three times: the agent's monotonic clock
- * (ms), the store's clock if known (store_ms), and the wall clock (time). Events of the store already have these
- * members except the wall clock. If the file's name contains %n, lines wait in memory until the node has its rank.
+/* Each event of this agent gets the host and pid of the agent, and the time by up to three clocks: "ms" by the agent's
+ * monotonic clock, "store_ms" by the store's clock if known, and "time" by the wall clock. Events of the store already
+ * have these members except "time". If the file's name contains %n, lines wait in memory until the node has its rank.
  * If the file cannot be written, the user gets one warning, and the job continues without the log. */
 
 struct event_log;

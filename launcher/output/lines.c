@@ -72,7 +72,7 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* Drop the update, because later text no longer overwrites it. */
+/* Drop the update, because the line has ended or the row was erased. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);
@@ -306,11 +306,11 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* The ranks are formatted here, so that prefix.c only inserts a text, for one rank or several. */
+/* The ranks of a line are formatted in this file. So prefix.c only inserts a text, for one rank or for several. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
-/* Local ranks, and the global rank of local rank 0. */
+/* The local ranks that printed a line. `base` is the global rank of local rank 0. */
 struct numbered {
     const struct rank_set *local_ranks;
     int base;

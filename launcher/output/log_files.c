@@ -338,8 +338,9 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 
 /* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* Each stream is cut into lines a second time for this file, because the console changes lines (progress bars,
- * --fold, --json). Only jobs with such a file have this cost. */
+/* For the file of --duplicate_stdout_filters or --duplicate_stderr_filters, each stream is cut into lines a second
+ * time. The lines of the console cannot be used, because the console changes them (progress bars, --fold, --json).
+ * Only jobs with such a file have this cost. */
 
 /* Return true if the line contains one of the words. As in Python, every line contains the empty word. */
 static bool contains_one(const struct cli_filters *words, struct slice line)
@@ -440,7 +441,7 @@ struct sink {
     struct log_file *file; /* for log_file_news, owned by the writer; NULL for stdout and stderr */
     bool ended;            /* sinks_end_files was called for the file */
     bool told_failed,
-        told_recovered; /* the failure, the recovery was reported; each is reported at most once */
+        told_recovered; /* the sink's first failure was reported; its first recovery was reported */
 };
 
 struct sinks {

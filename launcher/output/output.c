@@ -109,12 +109,14 @@ struct stream_group {
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
     void (*bar)(void *, bool screen); /* requests a later call of console_stream_update */
-    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; or NULL */
+    /* Called with the bytes of each read; NULL = not called. */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *printed_user;
     void *user;
 };
 
-/* stdout or stderr of one worker. Both exist even without a pipe, because the report reads their tails. */
+/* stdout or stderr of one worker. Both structs exist even if the stream has no pipe, because the report reads `tail`,
+ * the last bytes of the stream. */
 struct stream {
     struct stream_group *group;
     struct stream_pipe *pipe; /* NULL = no pipe to read */
@@ -410,8 +412,8 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Set the timer unless it already expires earlier. Round up to whole ms, because at an earlier time no line would
- * be due. */
+/* Set the timer unless it already expires earlier. Round `us` up to whole ms, because no line is due before this time
+ * has passed. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;
@@ -699,9 +701,9 @@ static void end_all(struct output *o)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* Check whether the sinks still accept bytes. If no sink has accepted a byte for UNREAD_MS: after a successful job
- * print once that ddprun waits for the reader (a pager), and wait without a limit. After a failure, and between
- * two attempts, drop the remaining bytes. */
+/* Check whether any sink has accepted a byte in the last UNREAD_MS. If no sink has, the next step depends on the job.
+ * After a successful job, print once that ddprun waits for a reader, such as a pager, and wait without a limit. After
+ * a failure, and between two attempts, drop the remaining bytes. */
 static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);

@@ -44,15 +44,16 @@ struct output_options {
     struct plan *plan;    /* owned by the caller; output_round changes its paths */
     uint64_t started_ms;  /* start of ddprun, zero of all event times */
     void (*idle)(void *); /* called when output_drain is complete */
-    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* for each read; or NULL */
+    /* Called with the bytes of each read; NULL = not called. */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *user;
 };
 
 /* Create the output. After DDP_OK the caller owns *out, and output_close frees it. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* Begin a round: update the plan, create directories and log files, and reset lines and tails. Before that, drain
- * the previous attempt with output_drain, because its unread output is dropped. */
+/* Begin a round: update the plan, create directories and log files, and reset lines and tails. Before this call,
+ * drain the previous attempt with output_drain, because this function drops the unread output of that attempt. */
 ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err);
 
 /* Get descriptors 1 and 2 for worker `local_rank`. After the start of the worker, also after a failed start, call
@@ -87,8 +88,8 @@ bool output_is_midline(const struct output *o);
  * last sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
-/* Return the tails of STD_OUT or STD_ERR of all workers, an array by local rank. Streams that are written only to
- * a file have tails too. The result is valid until the next attempt or output_close. */
+/* Return the tails (last bytes) of STD_OUT or STD_ERR of all workers, an array by local rank. Streams that are written
+ * only to a file have tails too. The result is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
 /* Read the bytes that are in the stderr pipe of a worker that has exited. Return the last bytes of the stream,

@@ -38,7 +38,7 @@ struct writer_target {
 /* The state of a slot. */
 struct writer_state {
     int error;        /* errno of the latest write; 0 = success */
-    bool dropping;    /* new bytes are lost, or wait until a full disk has space */
+    bool dropping;    /* new bytes are dropped, or bytes wait because the disk is full */
     uint64_t dropped; /* bytes lost since the start */
     int why;          /* errno of the latest loss; 0 = the target was too slow */
     uint64_t queued;  /* bytes that are not written yet */

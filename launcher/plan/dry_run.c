@@ -41,7 +41,8 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return true if the ranks are not known before the rendezvous. In a static job, the user gives the node ranks. */
+/* Return true if the ranks are not known before the rendezvous. In a static job they are known, because the user sets
+ * the node ranks. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;

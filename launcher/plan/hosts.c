@@ -105,7 +105,8 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return how many hosts of the item have the same number in the bracket at `at` and the same text before it. */
+/* Return how many hosts the text after the bracket at `at` describes. So many hosts have the same number in this
+ * bracket. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));

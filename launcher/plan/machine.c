@@ -26,8 +26,9 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return true if the machine may have a driver. This check saves the search for NVML on a machine without GPUs.
- * nvidia-modprobe loads a driver on request, WSL has /dev/dxg, and LD_LIBRARY_PATH may contain a private NVML. */
+/* Return true if the machine may have a driver. This check saves the search for NVML on a machine without GPUs. Three
+ * signs replace a loaded driver: nvidia-modprobe, which loads a driver on request; /dev/dxg, which WSL has instead; and
+ * LD_LIBRARY_PATH, which may contain a private NVML. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -399,8 +400,8 @@ void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
 
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
-/* Return the text of a file, or NULL after a read error: a part of a list of hosts would look like a smaller job.
- * If the file has become shorter than `size`, return the shorter text. */
+/* Return the text of a file. Return NULL after a read error, because an incomplete list of hosts would look like the
+ * list of a smaller job. If the file has become shorter than `size`, return the shorter text. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);

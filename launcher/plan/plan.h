@@ -128,8 +128,8 @@ struct plan {
     char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" = master_addr */
     int rank0_port; /* port of the store that rank 0 hosts; 0 = the workers use the launcher's store */
     int world_size, nnodes, node_rank;
-    int role_rank, role_size; /* see struct plan_round, as for the next two */
-    int attempt, restarts;
+    int role_rank, role_size;    /* see struct plan_round */
+    int attempt, restarts;       /* see struct plan_round */
     int first_nnodes;            /* number of nodes in the first round; 0 = no round yet */
     struct gpu_list *gpus;       /* owned */
     char *log_root;              /* owned; the job's directory below --log_dir; NULL = none */

@@ -60,8 +60,12 @@ struct scheduler_tasks {
     int nodes, node; /* on how many nodes the tasks are; number of this node */
 };
 
-/* Where the scheduler has started ddprun: on all nodes of the job, on one node or on all (not known), on one node. */
-enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
+/* On how many nodes of the job the scheduler has started ddprun. */
+enum scheduler_reach {
+    REACH_ALL,         /* on all nodes */
+    REACH_PERHAPS_ONE, /* on one node or on all nodes; the variables do not show which */
+    REACH_ONE          /* on one node */
+};
 
 /* A mistake in how the job was started. */
 struct scheduler_finding {

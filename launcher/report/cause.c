@@ -128,9 +128,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append rank, host and end in one line, so that a search through many logs finds all three. For a failed node or
- * job, `words` is the whole sentence. For a worker of another node, `after_ms` counts from the start of the
- * attempt. The text is then "after the start" instead of "after its start". */
+/* Append the rank, its host and how the rank ended in one line, so that a search through many logs finds all three.
+ * For a failed node or job, f->words is the whole sentence. For a worker of another node, `after_ms` counts from the
+ * start of the attempt. The text is then "after the start" instead of "after its start". */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;

@@ -32,10 +32,10 @@ struct disk_room {
 struct failed_attempt {
     int attempt; /* from 0 */
     struct failure failure;
-    enum worker_verdict verdict;  /* of the worker that failed first */
+    enum worker_verdict verdict;  /* verdict of the worker that failed first */
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
     uint64_t worker_started_ms;   /* start of the failed worker; if it is on another node: started_ms */
-    uint64_t failed_ms, ended_ms; /* the failure; the end of the attempt */
+    uint64_t failed_ms, ended_ms; /* time of the failure; end of the attempt */
     int64_t step;                 /* last step that the workers reported; -1 = none */
 };
 

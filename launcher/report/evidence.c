@@ -154,7 +154,7 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* control groups of ddprun and of the job, and the groups around these */
+    WATCHES_MAX = 24,        /* control groups of ddprun and of the job, and all groups that contain these */
     LOOKED_AT_MAX = 8,       /* failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
@@ -406,8 +406,9 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search all lines of the kernel's log for a worker, because the line may be older than the worker's SIGCHLD. In
- * another PID namespace, do nothing, because the pids would not match. */
+/* Search the kernel's log for lines about a worker. Search also the lines that were read before, because the kernel may
+ * write such a line before the worker's SIGCHLD. Do nothing in another PID namespace, because pids in the log are those
+ * of the first namespace. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())

@@ -145,7 +145,7 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* Compute the base. Overrides are added first, then inherited variables. */
+/* Add the overrides to `base` first, and then the inherited variables that no row or override replaces. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {

@@ -133,13 +133,13 @@ struct worker_env {
     char *text; /* private: memory for the entries of the table */
 };
 
-/* Set the facts that depend on the launcher's environment: nccl_async, nccl_async_old, hip and set_omp.
- * OMP_NUM_THREADS must be set if several workers run, and it is neither inherited nor in `overrides`. `facts` then
+/* Set the facts that depend on the launcher's environment: nccl_async, nccl_async_old, hip and set_omp. set_omp becomes
+ * true if the node has several workers, and OMP_NUM_THREADS is neither in `inherited` nor in `overrides`. `facts` then
  * points into `inherited`. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
-/* Compute the base. `overrides` are "KEY=VALUE" texts, of which the last with the same name is used. All texts
+/* Compute *base. `overrides` are "KEY=VALUE" texts, of which the last with the same name is used. All texts
  * must outlive the base. Return false when memory is short. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n);

@@ -109,8 +109,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern of the commands whose arguments are files, such as "-|a|b". It begins with "-", which is not the name
- * of a command, because an empty pattern is invalid. */
+/* Append a pattern of the commands whose arguments are files, such as "-|a|b". An empty pattern is invalid, so the
+ * pattern begins with "-", which is not the name of a command. */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");

@@ -151,9 +151,9 @@ int connector_begin(const char *address, int port, int max_segment)
     return error != 0 ? -error : fd;
 }
 
-/* Return true if a socket is connected to itself. This may happen on loopback if no process listens on the port. If the
- * kernel chooses the same port for the client (one in 28,000), TCP treats the connect as a simultaneous open. Such a
- * socket echoes all bytes, and the store cannot listen on its port. */
+/* Return true if a socket is connected to itself. This may happen on loopback if no process listens on the port. In one
+ * of 28,000 connects, the kernel chooses this port for the client, and TCP treats the connect as a simultaneous open.
+ * Such a socket echoes all bytes, and the store cannot listen on its port. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

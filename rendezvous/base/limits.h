@@ -10,7 +10,7 @@ enum {
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12, /* lines from the end of a worker's log that a report shows */
     LIMIT_INSTANCE = 64,   /* bytes of the nonce that distinguishes two runs of a job */
-    LIMIT_TOKEN = 32,      /* hexadecimal digits of the token of a node */
+    LIMIT_TOKEN = 32,      /* hexadecimal digits of the token with which a node connects again */
 
     RDZV_DEFAULT_PORT = 29400, /* port of an elastic job's store and of ddp-rendezvous, as in torchrun */
 

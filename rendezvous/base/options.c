@@ -337,8 +337,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : read_value(r, *row, text, err);
 }
 
-/* Treat a single "-" not as an option, because by convention it means standard input. After "--" there are no options,
- * even if the next word looks like one. */
+/* Do not treat a single "-" as an option, because by convention it means standard input. After "--" there are no
+ * options, even if the next word looks like one. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {

@@ -50,8 +50,8 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* Return the deadline of this runner, or UINT64_MAX if the runner does not run. Connect and answer have separate limits:
- * a host that is down exceeds the first, a hung store or another service the second. */
+/* Return the deadline of this runner, or UINT64_MAX if the runner does not run. Connect and answer have separate limits.
+ * A host that is down exceeds the limit of the connect. A hung store or another service exceeds that of the answer. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)

@@ -1,6 +1,6 @@
 /* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a daemon
- * does not answer. The function runs on a separate thread. The caller waits for a limited time. Then it leaves the thread
- * alone, which may remain until the process exits.
+ * does not answer. The function runs on a separate thread. The caller waits for a limited time and then continues. The
+ * thread may remain until the process exits.
  *
  * `user` is the argument of the function. It belongs to the thread until the function has returned. If the caller calls
  * timed_call_end after that, the caller owns `user` again. If it calls timed_call_end before, the thread releases `user`

@@ -401,8 +401,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Set `broken` after a failure, because the rest of the reply may still arrive. After a failure of the call, all parts
- * are zeros, so that callers need not check each part. */
+/* Read the next part of the reply. Set `broken` after a failure, because the rest of the reply may still arrive. If the
+ * call has failed, fill the part with zeros, so that callers need not check each part. */
 void client_read_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -469,16 +469,16 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* End a wait in dialect A, which has no CANCEL_WAIT: close the connection, and let the next call open another one. On the
- * old connection, the reply to the wait could arrive before the reply to the next request. */
+/* End a wait in dialect A (torch up to 2.0), which has no CANCEL_WAIT. Close the connection, and let the next call open
+ * another one. On the old connection, the reply to the wait could arrive before the reply to the next request. */
 static void replace_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
     c->store->stale = true;
 }
 
-/* Read one or two bytes: the store answers CANCEL_WAIT with 1. If it has answered the wait before, this answer (0)
- * arrives first. */
+/* Read the answer to CANCEL_WAIT, which is 1. If the store has answered the WAIT before it receives CANCEL_WAIT, read
+ * two bytes: the answer to WAIT, which is 0, arrives first. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);

@@ -97,10 +97,11 @@ struct ddp_store {
     struct client_turn turn;        /* acquired by client_begin, released by client_end */
     struct client_stream stream;
     struct buf out;       /* the request that is being built; empty between calls */
-    enum dialect dialect; /* of the store: the first greeting that it has answered */
+    enum dialect dialect; /* dialect of the store, from the first greeting that it has answered */
     bool ours;            /* the store is ddprun's and has accepted IDENTIFY */
-    bool stale;  /* the connection was closed to end a wait (dialect A); connect before the next call */
-    bool broken; /* a call has failed in the middle of a reply; all further calls fail */
+    /* The connection was closed to end a wait, because dialect A cannot cancel a wait; connect before the next call. */
+    bool stale;
+    bool broken;         /* a call has failed in the middle of a reply; all further calls fail */
     uint32_t timeout_ms; /* timeout of calls without a timeout argument */
     int rank;            /* -1 = no rank */
     char host[ENDPOINT_HOST_MAX];

@@ -200,9 +200,9 @@ static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t
 }
 
 /* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length of
- * a key. These are the magic number, the opcode of PING and 3 bytes of the nonce; the last one is never 0, so the length
- * is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a smaller length,
- * its only thread would wait for the key, and serve no client. */
+ * a key. These bytes are the magic number, the opcode of PING and 3 bytes of the nonce. The last of them is never 0, so
+ * the length is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a smaller
+ * length, the server's only thread would wait for the rest of the key, and serve no other client. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -230,7 +230,7 @@ static void expect_count(struct client_call *c, int64_t most)
 
 /* Greet a store without PING by deleting a key that does not exist. The key has 4096 bytes: an old server reads this
  * number as part of a length, as in greet_with_ping, and closes the connection because the length is too large. With a
- * shorter key, its only thread would wait. */
+ * shorter key, the server's only thread would wait for more bytes. */
 static void greet_without_ping(struct client_call *c)
 {
     char missing[4096];

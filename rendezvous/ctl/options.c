@@ -301,7 +301,7 @@ static bool command_man(struct buf *out)
 }
 
 static const char head[] =
-    "usage: ddpctl [options] COMMAND\n"
+    "Usage: ddpctl [options] COMMAND\n"
     "\n"
     "Show the state of the store of a ddprun job, or of ddp-rendezvous. Commands that only read\n"
     "do not disturb the job, so you can use them while the job hangs.\n"

@@ -113,7 +113,7 @@ static const struct option_row rows[] = {
 static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 static const char head[] =
-    "usage: ddp-rendezvous [options]\n"
+    "Usage: ddp-rendezvous [options]\n"
     "\n"
     "A key-value store for the rendezvous of distributed training. It uses the protocol of\n"
     "PyTorch's TCPStore, serves many jobs, and runs until SIGTERM or SIGINT; a second signal ends\n"

@@ -139,7 +139,7 @@ Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
                            "2",          NULL };
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 1, "%s", r.err);
-    cr_expect(strstr(r.err, "train: rank 0: loader: sample 21: /"), "%s", r.err);
+    cr_expect(strstr(r.err, "train: error: rank 0: loader: sample 21: /"), "%s", r.err);
     cr_expect(strstr(r.err, "/text_train_000000.bin: offset 2424: token 65535: "), "%s", r.err);
 }
 

@@ -387,9 +387,9 @@ Test(make_data, without_a_place_to_write_it_says_so)
     const char *none[] = { bin("make-data"), NULL };
     const char *file[] = { bin("make-data"), "--out", "/proc/no", NULL };
     struct run_result r = run_command(none, NULL);
-    cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: --out is"), "%s", r.err);
+    cr_expect(r.exit_code == 2 && strstr(r.err, "make-data: error: --out is"), "%s", r.err);
     r = run_command(file, NULL);
-    cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: /proc/no: "), "%s", r.err);
+    cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: /proc/no: "), "%s", r.err);
 }
 
 /* gpt2:tiny as a user trains it: tokens from make-data, any number of workers, models of llm.c. */

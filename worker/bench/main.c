@@ -290,7 +290,7 @@ static int print_info(const struct bench_options *o)
 
 static int fail(const char *words)
 {
-    fprintf(stderr, "ddp-bench: %s\n", words);
+    fprintf(stderr, "ddp-bench: error: %s\n", words);
     return 1;
 }
 
@@ -389,7 +389,7 @@ static int run_bench(const struct bench_options *o)
     b.rank = ddp_rank(ctx);
     b.out = b.rank == 0 ? stdout : NULL;
     if (o->root >= b.run.world) {
-        fprintf(stderr, "ddp-bench: --root=%d: must be between 0 and %d\n", o->root, b.run.world - 1);
+        fprintf(stderr, "ddp-bench: error: --root=%d: must be between 0 and %d\n", o->root, b.run.world - 1);
         ddp_finalize(ctx);
         return 2;
     }

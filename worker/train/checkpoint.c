@@ -103,7 +103,7 @@ int checkpoint_exists(const char *dir, char newest[64])
 static void warn(void *user, const char *words)
 {
     (void)user;
-    fprintf(stderr, "train: rank 0: warning: %s\n", words);
+    fprintf(stderr, "train: warning: rank 0: %s\n", words);
 }
 
 ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out, struct ddp_err *err)

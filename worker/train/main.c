@@ -27,7 +27,7 @@ static void delay_exit(ddp_status status)
 
 static int fail(ddp_ctx *ctx, const struct ddp_err *err)
 {
-    fprintf(stderr, "train: rank %d: %s\n", ddp_rank(ctx), err->msg);
+    fprintf(stderr, "train: error: rank %d: %s\n", ddp_rank(ctx), err->msg);
     ddp_abort(ctx, ddp_exit_code(err->code), err->msg);
     delay_exit(err->code);
     return ddp_exit_code(err->code);
@@ -99,18 +99,18 @@ static int run_training(const struct train_options *options)
     struct ddp_err err;
     ddp_ctx *ctx;
     if (choose_device(options, &context, &err) != DDP_OK) {
-        fprintf(stderr, "train: %s\n", err.msg);
+        fprintf(stderr, "train: error: %s\n", err.msg);
         return ddp_exit_code(err.code);
     }
     ddp_status status = meet_others(&context, &ctx);
     if (status != DDP_OK) {
-        fprintf(stderr, "train: %s\n", ddp_last_error());
+        fprintf(stderr, "train: error: %s\n", ddp_last_error());
         return ddp_exit_code(status);
     }
     int exit_code = train(options, ctx);
     status = ddp_finalize(ctx);
     if (status != DDP_OK && exit_code == 0) {
-        fprintf(stderr, "train: %s\n", ddp_last_error());
+        fprintf(stderr, "train: error: %s\n", ddp_last_error());
         exit_code = ddp_exit_code(status);
     }
     return exit_code;
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     struct ddp_err err;
     ddp_status status = train_options_parse(&options, argc, argv, &err);
     if (status != DDP_OK) {
-        fprintf(stderr, "train: %s\n", err.msg);
+        fprintf(stderr, "train: error: %s\n", err.msg);
         return EXIT_USAGE;
     }
     if (options.help) {

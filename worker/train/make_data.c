@@ -61,7 +61,7 @@ static ddp_status make(struct make_options *o, struct ddp_err *err)
 
 static void print_help(void)
 {
-    printf("usage: make-data --out DIR [options]\n"
+    printf("Usage: make-data --out DIR [options]\n"
            "Create a synthetic data set for train.\n\n");
     struct buf help = { 0 };
     if (options_help(&table, &help))
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     if (status == DDP_OK)
         status = make(&o, &err);
     if (status != DDP_OK) {
-        fprintf(stderr, "make-data: %s\n", err.msg);
+        fprintf(stderr, "make-data: error: %s\n", err.msg);
         return status == DDP_ERR_ARG ? 2 : 1;
     }
     printf("%s: %" PRIu64 " %s for training, %" PRIu64 " for the test (seed %" PRIu64 ")\n", o.order.out,

@@ -329,7 +329,7 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
 
 void train_options_help(FILE *to)
 {
-    fprintf(to, "usage: train [options]                            one worker\n"
+    fprintf(to, "Usage: train [options]                            one worker\n"
                 "       ddprun --nproc_per_node=4 train [options]  four workers\n"
                 "Train an image classifier or a GPT-2, data-parallel over all workers.\n\n");
     struct buf help = { 0 };

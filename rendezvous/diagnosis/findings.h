@@ -36,11 +36,11 @@
 
 /* clang-format off */
 
-/* A node's findings about itself and its addresses, before it starts any worker. The launcher makes them where it
- * chooses the store's address (net/hosting.c), hosts the store (net/store_host.c) and checks limits and GPUs
- * (report/host_checks.c). ddp-rendezvous makes the two rows about a missing secret, too. Only the store sees the
- * addresses of all nodes, so it makes ADDRESS_NOT_UNIQUE and ADDRESS_TRANSLATED (diagnosis.c). A worker with libddp
- * reports PORTS_CLOSED through the store. */
+/* A node's findings about itself and its addresses, before it starts any worker. The launcher makes these
+ * findings: net/hosting.c when it chooses the store's address, net/store_host.c when it hosts the store, and
+ * report/host_checks.c for limits and GPUs. ddp-rendezvous also makes the two findings about a missing secret.
+ * Only the store sees the addresses of all nodes, so diagnosis.c makes ADDRESS_NOT_UNIQUE and
+ * ADDRESS_TRANSLATED there. A worker with libddp reports PORTS_CLOSED through the store. */
 #define FINDINGS_OF_HOSTS(X)                                                                                \
     X(PORT_IN_USE, ERROR,                                                                                   \
       "${subject}: port ${port} is in use by ${holder}",                                                    \
@@ -95,8 +95,8 @@
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
       "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
-    /* Limits and memory. report/host_checks.c estimates the need from the number of workers. A limit that is \
-     * too low is only a warning, because not every program uses what the estimate includes. */             \
+    /* Limits and memory. report/host_checks.c estimates the need from the number of workers. A program     \
+     * may need less than the estimate, so a limit below the estimate is only a warning. */                 \
     X(LIMIT_NOFILE, WARNING,                                                                                \
       "${subject} allows ${have} open files; this job needs about ${number} there",                         \
       "raise the limit: 'ulimit -n ${number}' if you are root, else LimitNOFILE= of the service that "      \
@@ -125,7 +125,8 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so data loaders or NCCL would be killed by "       \
       "SIGBUS. Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* NVML (NVIDIA Management Library) must answer within 200 ms, or the two rows about GPUs are left out. */ \
+    /* If NVML (NVIDIA Management Library) does not answer within 200 ms, the two rows about GPUs are       \
+     * not reported. */                                                                                     \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject} is used by ${process}",                                                                   \
       "stop that process if it belongs to an earlier job, or set CUDA_VISIBLE_DEVICES for ddprun to "         \
@@ -159,8 +160,8 @@
       "address is translated on the way (NAT)",                                                             \
       "The address that the node reported differs from the address from which its connection arrives. "     \
       "Typical cause: a container with a bridge network.")                                                  \
-    /* Small packets arrive, so the job starts, and hangs at the first large message. This finding prevents a \
-     * search for the fault in the program. */                                                              \
+    /* If only large packets are lost, the job starts and hangs at the first large message. Without this    \
+     * finding, a user would look for the fault in the program. */                                          \
     X(PATH_LOSES_LARGE, WARNING,                                                                            \
       "${subject} loses large packets: segments of ${large} bytes were sent ${times} times without an "     \
       "acknowledgement, segments of ${small} bytes arrive",                                                 \
@@ -180,10 +181,11 @@
       "A worker reached the store, but not the port on which another worker listens. Typical causes: a "    \
       "firewall, or a security group of the cloud.")
 
-/* Connections between a node and the store. A node that cannot reach the store decides alone which row matches,
- * from the error of each attempt and the first bytes of each reply. launcher/net/dial_plan.h decides which row matches. ${host} is the name
- * as the user typed it, ${at} the address and port of the attempt, ${address} the address alone, ${this_host} this node,
- * ${took} the duration, ${bytes} the first bytes of a reply, ${hosts} the line of /etc/hosts. */
+/* Failed connections from a node to the store. The node itself chooses the row (launcher/net/dial_plan.h), from
+ * the error of each attempt and the first bytes of each reply. ${host} is the name as the user typed it. ${at}
+ * is the address and port of the attempt, and ${address} is the address alone. ${this_host} is the host of the
+ * node, and ${took} is the duration. ${bytes} shows the first bytes of a reply. ${hosts} is the line of
+ * /etc/hosts with the name. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     /* Stage "resolve": the results of getaddrinfo (RFC 3493). */                                           \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
@@ -313,7 +315,8 @@
       "check the network between ${this_host} and ${address}",                                              \
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
       "connect failed with another error. Typical causes: a network or firewall that resets connections.")          \
-    /* Stage "hello": the TCP connection exists, and the first bytes of the reply show what has the port. */ \
+    /* Stage "hello": the TCP connection exists. The first bytes of the reply show which program listens    \
+     * on the port. */                                                                                      \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
       "check with 'ss -ltnp sport = :${port}' on that host which process has the port: ddprun there "       \
@@ -332,7 +335,7 @@
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. Typical cause on one host: the "         \
       "store belongs to another user.")                                                                     \
-    /* Another service has the port: its first bytes name its protocol. */                                  \
+    /* Another service listens on the port. The first bytes of its reply identify the protocol. */          \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
       "'ss -ltnp sport = :${port}' on that host names the process: stop it or choose another port; if "     \
@@ -348,7 +351,7 @@
       "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
       "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
       "service.")                                                                                                   \
-    /* A store of ddprun has the port, but it requires another encryption or secret. */                     \
+    /* A store of ddprun listens on the port, but its encryption or its secret differs from the node's. */  \
     X(STORE_ENCRYPTED, ERROR,                                                                               \
       "${at} is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
@@ -377,7 +380,8 @@
       "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged "     \
       "on this node could not decode it. Typical causes: munged does not run on this node, or its key "     \
       "differs.")                                                                                           \
-    /* The port belongs to another kind of server. PORT_IS_OTHER_SERVICE covers all unknown protocols. */   \
+    /* Another service listens on the port, and its protocol is neither HTTP nor TLS.                       \
+     * PORT_IS_OTHER_SERVICE covers all unknown protocols. */                                               \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose another port, which 'ss -ltn' on the store's host does not list",                             \
@@ -418,7 +422,8 @@
       "would start all workers of its node",                                                                \
       "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
       "--ntasks-per-node or -np set to the number of GPUs.")                                                        \
-    /* The store distinguishes a second start on one host from a copied option by the hosts of both nodes. */ \
+    /* Two nodes requested the same node rank. If both are on one host, ddprun was started twice there.     \
+     * Otherwise a --node_rank was copied. */                                                               \
     X(LAUNCHED_TWICE, ERROR,                                                                                \
       "${words}",                                                                                           \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
@@ -439,7 +444,8 @@
       "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2, but --nnodes=2",                       \
       "A node joined with a rank that is not below --nnodes. Typical causes: node ranks counted from 1, or "        \
       "--nnodes that was not raised.")                                                                              \
-    /* A rejected node that may be one too many: the remedy is to raise the number, or to stop the extra node. */ \
+    /* The job already has all its nodes. The user must raise the number of nodes, or stop the extra        \
+     * node. */                                                                                             \
     X(JOB_FULL, ERROR,                                                                                      \
       "${words}",                                                                                           \
       "raise --nnodes, or stop the extra node, which may belong to an earlier start or to another job",     \
@@ -477,7 +483,7 @@
       "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 'train.py'",                      \
       "The agents sent different names of the program when they joined. Typical causes: different command "         \
       "lines, or two jobs that share a host and a port.")                                                           \
-    /* The node has no mistake, but is too late, or the store has no room. */                               \
+    /* The options of the node are correct, but the node is too late, or the store has no room. */          \
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "start this ddprun again",                                                                            \
@@ -499,7 +505,8 @@
       "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
-    /* A genuine ddprun never causes these two rows, so they protect the store from other programs. */      \
+    /* A correct ddprun never sends a join message that causes these two rows. The store rejects such       \
+     * messages to protect itself from other programs. */                                                   \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
@@ -513,9 +520,10 @@
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
 
-/* A host of --hosts. ${remote_shell} is the remote shell, ${words} its output. launcher/remote/start.c recognizes the row by the
- * exit status and the output of the remote shell, because ssh has only one exit status (255) for all its errors. The
- * other rows come from a ddprun that runs on the host (remote/starter.c). */
+/* A host of --hosts. ${remote_shell} is the remote shell, ${words} its output. launcher/remote/start.c chooses
+ * the row from the exit status and the output of the remote shell. The exit status alone is not sufficient,
+ * because ssh uses 255 for all its errors. A ddprun that runs on the host reports the other rows
+ * (remote/starter.c). */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
@@ -601,7 +609,7 @@
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \
       "each user.")                                                                                         \
-    /* The remote shell has worked before. */                                                               \
+    /* The remote shell had started ddprun on the host, and ended later. */                                 \
     X(HOST_ENDED, ERROR,                                                                                    \
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
       "read the lines of ${subject} above, correct the error and start again",                              \
@@ -626,7 +634,8 @@
 /* Starts by a scheduler. ${launch_command} is the scheduler's command that starts one ddprun on each node. plan/scheduler.c
  * compares the scheduler's variables with the options before any node connects; only NPROC_UNEVEN needs the store. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
-    /* Without this check, the job would wait for the other nodes until --timeout, although no ddprun starts there. */ \
+    /* Without LAUNCHED_ON_ONE_NODE, the job would wait until --timeout for nodes on which no ddprun was    \
+     * started. */                                                                                          \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
       "${scheduler} allocated ${nnodes} nodes to ${subject}, but ${who} only on the first node",            \
       "'${launch_command} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",     \
@@ -653,9 +662,9 @@
       "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed, so "       \
       "that its node finds one GPU fewer.")
 
-/* Clients of the store's port that are not part of the job. The store rejects them and keeps their first bytes
- * (rejected.h). Each row but the notes may explain a missing node: the node was started, but with another program, job or
- * proxy. */
+/* Clients of the store's port that are not part of the job. The store rejects these clients and keeps their
+ * first bytes (rejected.h). A warning or an error here may explain a missing node: the node may run another
+ * program, belong to another job, or connect through a proxy. */
 #define FINDINGS_OF_STRANGERS(X)                                                                            \
     /* 127.0.0.6 is the address from which Envoy, Istio's sidecar, connects to a pod. All clients then have one \
      * address, so the store cannot distinguish the nodes. */                                               \
@@ -735,8 +744,8 @@
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
       "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
       "environment on a local disk of the other nodes.")                                                            \
-    /* Most broken connections between ranks have a rank that ended as their cause. So this row needs proof that no \
-     * rank had ended, and that both nodes still reached the store. */                                      \
+    /* Usually a connection between ranks breaks because one of the ranks has ended. So this row needs      \
+     * proof that no rank had ended, and that both nodes still reached the store. */                        \
     X(CONNECTION_BROKE, ERROR,                                                                              \
       "${subject} broke: ${rank} reported '${line}', but no rank had ended, and the agents of both nodes "  \
       "still reach the store (last messages ${here_ago} and ${peer_ago} ago)${path}",                       \
@@ -757,8 +766,9 @@
       "rank 3 (n1, pid 812) exited with code 1, 12.3 s after the start of the round",                       \
       "This worker failed first, by the clock of the store. Typical causes: an error of the program, or a "         \
       "lack of memory.")                                                                                            \
-    /* A lost connection shows how the node ended: the kernel of a running machine closes the connections of a \
-     * killed process; a crashed machine or a cut network closes nothing. */                                \
+    /* The state of the connection shows how the node ended. If a process is killed, the kernel of its      \
+     * machine closes the connections. If a machine crashes or its network is cut, the connection stays     \
+     * open. */                                                                                             \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} has been lost for ${time}: ${words}",                                                     \
       "check whether that host is down or frozen, or its network is cut: " \
@@ -773,7 +783,7 @@
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
-    /* The timers of the agent show whether ddprun itself was frozen. Without this fact, a user would search \
+    /* The agent's timers show whether ddprun itself was frozen. Without this row, a user would look for    \
      * the fault in the network. */                                                                         \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
@@ -828,8 +838,8 @@
       "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
       "in the queue of the scheduler, or another --rdzv_id.")                                                       \
-    /* The remaining nodes have stopped their workers, because a round cannot continue without the ranks of a lost \
-     * node. */                                                                                             \
+    /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
+     * the ranks of a lost node. */                                                                         \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
       "only ${subject} ${are} left: the job waits for ${missing} to join, for at most ${left} "             \
       "(${knob} is ${limit}), and then ends",                                                               \
@@ -971,10 +981,10 @@
       "give no evidence. Typical causes: more data on that rank, another process on its CPUs, or a GPU "    \
       "at a low clock.")
 
-/* A rank for which all others wait, found by two samples of the stacks (hang.c). If several ranks are culprits, the row
- * that is first here is reported, so the rows are ordered by certainty: a child that has ended proves more than a long
- * computation. finding_is_hang returns true for these rows. ${is}, ${has} and ${s} are "is", "has" and "s" for one rank,
- * else "are", "have" and "". */
+/* Ranks for which all other ranks wait, found by two samples of the stacks (hang.c). If several ranks are
+ * culprits, hang.c reports the first matching row. So the rows are ordered by certainty: a child process that
+ * has ended is stronger evidence than a long computation. finding_is_hang returns true for these rows. ${is},
+ * ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
       "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; ${waiters}", \
@@ -1026,7 +1036,8 @@
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
       "while others wait in one. Typical causes: an endless loop, or preparation of data on one rank only.")        \
-    /* No rank is outside of a collective. The calls of the ranks, or a fault below the program, are the cause. */ \
+    /* All ranks are in collectives. The ranks have called different collectives, or the fault is in the    \
+     * network or a GPU. */                                                                                 \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
       "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",                 \
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \
@@ -1106,11 +1117,11 @@
       "A wait on a key of the store has lasted for ten seconds. Typical causes: a rank that is busy or has "        \
       "ended, or a key whose name depends on the rank.")
 
-/* PyTorch's ranks during the set-up of a process group. ${who} lists processes. Processes that do not belong to the
- * job come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names no process:
- * the store counts the registrations of each group (hub/torch_observer.c), so it can name them within seconds.
- * hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank closes, and keeps the finding until the end
- * of the round. */
+/* PyTorch's ranks during the set-up of a process group. ${who} lists processes; processes that do not belong to
+ * the job come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names
+ * no process. The store counts the registrations of each group (hub/torch_observer.c), so these findings name
+ * the processes within seconds. hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank
+ * closes. It keeps the finding until the end of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches share this store (${count} processes take part, ${belong}); processes: ${who}",        \
@@ -1177,7 +1188,7 @@ enum finding_grade {
 #undef X
 };
 
-/* The order of the codes is the order of printing, and hang.c prefers the smaller code. */
+/* The order of the codes is the order of printing. If several codes fit a hang, hang.c uses the smallest. */
 enum finding_code {
     FINDING_NONE,
 #define X(code, ...) FINDING_##code,
@@ -1193,7 +1204,8 @@ enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 /* One finding, as text. It borrows nothing, so it can be copied and sent. */
 struct finding {
     enum finding_code code;
-    /* number of left-out findings with the same code; only the last listed finding of a code counts */
+    /* number of findings with the same code that are not in the list; set only in the last listed finding of
+     * the code */
     uint32_t more;
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
@@ -1205,7 +1217,8 @@ const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
 bool finding_is_hang(enum finding_code code);    /* true if the finding is from hang.c */
-bool finding_is_count(enum finding_code code);   /* true if the finding names missing nodes, not the reason */
+/* true if the finding counts missing nodes and gives no reason */
+bool finding_is_count(enum finding_code code);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 
@@ -1213,8 +1226,8 @@ enum finding_code finding_by_name(const char *name);
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
-/* Fill in a row: `subject`, then pairs of a placeholder's word and its text, then NULL. A text that is too long is
- * cut and ends with "...". */
+/* Make the finding of a row. After `subject` follow pairs of arguments: the name of a placeholder and its text.
+ * NULL ends the pairs. A text that is too long is cut and ends with "...". */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 
@@ -1224,7 +1237,8 @@ void finding_format(const struct finding *f, char *text, size_t size);
 /* Return the sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);
 
-/* Append the template `text`. `put` appends the value of a placeholder. Return false if memory is short. */
+/* Append `text` with all placeholders filled in. For each placeholder, `put` is called with `user` and the
+ * placeholder's name, and appends the value to `out`. Return false if memory is short. */
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 
@@ -1233,10 +1247,10 @@ bool findings_print_man(struct buf *out);
 
 /* --- explain ------------------------------------------------------------------------------------------------ */
 
-/* Append the meaning, the detection, typical causes, the remedy and an example of `code`. A code is the name of a finding ("RANK_STALLED", in any
- * case) or an exit code of ddprun ("125"). If `code` is only a part of such names, append one line for each of these
- * names. If `code` is NULL, append one line for each code. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if
- * memory is short. */
+/* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of
+ * a finding ("RANK_STALLED", in any case) or an exit code of ddprun ("125"). If `code` is only a part of names,
+ * append one line for each of these names. If `code` is NULL, append one line for each finding and exit code.
+ * Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err);
 
 #endif

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Offsets in the client's hello and in the store's answer. Both begin with the version; AT_PRINT is the same, too. */
+/* Offsets of the fields in the client's hello and in the store's answer. The hello has AT_ROLE, AT_JOB and AT_NONCE.
+ * The answer has AT_RESULT, AT_INSTANCE and AT_STORE_NONCE. AT_VERSION and AT_PRINT are valid for both messages. */
 enum {
     AT_VERSION = 0,
     AT_ROLE = 1,
@@ -294,7 +295,7 @@ void auth_wipe(struct auth *a)
 
 /* --- the credential --------------------------------------------------------------------------------------- */
 
-/* Values at AT_ROLE in a request for the credential; see enum auth_role for the others. */
+/* In a request for the credential, the byte at AT_ROLE has one of these values instead of a value of enum auth_role. */
 enum { ASKS_FOR_CREDENTIAL = 3, ASKS_BEFORE_TLS = 4 };
 
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES])

@@ -7,9 +7,10 @@
  *     PROOF("client")                  ---->
  *     JSON tag                         <--->   JSON tag                                             (frames)
  *
- * `print` is the fingerprint of the secret. `instance` identifies the store. PROOF(side) is the HMAC of the name of the
- * side, of the hello and of the answer without its proof; the key of the HMAC is the secret. So an attacker cannot
- * record a message and send it again, send it back, change its role, or send it to another store. The messages before the frames have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
+ * `print` is the fingerprint of the secret. `instance` identifies the store. PROOF(side) is an HMAC whose key is the
+ * secret. It covers the name of the side, the hello, and the answer without its proof. So an attacker cannot record a
+ * message and send it again, send it back, change its role, or send it to another store. The hello, the answer and the
+ * client's proof have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
  *
  * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
  * only the user of the store can decrypt.
@@ -17,9 +18,10 @@
  *     version 3                        ---->
  *                                      <----   version result credential
  *
- * With --encrypt, the client sends this request before the TLS handshake on the same connection, with 4 in place of 3.
- * An encrypting store reads nothing else from other hosts without TLS. A store that rejects all nodes and has no secret
- * answers with the reason in place of the credential: the code of a finding, a newline and a sentence. */
+ * With --encrypt, the client sends this request before the TLS handshake on the same connection. Its second byte is
+ * then 4 instead of 3. An encrypting store reads nothing else from other hosts without TLS. A store that rejects all
+ * nodes and has no secret sends the reason in place of the credential. The reason is the code of a finding, a newline
+ * and a sentence. */
 #ifndef RENDEZVOUS_AUTH_AUTH_H
 #define RENDEZVOUS_AUTH_AUTH_H
 
@@ -74,10 +76,10 @@ enum auth_state {
     AUTH_FAILED,
 };
 
-/* The frames in one direction. */
+/* The state of the frames in one direction of a connection. */
 struct auth_way {
     uint8_t key[AUTH_HASH_BYTES]; /* for the tags */
-    uint64_t count; /* frames so far; part of each tag, so that no frame can be repeated or left out */
+    uint64_t count; /* frames so far; each tag covers it, so no frame can be repeated or left out */
 };
 
 /* One side of a connection. A zeroed struct is the initial state. */
@@ -106,14 +108,15 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 /* Build the client's request for the credential. */
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES]);
 
-/* Build the client's request for the credential, in a form that is sent before TLS starts. VALIDATE precedes it. */
+/* Build the message with which a client requests the credential before TLS starts. The message begins with VALIDATE,
+ * and the request follows. */
 void auth_ask_tls(uint8_t out[static AUTH_ASK_TLS_BYTES]);
 
 /* Return true if the message is a request for the credential. */
 bool auth_is_ask(struct slice message);
 
-/* Build the store's answer to the request. `credential` is NULL if the store does not use MUNGE. Return the number of
- * bytes. */
+/* Build the store's answer to a request from auth_ask. `credential` is NULL if the store does not use MUNGE. Return
+ * the number of bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
 /* Return true if the message is a request from auth_ask_tls. */
@@ -122,11 +125,13 @@ bool auth_is_ask_tls(struct slice message);
 /* Build the answer of a store without TLS to a request from auth_ask_tls. */
 void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYTES]);
 
-/* Find the credential in the store's answer. Each result except OK is the reason why no credential was found. */
+/* Find the credential in the store's answer to a request from auth_ask. Each result except OK is the reason why no
+ * credential was found. */
 enum auth_result auth_read_answer(struct slice answer, struct slice *credential);
 
-/* Parse what the store has sent after the request before TLS: a length and the answer. Return 1 for a complete answer,
- * and set *result and *credential. Return 0 if more bytes must arrive, and -1 if the bytes are not an answer. */
+/* Parse the bytes that the store has sent after a request from auth_ask_tls: a length, and then the answer. Return 1
+ * for a complete answer, and set *result and *credential. Return 0 if more bytes must arrive, and -1 if the bytes are
+ * not an answer. */
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */

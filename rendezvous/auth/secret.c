@@ -21,11 +21,11 @@
 #include <unistd.h>
 
 enum {
-    STDIN_MS = 60000,                                         /* time for the line of stdin to arrive */
-    LINE_MAX_BYTES = SECRET_TEXT,                             /* the digits and the end of the line */
-    TENANTS_MAX = 1024,                                       /* most lines with a secret */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* a file of this size is too large */
-    MUNGE_MS = 3000,                                          /* time for munged to answer */
+    STDIN_MS = 60000,             /* longest wait for the line on stdin */
+    LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
+    TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* the file must be smaller than this */
+    MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 
 /* Return a zeroed secret in a separate page, or NULL if memory is short. MADV_DONTFORK matters because ddprun forks
@@ -369,11 +369,11 @@ static const char label[] = "ddprun secret 1";
 
 enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };
 
-/* A call of libmunge on its own thread. Until the call has returned, only this thread uses the fields after
- * `until_ms`. */
+/* A call of libmunge on its own thread. Until libmunge has returned, only the thread of the call may use the fields
+ * after `until_ms`. */
 struct secret_call {
     struct timed_call *call; /* owned */
-    uint64_t until_ms;       /* when the call counts as failed (clock_ms) */
+    uint64_t until_ms;       /* time when the caller stops waiting and the call counts as failed (clock_ms) */
     bool seals;              /* true: seal `secret` in `credential`; false: unseal `credential` to `secret` */
     char credential[SECRET_CREDENTIAL_MAX];
     struct secret *secret; /* owned */
@@ -400,8 +400,8 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Set the error of a failed call. In a user namespace, munged sees another user id for this process than the process
- * itself. munged then rejects even the credential that this process has sealed. */
+/* Set the error of a failed call. In a user namespace, a process has one user id inside the namespace, and munged sees
+ * another one. munged then rejects even the credential that this process has sealed. */
 static void munge_fail(struct secret_call *c, const struct munge *m, void *context, int error)
 {
     const char *text = m->context_text(context);
@@ -517,8 +517,8 @@ static struct secret_call *call_begin(const struct secret *secret, const char *c
     return call != NULL ? c : NULL;
 }
 
-/* End a call. If its thread has not returned, fail: timed_call_end then lets the thread free the call. `out` and
- * `credential` may be NULL. */
+/* End a call, and copy its result. If the thread of the call still waits for munged, return DDP_ERR_TIMEOUT. This
+ * thread then frees the call later (munge_free). `out` and `credential` may be NULL. */
 static ddp_status call_end(struct secret_call *c, struct secret **out, char *credential, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

@@ -5,8 +5,8 @@
  * with a key would still accept a server with a certificate. Therefore the client rejects every certificate, and after
  * the handshake both sides check that OpenSSL has used the key.
  *
- * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL. They
- * are equal in the versions 1.1.1 and 3. */
+ * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL.
+ * OpenSSL 1.1.1 and OpenSSL 3 have the same declarations. */
 #include "auth/tls.h"
 
 #include "auth/auth.h"
@@ -75,7 +75,7 @@ typedef int (*verify)(int ok, void *store);
 
 /* Numbers from OpenSSL's headers (ssl.h, tls1.h), with shorter names. */
 enum {
-    NO_LOAD_CONFIG = 0x80, /* the system's configuration must not change the protocol */
+    NO_LOAD_CONFIG = 0x80, /* ignore openssl.cnf of the host: it must not change the protocol */
     CTRL_MODE = 33,
     MODE_RELEASE_BUFFERS = 0x10, /* an idle connection keeps no buffers */
     CTRL_SESS_CACHE_MODE = 44,
@@ -192,7 +192,7 @@ static int on_use(SSL *connection, const void *md, const unsigned char **id, siz
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
     char print[AUTH_PRINT_TEXT];
-    (void)md; /* both cipher suites have the hash SHA-256 */
+    (void)md; /* `md` is not needed: both cipher suites use the hash SHA-256 */
     auth_fingerprint(t->context->secrets, print);
     *len = (size_t)snprintf(t->identity, sizeof(t->identity), "%s%s %s", magic, print, t->context->job);
     *id = (const unsigned char *)t->identity;
@@ -272,7 +272,7 @@ static bool configure(struct tls_context *c)
     if (c->side == TLS_CLIENT) {
         ssl.SSL_CTX_set_verify(c->ctx, VERIFY_PEER, on_certificate);
         ssl.SSL_CTX_set_psk_use_session_callback(c->ctx, on_use);
-    } else /* a server without certificates requests none */
+    } else /* no verify callback: this server requests no certificate from its clients */
         ssl.SSL_CTX_set_psk_find_session_callback(c->ctx, on_find);
     return true;
 }

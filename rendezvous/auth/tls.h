@@ -11,12 +11,12 @@
 #include "base/buf.h"
 
 enum {
-    TLS_FIRST_BYTE = 22,       /* begins a handshake (RFC 8446, 5.1); no opcode of the store has this value */
-    TLS_HANDSHAKE_MAX = 4096,  /* most bytes before the end of a handshake; ddprun's need less than 600 */
+    TLS_FIRST_BYTE = 22,       /* of a TLS handshake (RFC 8446, 5.1); no opcode of the store has this value */
+    TLS_HANDSHAKE_MAX = 4096,  /* most bytes of a handshake from one peer; ddprun sends less than 600 */
     TLS_ALERT_BYTES = 7,       /* bytes of an alert that is not encrypted */
     TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the answer of an encrypting store to a plain client */
     TLS_ALERT_PLAIN = 120, /* no_application_protocol: the answer of a plain store to an encrypting client */
-    TLS_WHY_MAX = 160      /* bytes of tls_why, with the NUL */
+    TLS_WHY_MAX = 160      /* most bytes of the text that tls_why returns, with the NUL */
 };
 
 enum tls_side { TLS_CLIENT, TLS_SERVER };

@@ -16,10 +16,10 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* A session may be in hub->sessions, in the list of unfinished or held requests (`midway`), and in the line of its
- * stranger_state. It may also be in the list of its job, among the waiters of the store, in a named barrier, and in
- * the list of its rank. A node is also in hub->agents and perhaps in hub->cut. session_free removes the session from
- * all of them. */
+/* A session is in hub->sessions. It may also be in the lists of its job and of its rank. While it waits, it is among
+ * the waiters of the store or of a named barrier. While its requests are unfinished or held, it is in a list through
+ * `midway`. A stranger is in the list of its stranger_state (gate.c). The session of a node is also in hub->agents,
+ * and in hub->cut while its connection is broken. session_free removes the session from all these lists and tables. */
 
 /* Change the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -29,8 +29,8 @@ static void set_job(struct hub *hub, struct session *s, struct job *job)
     quota_charge(session_quota(hub, s), s->in.cap);
 }
 
-/* Remove a session from its job. The order matters: lost_peer_leaves() needs the wait and the rank of the session, so
- * both end after this call. */
+/* Remove a session from its job. Call lost_peer_leaves() before the session loses its wait and its rank, because
+ * lost_peer_leaves() needs both. */
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
@@ -47,8 +47,8 @@ static void leave_job(struct session *s, const char *how)
     job_touch(job);
 }
 
-/* Move the session. A new plain client may be a torchrun that was started in place of ddprun on another node. So if
- * the job waits for nodes, schedule a report about the client. */
+/* Move the session to `job`. If the job waits for nodes, schedule a report about a new plain client. This client may
+ * be a torchrun that a user has started on another node instead of ddprun. */
 void session_enter(struct session *s, struct job *job)
 {
     if (s->job == job)
@@ -78,8 +78,9 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Free the session before the sink closes its connection, because the shell may free the connection in the callback.
- * The shell has already closed a connection that is cut. */
+/* Free the session, and then close its connection (sink.close). The shell may free the connection during sink.close,
+ * so the session must not exist any more. Do not close a broken connection (session_is_cut), because the shell has
+ * already closed it. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
     const conn_id conn = s->id;
@@ -110,8 +111,9 @@ static void drop_unfinished(struct session *s)
     buf_free(&s->in);
 }
 
-/* Keep the place of a node that has a token and a timeout. A node that has its last verdict does not come back: after
- * it has left, its kernel resets the connection if pushes are unread. */
+/* Keep the place of a node if it has a token and its timeout has not passed. Do not keep the place of a node that has
+ * its last verdict. Such a node has ended, and its kernel resets the connection if the node has not read all
+ * pushes. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -124,7 +126,8 @@ bool session_cut(struct session *s, const char *why)
         return false;
     struct hub *hub = s->job->hub;
     rdzv_facts(s->job->rdzv, &facts);
-    /* 1 ms before the rendezvous would report the node as silent, so that the report names the broken connection. */
+    /* Give up the place 1 ms before the rendezvous would report the node as silent. The report then names the broken
+     * connection. */
     node->cut_until_ms = s->heard_ms + facts.node_timeout_ms - 1;
     if (facts.node_timeout_ms == 0 || node->cut_until_ms <= hub->now_ms)
         return false;
@@ -144,7 +147,7 @@ uint64_t session_cut_deadline(const struct hub *hub)
     return at_ms;
 }
 
-/* Return a node whose time is over, or NULL. */
+/* Return a node that has not connected again before its cut_until_ms, or NULL. */
 static struct session *find_overdue(const struct hub *hub)
 {
     LIST_EACH(at, &hub->cut)
@@ -167,7 +170,7 @@ void session_cut_tick(struct hub *hub)
     }
 }
 
-/* Change the voucher of all connections whose process the node has named, because the node has a new connection id. */
+/* Replace the connection id `from` of a node by its new id `to` in each session that the node has vouched for. */
 static void move_vouches(struct hub *hub, conn_id from, conn_id to)
 {
     EACH_NODE(at, &hub->sessions)
@@ -179,8 +182,8 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
 }
 
 /* Move session_node, with the unconfirmed frames, instead of copying it. The old session is then no node, so freeing
- * it does not report a lost node. The place as the receiver of events also moves, so that no event is lost or sent
- * twice. */
+ * it does not report a lost node. If the old session receives the events of the job, the new session receives them
+ * from now on. So no event is lost or sent twice. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;
@@ -242,8 +245,8 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
 }
 
 /* Return true for a worker whose connection can be closed now. The session whose bytes are being processed stays,
- * because requests.c still uses it; its era is outdated, so its next request is rejected. Nodes are dropped by the
- * rendezvous. */
+ * because requests.c still uses it; its era (session.era) is lower than the era of the job, so its next request is
+ * rejected. Nodes are dropped by the rendezvous. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
@@ -265,7 +268,8 @@ static void detach_sessions(struct job *job)
 }
 
 /* End the attempt in this order: end all waits without an answer, detach the sessions from their ranks, free the
- * members. The new era makes each older connection outdated, also those that stay open. */
+ * members. Increase hub->era and store it in job->era. The store then rejects requests for keys from all older
+ * connections, because their session.era is lower. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;

@@ -48,8 +48,8 @@ static bool is_job_of_auth(struct hub *hub, const struct session *s, const char 
     return false;
 }
 
-/* Return true if the rendezvous accepted the call. Otherwise fill `answer` with the rejection. The agent ignores this
- * rejection, because the verdict of the old round is on its way to the agent. */
+/* Return true if the rendezvous accepted the call. Otherwise fill `answer` with the rejection. The agent ignores the
+ * codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict of its last round. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -106,8 +106,9 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* Return true if `name` may be declared. A second job on the same port and an older attempt are rejected, because a
- * new attempt removes the keys of running workers. */
+/* Return true if an agent may declare `name`. A declaration begins a new attempt, which removes the keys of the
+ * running workers. So reject a second job in a store that serves one job, and reject an attempt that is older than the
+ * current one. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -324,8 +325,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of both clocks. The token is only in the answer to the first join: it is
- * created before this answer, which is the first kept frame. */
+ * clock, because the log contains times of the node's clock and of the store's clock. Only the answer to the first
+ * join contains the token. This answer is also the first frame that is kept for the node. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -403,8 +404,9 @@ static bool is_token(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Return the node with this token, or NULL. Reject a number of frames below the confirmed number, because confirmed
- * frames are deleted. Reject a number above the frames that were sent. */
+/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. It must not
+ * be lower than the number that the node has confirmed, because confirmed frames are deleted. It must not exceed the
+ * number of sent frames. */
 static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
 {
     struct job *job = job_find(hub, m->job);

@@ -1,23 +1,25 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
  * Most jobs have no event log. For such a job each function returns at once. Otherwise the store formats each event
- * once and sends the text to one node, which writes the log (the taker).
+ * once and sends the text to one node, which writes the event log. This file calls that node the taker.
  *
- * Only one node receives the events, because logs on all nodes would contain the same lines. When the taker leaves,
- * another node that asked becomes the taker. The new taker first gets the latest events again, because the old taker
- * may not have written them. Event numbers show which lines are in both logs. */
+ * Only the taker receives the events, because logs on all nodes would contain the same lines. When the taker leaves,
+ * another node that has requested events becomes the taker. The new taker first gets the latest events again, because
+ * the old taker may not have written them. Event numbers show which lines are in both logs. */
 #include "hub/job.h"
 
 #include "base/text.h"
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10,           /* bytes sent again to the next taker */
-    PER_SECOND = 5000,                 /* most events of barriers per second, of all jobs */
-    ARRIVALS = 1024,                   /* most arrivals in the event of a barrier */
-    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* most bytes of the list of nodes; the rest is for other members */
-    MISSING = 64,                      /* most missing ranks in the event of a barrier */
-    NAME_BYTES = 200                   /* most bytes of a barrier's name */
+    RECENT_BYTES = 64 << 10, /* most bytes of kept events, which the next taker receives first */
+    PER_SECOND = 5000,       /* most events of barriers per second, of all jobs */
+    ARRIVALS = 1024,         /* most arrivals in the event of a barrier */
+    MEMBERS_BYTES =
+        WIRE_MAX_JSON /
+        2, /* most bytes of the list of nodes in an event; the other members use the rest of the message */
+    MISSING = 64,    /* most missing ranks in the event of a barrier */
+    NAME_BYTES = 200 /* most bytes of a barrier's name */
 };
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
@@ -32,7 +34,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* Make `s` the taker and send the recent events. */
+/* Make `s` the taker: the node that receives the events of the job. Send the kept events to `s`. */
 static void replace_taker(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -41,8 +43,8 @@ static void replace_taker(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Return the taker. If it has left, choose a new one. If no node has asked for events, return NULL and clear `asked`,
- * so that later events cause no search. */
+/* Return the taker. If the taker has left, make another node the taker. If no node has requested events, return NULL
+ * and clear `asked`, so that later events cause no search. */
 static struct session *find_taker(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.taker);
@@ -281,7 +283,8 @@ static void add_missing(cJSON *o, const struct barrier *barrier)
         }
 }
 
-/* Record the end of a barrier. The last waiter in the list arrived last, and a released barrier always has one. */
+/* Record the end of a barrier. The last waiter in the list is the rank that arrived last. A released barrier has at
+ * least one waiter. */
 void events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why)
 {
     static const char *const outcomes[] = { [BARRIER_RELEASED] = "released",

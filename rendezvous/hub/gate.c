@@ -16,9 +16,9 @@
  *        |-> GREETING --other request--> HELD -'  (an agent of its address joins)
  *        |       '--AUTH--> admitted
  *
- * Each state has a time limit, and a line: the list of its strangers, the oldest first. All states except ASKED also
- * have a limit on the number of strangers. Beyond this limit the oldest stranger is rejected, because an honest agent
- * needs only milliseconds. */
+ * Each state has a time limit. Each state also has a list of its strangers, the oldest first (hub->gate[state].line).
+ * All states except ASKED also have a limit on the number of strangers. Beyond this limit the oldest stranger is
+ * rejected, because an honest agent needs only milliseconds. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -31,8 +31,8 @@
  * bytes are also charged to a quota. */
 enum {
     FIRST_BYTES = 384,        /* decoded bytes: VALIDATE and AUTH need 337, and a PING or `hello` must fit */
-    PENDING_MAX = 128,        /* strangers without an agent at their address, in all */
-    PENDING_PER_ADDRESS = 16, /* the same for one address, so that one host cannot use up all places */
+    PENDING_MAX = 128,        /* most strangers without an agent at their address, over all addresses */
+    PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger without an agent at its address */
     ASKED_BYTES =
         10 << 20 /* held bytes of a stranger that may be a worker; a value of the store has up to 8 MiB */
@@ -52,7 +52,8 @@ static struct session *oldest(const struct hub *hub, enum stranger_state state)
     return list_is_empty(line) ? NULL : LIST_ENTRY(line->next, struct session, stranger);
 }
 
-/* Change the state of a stranger. The time limit starts again, because each state has its own. */
+/* Change the state of a stranger, and move the stranger to the list of this state. The time limit starts again,
+ * because each state has another time limit. */
 static void enter_line(struct hub *hub, struct session *s, enum stranger_state state)
 {
     session_leave_line(hub, s);
@@ -62,8 +63,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
     s->stranger_since_ms = hub->now_ms;
 }
 
-/* Reject a client that has not been confirmed in time. If the held request is IDENTIFY, send the remedy first. The
- * answer to IDENTIFY can contain a text, and the answers of PyTorch's protocol cannot. */
+/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first send the remedy as the
+ * answer. Only this answer can contain a text: the answers of PyTorch's protocol cannot. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =
@@ -89,8 +90,9 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject a stranger if too many wait, first of the address of `newest`, then in all. Reject the oldest one that has
- * sent no other request (GREETING), else the oldest held one, because a held one is more likely a worker. */
+/* Reject one stranger if the address of `newest` has too many waiting strangers, or if the store has too many. Reject
+ * the oldest stranger in state GREETING. If no other stranger is in this state, reject the oldest one in state HELD. A
+ * stranger in state HELD is more likely a worker. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -113,8 +115,8 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Change the state of a stranger that has the address of an agent. The number of handshakes has a limit, because an
- * unfinished handshake needs memory. */
+/* Change the state of a stranger that has the address of an agent: to HANDSHAKE if it must use TLS, else to ASKED.
+ * Only HANDSHAKE has a limit on the number of strangers, because an unfinished handshake needs memory. */
 static void enter_asked(struct hub *hub, struct session *s)
 {
     enter_line(hub, s, s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED);
@@ -135,7 +137,8 @@ void gate_meet(struct hub *hub, struct session *s)
     drop_oldest_stranger(hub, s);
 }
 
-/* Read `next` before a stranger changes its state, because it then leaves this line. */
+/* Read `next` before the stranger of `node` changes its state, because the stranger then leaves the list of the old
+ * state. */
 void gate_agent_joined(struct hub *hub, const struct session *agent)
 {
     for (int state = STRANGER_GREETING; state <= STRANGER_HELD; state++)
@@ -276,7 +279,7 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
     }
     const struct secret *tenant = auth_choose(hub->limits.secret, message);
     if (s->tls_job != NULL && tenant != s->tenant)
-        tenant = NULL; /* TLS has proven the secret of another tenant, so AUTH must not add rights */
+        tenant = NULL; /* TLS has proven the secret of another tenant, so this AUTH gets no rights */
     s->tenant = tenant;
     const enum auth_result result =
         auth_answer(s->auth, s->tenant, hub->limits.instance, nonce, message, answer);

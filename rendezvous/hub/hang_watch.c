@@ -4,7 +4,7 @@
 enum {
     SAMPLES = 3,       /* samples of a suspicion: two pairs of consecutive samples */
     SAMPLES_MAX = 4,   /* samples if the verdict on the second pair differs from the first */
-    DOUBLINGS_MAX = 8, /* so that the doubled pause cannot overflow */
+    DOUBLINGS_MAX = 8, /* most doublings of the pause, so that it cannot overflow */
 };
 
 /* Return the time without progress after which a suspicion begins, in ms. */
@@ -40,8 +40,8 @@ void hang_watch_end(struct hang_watch *w)
 }
 
 /* Record a sign of progress. Ignore a sign that is older than the last one, or than the round: heartbeats of several
- * nodes arrive late and in any order. The time before the first sign does not count as a pause, because the program
- * starts. */
+ * nodes arrive late and in any order. The time before the first sign does not count as a pause, because the program is
+ * still starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
@@ -68,7 +68,8 @@ bool hang_watch_due(struct hang_watch *w, uint64_t now_ms)
     return true;
 }
 
-/* End the suspicion. The time until the next suspicion doubles each time, up to a maximum. */
+/* End the suspicion without a verdict. Each further suspicion without a verdict doubles the time until the next
+ * suspicion, up to HANG_AGAIN_MAX_MS. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms)
 {
     uint64_t pause_ms = limit_of(w);
@@ -85,11 +86,12 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample, but not after a report. The first sample has no verdict, because a verdict compares two samples. If
- * the third sample changes the verdict, wait for a fourth sample, because flight records can be compared only from the
- * third sample on. The fourth sample follows soon, because the third has already compared calls that are HANG_APART_MS
- * apart. Then report the verdict if it is confirmed and certain. Otherwise end the suspicion, and report a confirmed
- * but uncertain verdict once, as a hint. */
+/* Count a sample, unless the hang was already reported. The first sample has no verdict, because a verdict compares
+ * two samples. Two samples in a row with the same verdict confirm the verdict. If the third sample changes the
+ * verdict, wait for a fourth sample: only from the third sample on, a verdict also uses flight records. The fourth
+ * sample follows after HANG_CONFIRM_MS, because the calls in the second and third sample are already HANG_APART_MS
+ * apart. Then report a verdict that is confirmed and certain. Otherwise end the suspicion, and report a confirmed but
+ * uncertain verdict once, as a hint. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -29,14 +29,14 @@ struct hang_watch {
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
     uint64_t moved_ms;   /* last sign of progress, or start of the round */
-    uint64_t longest_ms; /* the longest pause between two signs */
+    uint64_t longest_ms; /* the longest pause between two signs of progress */
     bool has_signals;    /* this round has shown a sign of progress */
     uint64_t due_ms;     /* time of the next sample; 0 = none */
     uint32_t samples;    /* samples of this suspicion */
-    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign */
+    uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
     bool is_told;        /* the verdict was reported, and there was no progress since */
-    uint64_t hint;       /* digest of the hint that was reported since the last sign; 0 = none */
+    uint64_t hint;       /* digest of the hint that was reported since the last sign of progress; 0 = none */
 };
 
 /* Start the watch of a new round, and keep the limit. */

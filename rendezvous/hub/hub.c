@@ -121,8 +121,9 @@ static void note_first(struct session *s, struct slice bytes)
     s->n_first = (uint8_t)(s->n_first + n);
 }
 
-/* Process the bytes from a session. Its answers are collected and sent together (session.c). The session is freed only
- * at the end: code that processes its bytes, also the rendezvous, may only request the drop. */
+/* Process the bytes from a session. Its answers are collected and sent together (session.c). Code that processes these
+ * bytes, also the rendezvous, must not free the session. It sets hub->drop_fed instead, and this function then frees
+ * the session at its end. */
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
@@ -247,8 +248,9 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Return when the next session with an unfinished request times out: `spoken` 0 = a first request, 1 = a later
- * request. The first session of a list times out first, because all sessions of a list have the same limit. */
+/* Return when the next session with an unfinished request times out. `spoken` selects the list: 0 = sessions with an
+ * unfinished first request, 1 = sessions with an unfinished later request. The first session of a list times out
+ * first, because all sessions of a list have the same limit. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -266,8 +268,8 @@ uint64_t hub_deadline(const struct hub *hub)
                       earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
-/* Drop the session whose request has been unfinished for too long. The limit for a first request is shorter, because a
- * client that sends only a part of it is usually a scanner. */
+/* Drop the first session of the list `spoken` (see midway_deadline) if its request has been unfinished for too long.
+ * The limit for a first request is shorter, because a client that sends only a part of it is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
@@ -353,7 +355,7 @@ void hub_free(struct hub *hub)
     }
     while ((node = table_next(&hub->jobs, NULL)) != NULL)
         job_free(TABLE_ENTRY(node, struct job, node));
-    assert(hub->quota.used == 0 && hub->sources.count == 0); /* all charged memory has been returned */
+    assert(hub->quota.used == 0 && hub->sources.count == 0); /* all charges were returned to the quota */
     table_free(&hub->sessions);
     table_free(&hub->agents);
     table_free(&hub->jobs);

@@ -25,15 +25,15 @@ typedef uint64_t conn_id; /* id of a connection: chosen by the shell, never 0, n
 /* The reason why the host of this store cannot serve its job. Such a store rejects every node that joins and serves
  * no key. All texts are borrowed. */
 struct hub_refusal {
-    const char *code, *sentence, *advice; /* a row of diagnosis/findings.h, with its values */
+    const char *code, *sentence, *advice; /* texts of a row in diagnosis/findings.h */
     void (*on_refused)(void *user);       /* called for each rejected node */
     void *user;
 };
 
 struct hub_limits {
     uint64_t max_bytes;   /* limit of all keys, values, queues and unfinished requests together, in bytes */
-    uint64_t max_unread;  /* longest reply, in bytes */
-    uint64_t max_replies; /* limit of all unread replies together, in bytes; for the shell */
+    uint64_t max_unread;  /* most bytes of one reply */
+    uint64_t max_replies; /* most bytes of all replies that clients have not read yet; used by the shell */
     uint32_t first_command_ms;   /* time from the first byte to the end of the first request */
     uint32_t command_ms;         /* time from the first byte to the end of each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
@@ -42,11 +42,12 @@ struct hub_limits {
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
     const struct secret *secret; /* borrowed: a secret for each tenant; NULL = agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL = no MUNGE */
-    bool guarded;                /* hold connections from other hosts until an agent confirms them */
-    uint32_t max_handshakes;     /* most unfinished TLS handshakes from the addresses of agents */
+    bool guarded;            /* hold requests from other hosts until an agent confirms the client (gate.c) */
+    uint32_t max_handshakes; /* most unfinished TLS handshakes from the addresses of agents */
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
-    /* The assumed version of a client that does not begin with VALIDATE. true: torch 2.1, where opcode 8 is APPEND.
-     * false: an older torch, until an opcode shows that the client is torch 2.1 (store/wire.c). */
+    /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
+     * opcode 8 is APPEND. false: as requests of an older torch, until an opcode shows that the client is torch 2.1
+     * (store/wire.c). */
     bool dialect_b;
 };
 
@@ -125,7 +126,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 /* Process received bytes, which are valid only during the call. The hub copies an incomplete request. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Process the requests of a paused connection: may_reply has returned false before. */
+/* Process the requests of a connection that the hub has paused, because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
 /* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). Its waits end, also in

@@ -15,15 +15,16 @@
 #include <stdlib.h>
 
 enum {
-    LIST_ROOM = 900 << 10, /* printed bytes of a list; the rest is for other members */
+    LIST_ROOM = 900 << 10, /* most printed bytes of a list; other members use the rest of 1 MiB */
     ITEM_BYTES = 24,       /* printed bytes of a number, or of the punctuation around a text */
-    VALUE_SHOWN = 256,     /* most bytes of a value */
+    VALUE_SHOWN = 256,     /* most bytes of a value that are shown */
     KEY_SHOWN = 512,       /* most bytes of a key or of a barrier's name */
     KEYS_SHOWN = 16,       /* most keys of one waiter */
     RANKS_SHOWN = 1024,    /* most ranks of one barrier */
 };
 
-/* Report that a call names no job, although this client may use several jobs or none. */
+/* Set the error for a call that names no job. The store cannot choose a job, because this client may use several jobs
+ * or none. */
 static void fail_unnamed(struct hub *hub, const struct session *s)
 {
     const char *whose = s->tenant != NULL ? " with the secret of this connection" : "";
@@ -54,7 +55,7 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
 
 /* An array of the answer, with the printed size of its rows. */
 struct listing {
-    cJSON *answer, *array; /* borrowed; the caller of the call owns the answer */
+    cJSON *answer, *array; /* borrowed; control_answer owns the answer */
     size_t bytes;          /* upper bound of the printed size of the rows so far */
 };
 
@@ -165,8 +166,9 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* Add the profile of a rank, if this window has a sample. It consists of the percentage of samples in which the rank
- * waited in a collective, and its most frequent other place. */
+/* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
+ * of samples in which the rank waited in a collective. "place" is the most frequent place of the rank in the other
+ * samples. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -415,8 +417,9 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* An unknown client chose these bytes and texts, and a terminal may show them. So the first bytes are sent as hex, and
- * unprintable bytes of the texts as \xNN. */
+/* A rejected client can be any program. It has chosen the first bytes of its connection and the texts in these rows,
+ * and a terminal may show them. So the first bytes are sent as hex, and unprintable bytes of the texts are sent as
+ * \xNN. */
 
 /* Return the row of a rejected client. Times are sent as durations. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)

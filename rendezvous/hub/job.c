@@ -17,14 +17,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The sources that declare jobs, see job.h. */
+/* The sources of jobs. job.h explains what a source is. */
 
 enum { KEY_MAX = 64, NETWORK_BYTES = 8 };
 
 struct job_source {
     struct table_node node; /* in hub->sources, by key */
-    struct quota share;     /* a part of hub->quota, which the jobs of the source divide among themselves */
-    uint32_t jobs;          /* number of these jobs; with 0 the source is freed */
+    struct quota share;     /* a part of hub->quota; the jobs of this source share it */
+    uint32_t jobs;          /* number of jobs of this source; a source without jobs is freed */
     char key[KEY_MAX];      /* "uid 1000", "10.0.0.2" or "net 20010db800000000" */
 };
 
@@ -43,8 +43,8 @@ static bool format_network(struct slice address, char key[static KEY_MAX])
     return true;
 }
 
-/* Format the key of the source. On this host the kernel reports the user, so each user is a source. Another host is
- * one source, whatever users it has, because its users cannot be verified. */
+/* Format the key of the source. On this host the kernel reports the user, so each user is a source. All clients of
+ * another host are one source, because the store cannot verify the users of that host. */
 static void format_key(const struct session *s, char key[static KEY_MAX])
 {
     struct slice address = session_address(s);
@@ -190,8 +190,8 @@ static struct barrier_env job_barrier_env(struct job *job)
 /* A session is a node from its accepted join until the session leaves the job or is freed. The table hub->agents
  * contains the sessions of all nodes, for peer_identity.c. */
 
-/* A suspension of less than STOOD_LONG_MS does not explain a closed connection. If a node gives up during a
- * suspension, its close waits to be read, so the store reads it within JUST_NOW_MS after the suspension. */
+/* A suspension of less than STOOD_LONG_MS does not explain a closed connection. If a node closes its connection during
+ * a suspension, the store reads this event within JUST_NOW_MS after the suspension. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -226,8 +226,8 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Return true if this store was suspended until a moment ago. A node that closes its connection now has probably
- * given up waiting for the store. */
+/* Return true if a suspension of this store ended less than JUST_NOW_MS ago. A connection that closes now was probably
+ * closed by a node that no longer waits for the store. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;

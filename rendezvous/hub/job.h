@@ -35,12 +35,13 @@ struct session;
 /* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
  * The store does not write files. Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The
- * store sends each event to the server's own log, if any, and to *one* agent that has requested events in its `join`:
- * the taker. When the taker leaves, another such agent becomes the taker and first receives the latest events again.
- * Each event contains "instance" and "n", so a reader of several logs recognises duplicates. */
+ * store sends each event to the server's own log, if any, and to *one* agent that has requested events in its `join`.
+ * This agent is the taker of the events. When the taker leaves, another such agent becomes the taker and first
+ * receives the latest events again. Each event contains "instance" and "n", so a reader of several logs recognises
+ * duplicates. */
 struct job_events {
     bool asked;        /* an agent has requested events; false again if find_taker() finds no such agent */
-    uint64_t taker;    /* connection of the taker; 0 = none, so the next event searches for a taker */
+    uint64_t taker;    /* connection of the taker; 0 = no taker, so the next event searches for one */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
     char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
@@ -114,7 +115,8 @@ struct job {
     struct notices troubles; /* findings that ranks of this attempt have reported */
     struct job_sample sample;
     struct list sessions; /* the connections of the job (session.in_job) */
-    /* hub->era when the last attempt ended; 0 = none. A session of a lower era may not use the keys. */
+    /* Value of hub->era since the last attempt of this job ended; 0 = no attempt has ended. A session whose
+     * session.era is lower may not use the keys. */
     uint32_t era;
     uint64_t left_ms; /* when the last connection of the job closed */
 };

@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum {
-    LEAST_MS = 1000, /* a shorter wait is not reported */
+    LEAST_MS = 1000, /* a wait that was shorter than this is not reported */
     /* Longest time from the timeout of a wait to the close of the connection. Python first prints its error. */
     THEN_MS = 10000,
     TOGETHER_MS = 10000, /* ranks that give up within this time share one report */
@@ -107,7 +107,7 @@ static void record_given_up(struct session *s, const struct torch_key *key, uint
     buf_free(&why);
 }
 
-/* Return when a rank last began or continued a setup, on any of its connections. */
+/* Return when a rank last began or continued the setup of a PyTorch group, on any of its connections. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -310,8 +310,9 @@ static void report_broken(struct job *job, const struct failure *failure)
     push_loss(job, &f);
 }
 
-/* Report why the round failed. A rank that is no victim failed by itself, so only its own wait is checked. For a
- * victim, find the rank that it lost: first one that exited with 0, then a broken connection between two nodes. */
+/* Report why the round failed. A failed rank that is not a victim (rdzv_is_victim) failed by itself, so check only
+ * whether it gave up a wait. A victim failed because it lost another rank. First search for a lost rank that exited
+ * with 0. Then search for a broken connection between two nodes. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

@@ -77,7 +77,7 @@ static void add_item(cJSON *o, const char *name, cJSON *item)
         cJSON_Delete(item);
 }
 
-/* Add a number. MESSAGE_NONE is left out, or is null in a LIMIT. */
+/* Add a number. For MESSAGE_NONE, add no member, or null if the kind is LIMIT. */
 static void add_whole(cJSON *o, const struct row *f, int64_t value)
 {
     if (value == MESSAGE_NONE && f->kind == KIND_LIMIT)
@@ -88,7 +88,7 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
         json_add_integer(o, f->name, value);
 }
 
-/* Add a member to a message. An absent optional member is left out, but an object is always there, as null. */
+/* Add a member to a message. If an optional value is missing, add no member. For a missing object, add null. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
     switch (f->kind) {
@@ -210,7 +210,7 @@ static bool read_field(const struct row *f, cJSON *item, void *at, struct ddp_er
     return true;
 }
 
-/* Return true if the member is an int64_t. */
+/* Return true if a member of this kind is an int64_t in the struct. */
 static bool is_number(enum kind kind)
 {
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
@@ -256,8 +256,8 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* The common members of `failed` and CAUSE. Only one of error, signal and exit code is sent, in this order of
- * precedence. */
+/* How to fill the members that the messages `failed` and CAUSE share. Only one of error, signal and exit code is sent,
+ * in this order of precedence. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT(kind, name, ...) .name = FACT_##kind(f->name),

@@ -19,8 +19,8 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* Default of a row: the value of a missing member in its struct. A member with this value is not sent, except a
- * LIMIT. */
+/* A default of a row. If a message lacks the member, the struct has this value. If the struct has this value, the
+ * member is not sent; a LIMIT is then sent as null. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
@@ -36,7 +36,7 @@
     X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */              \
     X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
 
-#define MESSAGE_NUMBER_MAX 999999999999999ll /* a double represents this number exactly, too */
+#define MESSAGE_NUMBER_MAX 999999999999999ll /* also exact as a double, because JSON numbers are doubles */
 
 /* Limit of times in requests, in ms: a year. The sum of a few such times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
@@ -522,7 +522,8 @@ MESSAGES(X)
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
 /* Encode the cause of a stop, which the store sends to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);
-/* Decode any of these messages. Long texts are cut, and lines beyond the limit are left out. */
+/* Decode a message from message_encode_failure or message_encode_failure_cause. Long texts are cut, and lines beyond
+ * LIMIT_LAST_LINES are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
 /* Parse exactly one JSON object; the caller frees it (cJSON_Delete). Return NULL with the reason in `err`. */

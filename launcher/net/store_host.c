@@ -169,6 +169,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     struct store_server_options options = {
         .host = host,
         .port = port,
+        .port_option = cli_gives(plan->cli, OPT_RDZV_ENDPOINT) ? "--rdzv_endpoint" : "--master_port",
         .limits = HUB_LIMITS_DEFAULT,
         .insecure = plan->cli->insecure,
         .encrypt = plan->encrypt && plan->secret != NULL,

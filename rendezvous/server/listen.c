@@ -128,7 +128,7 @@ static int listen_everywhere(int port)
 }
 
 /* Format the error message with the reason and the remedy. For a port in use, the reason is the process that uses it. */
-static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
+static ddp_status explain(const char *host, int port, const char *option, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];
     struct port_holder holder = { 0 };
@@ -136,8 +136,9 @@ static ddp_status explain(const char *host, int port, int error, struct ddp_err 
     if (error == EADDRINUSE && port != 0) {
         port_holder_find(port, &holder);
         return ddp_fail(err, DDP_ERR_IO,
-                        "cannot listen on %s: port %d is in use by %s; free the port or choose another port",
-                        at, port, port_holder_words(&holder, who, sizeof(who)));
+                        "cannot listen on %s: port %d is in use by %s; stop that process, or pass another %s",
+                        at, port, port_holder_words(&holder, who, sizeof(who)),
+                        option != NULL ? option : "port");
     }
     const char *remedy = error == EADDRNOTAVAIL
                              ? "; choose an address of this host, as listed by 'ip address'"
@@ -159,7 +160,8 @@ static ddp_status describe_listener(int fd, struct listener *out)
     return DDP_OK;
 }
 
-ddp_status listener_open(const char *host, int port, struct listener *out, struct ddp_err *err)
+ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
+                         struct ddp_err *err)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     struct addrinfo *list = NULL;
@@ -178,7 +180,7 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
         fd = listen_on_first(list, port != 0);
         freeaddrinfo(list);
     }
-    return fd >= 0 ? describe_listener(fd, out) : explain(host, port, -fd, err);
+    return fd >= 0 ? describe_listener(fd, out) : explain(host, port, option, -fd, err);
 }
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
@@ -471,7 +473,8 @@ static void name_user(struct port_holder *out)
         snprintf(out->user, sizeof(out->user), "%.31s", found->pw_name);
 }
 
-/* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. */
+/* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. If it is too long, end it
+ * with "...". */
 static void set_command(struct port_holder *out)
 {
     char path[64];
@@ -484,6 +487,8 @@ static void set_command(struct port_holder *out)
                                      : isprint(text.data[n]) != 0 ? text.data[n]
                                                                   : '?');
     out->command[n] = '\0';
+    if (n + 2 < text.len)
+        memcpy(out->command + sizeof(out->command) - sizeof("..."), "...", sizeof("..."));
     buf_free(&text);
 }
 

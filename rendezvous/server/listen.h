@@ -29,8 +29,10 @@ struct listener {
 
 /* Bind and listen. `host` is an address or a name; NULL or "" = all addresses. If a name has several addresses, use the
  * first one that belongs to this host. This may block for many seconds while the C library resolves a name. `port` 0 =
- * any free port. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
-ddp_status listener_open(const char *host, int port, struct listener *out, struct ddp_err *err);
+ * any free port. `option` is the option that chooses the port, for the remedy; NULL = none. Return DDP_OK, or DDP_ERR_IO
+ * with the reason and a remedy in `err`. */
+ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
+                         struct ddp_err *err);
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
 

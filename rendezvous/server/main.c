@@ -137,6 +137,7 @@ static ddp_status start(const struct daemon_options *o, const struct secret *sec
 {
     struct store_server_options options = { .host = o->listen.host,
                                             .port = o->listen.port,
+                                            .port_option = "--listen",
                                             .limits = HUB_LIMITS_DEFAULT,
                                             .event = events->file != NULL ? on_event : NULL,
                                             .event_user = events,

@@ -384,7 +384,7 @@ ddp_status store_server_start(const struct store_server_options *options, struct
         return DDP_ERR_UNSUPPORTED;
     }
     s->clients.tls = s->tls;
-    ddp_status status = listener_open(options->host, options->port, &s->listener, err);
+    ddp_status status = listener_open(options->host, options->port, options->port_option, &s->listener, err);
     if (status == DDP_OK)
         name_server(s);
     int rc = status == DDP_OK ? serve(s) : 0;

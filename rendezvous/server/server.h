@@ -14,8 +14,9 @@
 struct store_server;
 
 struct store_server_options {
-    const char *host; /* an address or a name; NULL or "" = all addresses (IPv6 and IPv4) */
-    int port;         /* 0 = any free port */
+    const char *host;        /* an address or a name; NULL or "" = all addresses (IPv6 and IPv4) */
+    int port;                /* 0 = any free port */
+    const char *port_option; /* option that chooses the port, for the remedy of an error; NULL = none */
     struct hub_limits limits;
     /* Called on the server's thread with each event, as JSON without the wall time. The callback must not block. NULL
      * = no event log. */

@@ -396,7 +396,7 @@ Test(ddprun_cause, a_sigkill_of_unknown_origin_is_not_called_out_of_memory)
 {
     struct run_result r = JOB(WORKER, "raise:9");
     EXPECT(r, 137);
-    CAUSE_SAYS(r, "another process");
+    CAUSE_SAYS(r, "the sender");
 }
 
 Test(ddprun_cause, a_full_dev_shm_is_told_with_its_size_and_a_cure)

@@ -24,7 +24,7 @@ static void *rival_main(void *arg)
 {
     struct rival *r = arg;
     pthread_barrier_wait(r->start);
-    r->status = listener_open("127.0.0.1", r->port, &r->listener, &r->err);
+    r->status = listener_open("127.0.0.1", r->port, "--listen", &r->listener, &r->err);
     return NULL;
 }
 
@@ -77,7 +77,7 @@ Test(listener, who_has_met_another_on_the_same_way_tries_again)
     struct listener listener;
     struct ddp_err err;
     refusals = 3;
-    cr_assert_eq(listener_open("127.0.0.1", free_port(), &listener, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(listener_open("127.0.0.1", free_port(), "--listen", &listener, &err), DDP_OK, "%s", err.msg);
     close(listener.fd);
 }
 
@@ -86,7 +86,7 @@ Test(listener, who_is_refused_every_time_gives_up)
     struct listener listener;
     struct ddp_err err;
     refusals = 1000;
-    cr_expect_eq(listener_open("127.0.0.1", free_port(), &listener, &err), DDP_ERR_IO);
+    cr_expect_eq(listener_open("127.0.0.1", free_port(), "--listen", &listener, &err), DDP_ERR_IO);
     cr_expect_gt(refusals, 0);
 }
 
@@ -95,8 +95,9 @@ Test(listener, who_comes_later_is_told_who_has_it)
     struct listener first, second;
     struct ddp_err err;
     const int port = free_port();
-    cr_assert_eq(listener_open("127.0.0.1", port, &first, &err), DDP_OK, "%s", err.msg);
-    cr_expect_eq(listener_open("127.0.0.1", port, &second, &err), DDP_ERR_IO);
+    cr_assert_eq(listener_open("127.0.0.1", port, "--listen", &first, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(listener_open("127.0.0.1", port, "--listen", &second, &err), DDP_ERR_IO);
     cr_expect_not_null(strstr(err.msg, "in use"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "another --listen"), "%s", err.msg);
     close(first.fd);
 }

@@ -150,9 +150,9 @@ Test(report, says_that_a_sigkill_was_not_ours, .fini = tear_down)
     step(AGENT_EXITED, 2000, 0, -SIGKILL);
     step(AGENT_EXITED, 2000, 1, -SIGTERM);
     expect(
-        "ddprun: rank 0 on n1 failed first: killed by another process (SIGKILL), 1.0 s after its start\n"
-        "  why      killed by another process: ddprun did not send this signal, and no memory limit was\n"
-        "           reached; Linux does not report the sender\n"
+        "ddprun: rank 0 on n1 failed first: killed by SIGKILL (signal 9), 1.0 s after its start\n"
+        "  why      ddprun did not send this signal, and no memory limit was reached; Linux does not report\n"
+        "           the sender\n"
         "  try      look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped\n"
         "           container\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"

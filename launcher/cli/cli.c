@@ -167,8 +167,7 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--node_rank=%d is not valid; expected: less than --nnodes, which is %d",
+        return ddp_fail(err, DDP_ERR_ARG, "--node_rank=%d: expected less than --nnodes, which is %d",
                         cli->node_rank, cli->nnodes.max);
     if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -270,7 +269,7 @@ enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 static ddp_status set_option(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
                              struct ddp_err *err)
 {
-    return options_store(&cli_table, &cli_rows[option], text, spelled, cli, err);
+    return options_store(&cli_rows[option], text, spelled, cli, err);
 }
 
 /* Read the defaults, the first round. An error means that a default in options.h is wrong. */
@@ -371,7 +370,8 @@ static size_t distance_to(const char *name, const char *option)
 
 static ddp_status append_hint(struct ddp_err *err, const char *name)
 {
-    const size_t len = strlen(err->msg);
+    char *see = strstr(err->msg, "; see --help");
+    const size_t len = see != NULL ? (size_t)(see - err->msg) : strlen(err->msg);
     snprintf(err->msg + len, sizeof(err->msg) - len, "; did you mean --%s?", name);
     return DDP_ERR_ARG;
 }
@@ -383,7 +383,8 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     const size_t len = strcspn(word + 2, "=");
     const char *nearest = NULL;
     if (word[1] != '-')
-        return err->msg[strlen("unknown option -")] == 'n' ? append_hint(err, "nproc_per_node") : DDP_ERR_ARG;
+        return err->msg[strlen("unknown option '-")] == 'n' ? append_hint(err, "nproc_per_node")
+                                                            : DDP_ERR_ARG;
     snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : *p;

@@ -617,8 +617,9 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%s: %s did not start this process; in a job of %s, %s",
                         wanted, names[id].title, names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, ", %s", names[i].name);
-    return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s'%s'", i + 1 < IDS ? ", " : " or ",
+                                 names[i].name);
+    return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected 'auto', 'none'%s", wanted, list);
 }
 
 /* Return the row of the scheduler that started this process, or -1. Store the reason in s->rule. A worker of ddprun

@@ -17,15 +17,15 @@ static bool all_digits(const char *text)
 }
 
 /* Parse a port without strtol, which would accept signs, blanks and hexadecimal. */
-static ddp_status parse_port(const char *text, const char *whole, int *port, struct ddp_err *err)
+static ddp_status parse_port(const char *text, int *port, struct ddp_err *err)
 {
     long value = 0;
     if (!all_digits(text))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': the port '%s' is not a number", whole, text);
+        return ddp_fail(err, DDP_ERR_ARG, "the port '%s' is not a number", text);
     for (; *text != '\0' && value <= 65535; text++)
         value = value * 10 + (*text - '0');
     if (value > 65535)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': the port is above 65535", whole);
+        return ddp_fail(err, DDP_ERR_ARG, "the port is above 65535");
     *port = (int)value;
     return DDP_OK;
 }
@@ -39,7 +39,7 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
                         sizeof(out->host) - 1);
     for (size_t i = 0; i < len; i++)
         if (!isgraph((unsigned char)host[i]))
-            return ddp_fail(err, DDP_ERR_ARG, "'%s': blanks are not allowed in a host", whole);
+            return ddp_fail(err, DDP_ERR_ARG, "blanks are not allowed in a host");
     memcpy(out->host, host, len);
     out->host[len] = '\0';
     return DDP_OK;
@@ -50,10 +50,10 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
 {
     const char *end = strchr(text, ']');
     if (end == NULL || (end[1] != '\0' && end[1] != ':'))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected [IPv6 address]:PORT", text);
+        return ddp_fail(err, DDP_ERR_ARG, "the brackets need the form [IPv6 address]:PORT");
     if (set_host(out, text + 1, (size_t)(end - text - 1), text, err) != DDP_OK)
         return err != NULL ? err->code : DDP_ERR_ARG;
-    return end[1] == ':' ? parse_port(end + 2, text, &out->port, err) : DDP_OK;
+    return end[1] == ':' ? parse_port(end + 2, &out->port, err) : DDP_OK;
 }
 
 /* Parse a text that is only a number as a port, because a number is not a valid name of a host. */
@@ -66,13 +66,13 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     if (*text == '[')
         return parse_bracketed(text, out, err);
     if (all_digits(text))
-        return parse_port(text, text, &out->port, err);
+        return parse_port(text, &out->port, err);
     if (colon == NULL)
         return set_host(out, text, strlen(text), text, err);
     if (memchr(text, ':', (size_t)(colon - text)) != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': an IPv6 address needs brackets: write [%.*s]:%s or [%s]",
-                        text, (int)(colon - text), text, colon + 1, text);
-    ddp_status status = parse_port(colon + 1, text, &out->port, err);
+        return ddp_fail(err, DDP_ERR_ARG, "an IPv6 address needs brackets: write [%.*s]:%s or [%s]",
+                        (int)(colon - text), text, colon + 1, text);
+    ddp_status status = parse_port(colon + 1, &out->port, err);
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 

@@ -15,7 +15,7 @@
       "the message names the option; see ddprun --help",                                                  \
       "ddprun checked all options before the first process. Typical causes: a spelling error, or "        \
       "options that exclude each other.",                                                                 \
-      "--nproc_per_node=0 is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")       \
+      "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
     X(123, STORE_LOST,                                                                                    \
       "this node has lost the store: its ddprun has ended, its host is down, the network is cut, or "     \
       "this node was frozen; ddprun stopped the workers here",                                            \

@@ -17,7 +17,6 @@
 
 enum {
     SHOWN_MAX = 200,  /* most bytes of a command-line word that an error shows */
-    VALUE_MAX = 40,   /* the same for a value, with OPTIONS_PLAIN */
     HELP_WIDTH = 80,  /* columns of the help */
     HELP_COLUMN = 26, /* column at which the help texts begin */
 };
@@ -153,8 +152,8 @@ static bool store_by_type(const struct option_row *row, const char *text, void *
     return false;
 }
 
-ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
-                         const char *spelled, void *into, struct ddp_err *err)
+ddp_status options_store(const struct option_row *row, const char *text, const char *spelled, void *into,
+                         struct ddp_err *err)
 {
     struct ddp_err why = { 0 };
     void *field = (char *)into + row->at;
@@ -167,13 +166,9 @@ ddp_status options_store(const struct option_table *table, const struct option_r
         return DDP_OK;
     if (row->parse == NULL)
         describe_value(row, why.msg);
-    if (status != DDP_ERR_ARG || (row->parse != NULL && table->style == OPTIONS_PLAIN))
+    if (status != DDP_ERR_ARG)
         return ddp_fail(err, status, "%s: %s", spelled, why.msg);
-    if (table->style == OPTIONS_ARGPARSE)
-        return ddp_fail(err, status, "%s=%.*s is not valid; expected: %s", spelled, SHOWN_MAX, text, why.msg);
-    if (table->style == OPTIONS_EXPECTED)
-        return ddp_fail(err, status, "--%s '%s': expected %s", row->name, text, why.msg);
-    return ddp_fail(err, status, "%s: '%.*s' is not %s", spelled, VALUE_MAX, text, why.msg);
+    return ddp_fail(err, status, "%s=%.*s: expected %s", spelled, SHOWN_MAX, text, why.msg);
 }
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
@@ -233,17 +228,12 @@ static ddp_status ambiguous_option(const struct option_table *t, const char *wor
     return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, word, list);
 }
 
-static ddp_status unknown_option(enum option_style style, const char *word, struct ddp_err *err)
+/* Show no more than SHOWN_MAX bytes of the name. */
+static ddp_status unknown_option(const char *word, struct ddp_err *err)
 {
     const int len = (int)strcspn(word, "=");
-    if (style == OPTIONS_EXPECTED && word[1] != '-')
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all options", word);
-    if (style == OPTIONS_PLAIN)
-        return ddp_fail(err, DDP_ERR_ARG, "unknown option '%.*s'; see --help", len, word);
-    if (style == OPTIONS_EXPECTED)
-        return ddp_fail(err, DDP_ERR_ARG, "there is no option '%.*s'; --help lists all options", len, word);
-    return len >= 2 + OPTION_PET_MAX ? ddp_fail(err, DDP_ERR_ARG, "unknown option %.60s...", word)
-                                     : ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s", SHOWN_MAX, word);
+    return ddp_fail(err, DDP_ERR_ARG, "unknown option '%.*s'; see --help", len < SHOWN_MAX ? len : SHOWN_MAX,
+                    word);
 }
 
 /* --- reading words -------------------------------------------------------------------------------------- */
@@ -269,8 +259,6 @@ static ddp_status read_value(struct option_reader *r, const struct option_row *r
     }
     if (r->table->style == OPTIONS_ARGPARSE)
         return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s=%s", r->spelled, r->spelled, row->value);
-    if (r->table->style == OPTIONS_EXPECTED)
-        return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s", r->spelled, row->value);
     return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s %s", r->spelled, r->spelled, row->value);
 }
 
@@ -279,8 +267,6 @@ static ddp_status unwanted_value(const struct option_reader *r, const char *valu
     if (r->table->style == OPTIONS_ARGPARSE)
         return ddp_fail(err, DDP_ERR_ARG, "%s is a switch and takes no value, but got '%.*s'", r->spelled,
                         SHOWN_MAX, value);
-    if (r->table->style == OPTIONS_EXPECTED)
-        return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, '%s' was given", r->spelled, value);
     return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but got '%s'", r->spelled, value);
 }
 
@@ -311,7 +297,7 @@ static ddp_status read_word(struct option_reader *r, const char *word, const str
         return ambiguous_option(r->table, word, len, err);
     }
     if (*row == NULL)
-        return unknown_option(r->table->style, word, err);
+        return unknown_option(word, err);
     set_spelled(r, *row, word);
     if (options_is_switch(*row) && value != NULL && (*row)->value == NULL)
         return unwanted_value(r, value, err);
@@ -326,7 +312,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     const char letter = *r->letters++, *rest = r->letters;
     *row = find_letter(r->table, letter);
     if (*row == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "unknown option -%c in '%.*s'", letter, SHOWN_MAX, word);
+        return ddp_fail(err, DDP_ERR_ARG, "unknown option '-%c' in '%.*s'; see --help", letter, SHOWN_MAX,
+                        word);
     set_spelled(r, *row, word);
     *text = "1";
     if (*rest == '\0' || !options_is_switch(*row))
@@ -362,8 +349,7 @@ static ddp_status store_presets(const struct option_table *table, void *into, st
     ddp_status status = DDP_OK;
     for (size_t i = 0; i < table->n && status == DDP_OK; i++)
         if (table->rows[i].preset != NULL)
-            status =
-                options_store(table, &table->rows[i], table->rows[i].preset, table->rows[i].name, into, err);
+            status = options_store(&table->rows[i], table->rows[i].preset, table->rows[i].name, into, err);
     return status;
 }
 
@@ -378,15 +364,13 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
         if (status == DDP_OK)
             status = options_next(&reader, &row, &text, err);
         if (status == DDP_OK && row != NULL)
-            status = options_store(table, row, text, reader.spelled, into, err);
+            status = options_store(row, text, reader.spelled, into, err);
     } while (status == DDP_OK && row != NULL);
     if (rest != NULL)
         *rest = (int)(reader.at - argv);
     if (status != DDP_OK || rest != NULL || next_word(&reader) == NULL)
         return status;
-    return table->style == OPTIONS_EXPECTED
-               ? ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all options", *reader.at)
-               : ddp_fail(err, DDP_ERR_ARG, "'%s': expected only options; see --help", *reader.at);
+    return ddp_fail(err, DDP_ERR_ARG, "'%s': expected only options; see --help", *reader.at);
 }
 
 /* --- texts ---------------------------------------------------------------------------------------------- */

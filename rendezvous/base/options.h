@@ -43,7 +43,7 @@ struct option_row {
     const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = the value is optional */
     enum option_type type;
     /* Parse `text` ("1" for a switch) and store the value in the field `to`. NULL = parse by `type`. An error text has
-     * only the reason; options_store adds the name of the option. */
+     * only what is valid, after which options_store appends it to "--limit=0: expected ". */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field in the struct of the program's options */
     const char *preset; /* default, as a user would type it; NULL = none */
@@ -55,11 +55,10 @@ struct option_row {
     const char *help;                 /* NULL = hidden */
 };
 
-/* The wording of errors. Each program keeps the wording that its users know. */
+/* How options are written. */
 enum option_style {
-    OPTIONS_PLAIN,    /* "--limit: '0' is not a number from 1 to 9" */
-    OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be abbreviated, letters combined */
-    OPTIONS_EXPECTED, /* "--limit '0': expected a number from 1 to 9" */
+    OPTIONS_PLAIN,    /* only whole names; the help separates name and value by a blank */
+    OPTIONS_ARGPARSE, /* names may be abbreviated, letters combined; the help separates by "=" */
 };
 
 struct option_table {
@@ -94,8 +93,8 @@ ddp_status options_next(struct option_reader *reader, const struct option_row **
                         struct ddp_err *err);
 
 /* Store `text` as the value of the row's option in `into`. */
-ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
-                         const char *spelled, void *into, struct ddp_err *err);
+ddp_status options_store(const struct option_row *row, const char *text, const char *spelled, void *into,
+                         struct ddp_err *err);
 
 /* Return the number of entries in the list. */
 size_t options_word_count(const struct option_words *words);

@@ -48,12 +48,14 @@ static const struct ctl_command commands[] = {
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
-    ddp_status status = endpoint_parse(value, 0, addr, err);
-    if (status == DDP_OK && addr->port == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected HOST:PORT, or a port of this machine", value);
-    if (status == DDP_OK && addr->host[0] == '\0')
+    struct ddp_err why;
+    if (endpoint_parse(value, 0, addr, &why) != DDP_OK)
+        return ddp_fail(err, DDP_ERR_ARG, "HOST:PORT, or a port of this machine; %s", why.msg);
+    if (addr->port == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "HOST:PORT, or a port of this machine");
+    if (addr->host[0] == '\0')
         snprintf(addr->host, sizeof(addr->host), "127.0.0.1");
-    return status;
+    return DDP_OK;
 }
 
 /* Parse seconds. NaN is rejected, because a comparison with NaN is false. */
@@ -62,7 +64,7 @@ static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err
     char *end;
     double seconds = strtod(value, &end);
     if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected seconds from 0.001 to %d", value, MAX_TIMEOUT_S);
+        return ddp_fail(err, DDP_ERR_ARG, "seconds from 0.001 to %d", MAX_TIMEOUT_S);
     *(uint32_t *)to = (uint32_t)(seconds * 1000);
     return DDP_OK;
 }
@@ -72,7 +74,7 @@ static ddp_status parse_shell(const char *value, void *to, struct ddp_err *err)
     struct ctl_options *o = to;
     const int shell = options_word(&completion_shells, value);
     if (shell < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'%.60s': expected bash, zsh, fish or tcsh", value);
+        return ddp_fail(err, DDP_ERR_ARG, "bash, zsh, fish or tcsh");
     o->action = CTL_COMPLETION;
     o->shell = (enum completion_shell)shell;
     return DDP_OK;

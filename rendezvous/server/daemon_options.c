@@ -12,7 +12,10 @@
 /* Parse the address. If the value is only a port, endpoint_parse leaves the host empty, which means all addresses. */
 static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
 {
-    return endpoint_parse(value, DAEMON_DEFAULT_PORT, to, err);
+    struct ddp_err why;
+    if (endpoint_parse(value, DAEMON_DEFAULT_PORT, to, &why) != DDP_OK)
+        return ddp_fail(err, DDP_ERR_ARG, "HOST, HOST:PORT, :PORT or [IPv6 address]:PORT; %s", why.msg);
+    return DDP_OK;
 }
 
 /* Parse a size, at most 2^63, so that sums of sizes cannot overflow. */
@@ -21,9 +24,9 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
     uint64_t bytes;
     const bool ok = options_size(value, UINT64_MAX >> 1, &bytes);
     if (!ok && bytes == UINT64_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': too large; at most 8589934591G", value);
+        return ddp_fail(err, DDP_ERR_ARG, "at most 8589934591G");
     if (bytes == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected a number, or a number with K, M or G", value);
+        return ddp_fail(err, DDP_ERR_ARG, "a number above 0, or such a number with K, M or G");
     *(uint64_t *)to = bytes;
     return DDP_OK;
 }
@@ -35,8 +38,7 @@ static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
     char *end = NULL;
     const unsigned long long n = value[0] >= '0' && value[0] <= '9' ? strtoull(value, &end, 10) : 0;
     if (end == NULL || *end != '\0' || n < 1 || n > SECONDS_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s': expected a number of seconds from 1 to %d", value,
-                        SECONDS_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "a number of seconds from 1 to %d", SECONDS_MAX);
     *(uint64_t *)to = n * 1000;
     return DDP_OK;
 }

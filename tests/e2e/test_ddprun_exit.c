@@ -284,7 +284,7 @@ Test(ddprun_exit, what_is_quoted_in_an_error_cannot_command_the_terminal)
 {
     struct run_result r = JOB("--grace=\033[2J\nddprun: \302\233x", WORKER);
     EXPECT(r, 2);
-    SAYS(r, "--grace=?[2J?ddprun: ??x ");
+    SAYS(r, "--grace=?[2J?ddprun: ??x: ");
 }
 
 Test(ddprun_exit, version_and_help_are_on_stdout)

@@ -113,9 +113,9 @@ Test(make_formats, a_text_goes_on_from_file_to_file)
 
 Test(make_formats, what_cannot_be_made_is_refused)
 {
-    make_fails("--format mp3 --out @/a", "--format 'mp3': expected idx or tokens");
+    make_fails("--format mp3 --out @/a", "--format=mp3: expected idx or tokens");
     make_fails("--format tokens --gzip --out @/a", "--gzip: files");
-    make_fails("--format cifar10 --out @/a", "--format 'cifar10': expected idx or tokens");
+    make_fails("--format cifar10 --out @/a", "--format=cifar10: expected idx or tokens");
     make_fails("--samples 1000001 --out @/a", "at most 1000000 samples");
     make_fails("--format tokens --samples 3 --files 4 --out @/a", "--files 4: ");
     make("--format tokens --samples 100 --files 2 --out @/b");

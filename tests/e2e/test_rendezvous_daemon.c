@@ -273,7 +273,7 @@ Test(rendezvous_daemon, wrong_usage_is_named)
     expect_usage_error("--bogus", NULL, "unknown option '--bogus'; see --help");
     expect_usage_error("--listen", "::1:7", "[::1]:7");
     expect_usage_error("--listen", "here:http", "'http' is");
-    expect_usage_error("--max-bytes", "lots", "'lots': expected");
+    expect_usage_error("--max-bytes", "lots", "=lots: expected");
     expect_usage_error("serve", NULL, "'serve': ");
 }
 

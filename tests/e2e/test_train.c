@@ -273,7 +273,7 @@ Test(train, a_profile_shows_every_phase_of_every_rank)
 
 Test(train, wrong_words_are_a_usage_error)
 {
-    train_fails(1, "--epoch 3", 2, "no option '--epoch'");
+    train_fails(1, "--epoch 3", 2, "'--epoch'");
     make_data("data", "500", NULL);
     train_fails(3, "--data @/data --global_batch 100", 2, "--global_batch 100 cannot");
 }

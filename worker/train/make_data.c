@@ -40,7 +40,7 @@ static const struct option_row rows[] = {
     { ROW(help, help, FLAG), .letter = 'h', .help = "print this list" },
     { ROW(version, version, FLAG), .help = "print the version" },
 };
-static const struct option_table table = OPTION_TABLE(rows, OPTIONS_EXPECTED);
+static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 static ddp_status make(struct make_options *o, struct ddp_err *err)
 {

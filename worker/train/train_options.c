@@ -113,7 +113,7 @@ static const struct option_row rows[] = {
     { ROW(help, FLAG), .letter = 'h', .help = "print this list" },
     { ROW(version, FLAG), .help = "print the version" },
 };
-static const struct option_table table = OPTION_TABLE(rows, OPTIONS_EXPECTED);
+static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 const char *train_options_word(const char *name, int64_t value)

@@ -167,23 +167,22 @@ Test(cli, stream_maps_name_any_rank)
 
 Test(cli, errors_name_option_value_and_what_would_be_right)
 {
-    REFUSED("--nproc_per_node=4x is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'",
+    REFUSED("--nproc_per_node=4x: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'",
             "--nproc-per-node=4x", "prog");
-    REFUSED("--nproc_per_node=0 is not valid; expected: a number from 1 to 4096, 'gpu', 'cpu' or 'auto'",
+    REFUSED("--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'",
             "--nproc_per_node", "0", "prog");
-    REFUSED("--master_port=65536 is not valid; expected: a port from 1 to 65535, or 0 for any free port",
+    REFUSED("--master_port=65536: expected a port from 1 to 65535, or 0 for any free port",
             "--master_port=65536", "prog");
-    REFUSED("--nnodes=3:2 is not valid; expected: N or MIN:MAX, with 1 <= MIN <= MAX <= 16384",
-            "--nnodes=3:2", "prog");
-    REFUSED("--node_rank=1 is not valid; expected: less than --nnodes, which is 1", "--node_rank=1", "prog");
-    REFUSED("--env=a.py is not valid; expected: NAME=VALUE or NAME", "--env", "a.py", "prog");
-    REFUSED("--env==x is not valid; expected: NAME=VALUE or NAME", "--env==x", "prog");
+    REFUSED("--nnodes=3:2: expected N or MIN:MAX, with 1 <= MIN <= MAX <= 16384", "--nnodes=3:2", "prog");
+    REFUSED("--node_rank=1: expected less than --nnodes, which is 1", "--node_rank=1", "prog");
+    REFUSED("--env=a.py: expected NAME=VALUE or NAME", "--env", "a.py", "prog");
+    REFUSED("--env==x: expected NAME=VALUE or NAME", "--env==x", "prog");
     REFUSED("--env=FOO: FOO is not set; set it, or pass --env=FOO=VALUE", "--env", "FOO", "prog");
-    REFUSED("--rdzv_id=a/b is not valid; expected: 1 to 128 characters without '/' and control characters",
-            "--rdzv_id=a/b", "prog");
-    REFUSED("--rdzv_id=a\033c is not valid; expected: 1 to 128 characters without '/' and control characters",
+    REFUSED("--rdzv_id=a/b: expected 1 to 128 characters without '/' and control characters", "--rdzv_id=a/b",
+            "prog");
+    REFUSED("--rdzv_id=a\033c: expected 1 to 128 characters without '/' and control characters",
             "--rdzv_id=a\033c", "prog");
-    REFUSED("--timeout=0 is not valid; expected: a time above 0 and of at most 365 days, such as 90 "
+    REFUSED("--timeout=0: expected a time above 0 and of at most 365 days, such as 90 "
             "(seconds) or 2m",
             "--timeout=0", "prog");
 }
@@ -192,20 +191,20 @@ Test(cli, errors_in_the_environment_name_the_variable)
 {
     char *environment[] = { "PET_MASTER_PORT=http", NULL };
     refused(environment, WORDS("prog"),
-            "PET_MASTER_PORT=http is not valid; expected: a port from 1 to 65535, or 0 for any free port");
+            "PET_MASTER_PORT=http: expected a port from 1 to 65535, or 0 for any free port");
     environment[0] = "PET_STANDALONE=yes";
-    refused(environment, WORDS("prog"),
-            "PET_STANDALONE=yes is not valid; expected: an integer, 0 for off and 1 for on");
+    refused(environment, WORDS("prog"), "PET_STANDALONE=yes: expected an integer, 0 for off and 1 for on");
 }
 
 Test(cli, the_nearest_option_is_suggested)
 {
-    REFUSED("unknown option --nprocs_per_node; did you mean --nproc_per_node?", "--nprocs_per_node", "prog");
-    REFUSED("unknown option --nprocs=2; did you mean --nproc_per_node?", "--nprocs=2", "prog");
-    REFUSED("unknown option --tea=3; did you mean --tee?", "--tea=3", "prog");
-    REFUSED("unknown option --xylophone", "--xylophone", "prog");
-    REFUSED("unknown option -x in '-x'", "-x", "prog");
-    REFUSED("unknown option -n in '-np'; did you mean --nproc_per_node?", "-np", "4", "prog");
+    REFUSED("unknown option '--nprocs_per_node'; did you mean --nproc_per_node?", "--nprocs_per_node",
+            "prog");
+    REFUSED("unknown option '--nprocs'; did you mean --nproc_per_node?", "--nprocs=2", "prog");
+    REFUSED("unknown option '--tea'; did you mean --tee?", "--tea=3", "prog");
+    REFUSED("unknown option '--xylophone'; see --help", "--xylophone", "prog");
+    REFUSED("unknown option '-x' in '-x'; see --help", "-x", "prog");
+    REFUSED("unknown option '-n' in '-np'; did you mean --nproc_per_node?", "-np", "4", "prog");
 }
 
 Test(cli, what_is_missing_or_too_much_is_said)
@@ -305,7 +304,7 @@ Test(cli, help_and_version_need_no_program)
     PARSE("--help=all");
     cr_assert_eq(cli.help, HELP_ALL);
     cli_free(&cli);
-    REFUSED("--help=some is not valid; expected: no value, or 'all'", "--help=some");
+    REFUSED("--help=some: expected no value, or 'all'", "--help=some");
     PARSE("-V", "--nonsense");
     cr_assert(cli.version && !cli.json);
     cli_free(&cli);
@@ -424,8 +423,8 @@ Test(cli_nodes, values_say_what_would_be_right)
 
 Test(cli_nodes, combinations_that_cannot_be_are_refused)
 {
-    REFUSED_NODE("--node_rank=2 is not valid; expected: less than --nnodes, which is 2", "--nnodes=2",
-                 "--node_rank=2", "--master_addr=h");
+    REFUSED_NODE("--node_rank=2: expected less than --nnodes, which is 2", "--nnodes=2", "--node_rank=2",
+                 "--master_addr=h");
     REFUSED_NODE("--nnodes=2 needs --node_rank on each node", "--nnodes=2", "--master_addr=h");
     REFUSED_NODE("--standalone starts a job of this node only, but --nnodes=2:2 requests more",
                  "--standalone", "--nnodes=2");

@@ -109,11 +109,11 @@ Test(ctl_options, mistakes_are_named)
     expect_error("status now", "unexpected argument 'now' after 'status'");
     expect_error("cancel", ": ddpctl cancel NAME");
     expect_error("cancel a b", "unexpected argument 'b'");
-    expect_error("--addr host status", "'host': expected HOST:PORT");
-    expect_error("--addr :0 status", "':0': ");
-    expect_error("--limit 0 keys", "--limit: '0' is");
-    expect_error("--timeout -1 keys", "--timeout: '-1': ");
-    expect_error("--timeout nan keys", "--timeout: 'nan'");
+    expect_error("--addr host status", "--addr=host: expected HOST:PORT");
+    expect_error("--addr :0 status", "--addr=:0: ");
+    expect_error("--limit 0 keys", "--limit=0: expected");
+    expect_error("--timeout -1 keys", "--timeout=-1: ");
+    expect_error("--timeout nan keys", "--timeout=nan: ");
     expect_error("timeline a -o x.txt", "--output=x.txt: ");
     expect_error("--jsno status", "unknown option '--jsno'");
 }

@@ -283,7 +283,7 @@ Test(scheduler, none_hears_nobody_and_a_name_must_be_right)
     cr_expect(strstr(err.msg, "LSB_JOBID") != NULL, "%s", err.msg);
     cli_free(&cli);
     cr_assert_eq(in("none", WORDS("--scheduler=sge", "p")), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "auto, none, openmpi") != NULL, "%s", err.msg);
+    cr_expect(strstr(err.msg, "'auto', 'none', 'openmpi'") != NULL, "%s", err.msg);
     cli_free(&cli);
 }
 

@@ -60,15 +60,15 @@ Test(daemon_options, what_is_wrong_is_named)
     expect_error("--lisen=:1", NULL, "unknown option '--lisen'; see --help");
     expect_error("-l", NULL, "unknown option '-l'");
     expect_error("--listen", NULL, "--listen needs");
-    expect_error("--listen", "node:x", "--listen: 'node:x'");
+    expect_error("--listen", "node:x", "--listen=node:x: ");
     expect_error("--quiet=yes", NULL, "--quiet takes");
     expect_error("29400", NULL, "'29400': ");
     for (const char *const *bad = (const char *const[]){ "", "0", "-1", "1T", "5MM", "K", NULL }; *bad; bad++)
         expect_error("--max-bytes", *bad, ": expected");
-    expect_error("--max-bytes", "99999999999999999999", "too large");
+    expect_error("--max-bytes", "99999999999999999999", "at most");
     expect_error("--keep", "0", ": expected");
     expect_error("--keep", "5m", ": expected");
-    expect_error("--max-bytes", "9999999999999G", "too large");
+    expect_error("--max-bytes", "9999999999999G", "at most");
 }
 
 Test(daemon_options, other_hosts_need_a_secret_or_the_users_wish)

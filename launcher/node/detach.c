@@ -57,7 +57,7 @@ struct supervisor {
     const struct detached_job *job;
     pid_t guardian;
     int listener, signals;      /* descriptors: the listening socket, a signalfd */
-    int stops;                  /* number of requests to stop */
+    int stops;                  /* number of requests to stop the job */
     int viewers[VIEWERS_MAX];   /* connections; -1 = none */
     bool attached[VIEWERS_MAX]; /* the viewer waits for the end of the job */
     uint64_t started_us;        /* by the wall clock */
@@ -144,7 +144,8 @@ static void answer_viewer(struct supervisor *s, int i)
     cJSON_free(text);
 }
 
-/* Accept a viewer of the output. A process of another user, or one viewer too many, is closed at once. */
+/* Accept a viewer of the output. If the viewer belongs to another user, or if VIEWERS_MAX viewers are connected,
+ * close the connection at once. */
 static void accept_viewer(struct supervisor *s)
 {
     int i = 0;
@@ -449,7 +450,7 @@ static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd
     return true;
 }
 
-/* Connect to the supervisor of job `id` in any runtime directory. Return -1 if no directory has it. */
+/* Connect to the supervisor of job `id` in any runtime directory. Return -1 if this user has no such job. */
 static int connect_by_id(const char *id)
 {
     char name[64];

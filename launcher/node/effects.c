@@ -28,7 +28,8 @@
 
 /* --- the agent and its deadline --------------------------------------------------------------------------- */
 
-enum { STORE_ANSWER_MS = 60000 }; /* wait for an answer of the store, without --timeout */
+/* longest wait for an answer of the store, if the user has not set --timeout */
+enum { STORE_ANSWER_MS = 60000 };
 
 /* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
  * effects are valid only until the next call. */
@@ -81,8 +82,8 @@ static bool node_has_workers(const struct node *n)
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
 /* When a process ends, the kernel adds its pidfd to the ready list of the epoll set. So epoll_wait returns the pidfds
- * in the order of the ends. Only this order is used. waitpid still returns how each worker ended. If a pidfd is
- * missing, only the order is unknown. */
+ * in the order of the ends. The set is used only for this order: waitpid returns how each worker ended. If the set
+ * lacks the pidfd of a worker, only the order of the ends is unknown. */
 
 void exits_open(struct exits *x)
 {
@@ -219,9 +220,9 @@ static bool reap_others(struct node *n)
 }
 
 /* Collect children that have ended, workers first, at most REAPED_PER_TURN in each turn, because processes may fork
- * and exit without end. Collect other children only in two cases. First, no worker has ended. Second, the last worker
- * has ended, and the agent needs to know whether any child is left. The second call of reap_workers() removes pidfds
- * of workers that reap_others() has collected. */
+ * and exit without end. Collect other children only in two cases. First, no worker has ended since the last call.
+ * Second, the last worker has ended, so the agent must get AGENT_ALONE when no child is left. The second call of
+ * reap_workers() removes pidfds of workers that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -469,7 +470,8 @@ static void print_dying(struct node *n, int local_rank)
         node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* Print which nodes this node waits for. Ask the store for these nodes first, unless the wait is over. */
+/* Print which nodes this node waits for. While the wait continues, first ask the store for these nodes; the answer is
+ * printed later. */
 static void print_waiting_nodes(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -477,7 +479,7 @@ static void print_waiting_nodes(struct node *n)
         announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
 }
 
-/* Replace the held port. Port 0 in the plan means that this node offers no port. */
+/* Close the socket of the held port, and hold a new port. Port 0 in the plan means that this node offers no port. */
 void node_offer_port(struct node *n)
 {
     int port = 0;
@@ -502,9 +504,9 @@ enum {
     EFFECTS_PER_TURN = 32,
     /* limit for reading the workers' pipes, which a process outside the job may hold open */
     DRAIN_MS = 1000,
-    STUCK_DRAIN_MS = 200, /* shorter limit, if a process cannot be killed */
+    STUCK_DRAIN_MS = 200, /* limit in place of DRAIN_MS, if a process cannot be killed */
     KILL_SLICE_MS = 50,   /* limit for killing leftovers in one turn of the loop */
-    UNREAD_MS = 2000      /* limit for output that is not read, after a stop by the user */
+    UNREAD_MS = 2000      /* after a stop by the user: how long to wait until the reader reads the output */
 };
 
 /* Start a worker, and pass the result to the agent as an event. The agent then emits the effect for the next worker.
@@ -681,7 +683,7 @@ static bool next_effect(struct node *n, struct agent_effect *effect)
     return true;
 }
 
-/* Continue in a new turn of the loop: collect children, then carry out more effects. */
+/* Continue the work in a new turn of the loop: collect ended children, then carry out more effects. */
 static void on_more(uv_idle_t *idle)
 {
     struct node *n = idle->data;

@@ -33,7 +33,7 @@ static bool seal(int fd, size_t bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Map the file for reading only. The pages then own `fd`; without a mapping, close `fd`. */
+/* Map the file for reading only. The pages then own `fd`. If mapping fails, close `fd`. */
 static void map(struct rank_pages *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -53,8 +53,8 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-/* Map the same pages again for a thread, which closes this mapping itself, because the thread may outlive the
- * attempt. If no descriptor is left, `out` has no pages. */
+/* Map the same pages a second time, for a thread. The thread needs its own mapping, which it closes itself, because
+ * it may outlive the attempt. If no descriptor is left, `out` has no pages. */
 static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
@@ -124,8 +124,9 @@ static bool rank_page_keep(const struct rank_pages *pages, int i, const char *pa
  * does not answer. So a thread writes the files, and the agent waits for this thread only for a limited time. */
 
 enum {
-    WRITE_MS = 5000,              /* limit for writing all records of this node */
-    STOPPED_WRITE_MS = 500,       /* the same, if the user waits for the end or a disk already hangs */
+    WRITE_MS = 5000, /* limit for writing all records of this node */
+    /* limit in place of WRITE_MS, if the user has requested a stop or a disk already hangs */
+    STOPPED_WRITE_MS = 500,
     REASON_MAX = ENDING_MAX + 32, /* bytes of a reason, with the NUL */
 };
 
@@ -196,7 +197,7 @@ void node_keep_flights(struct node *n)
     struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
     if (records == NULL)
         return;
-    /* use the short limit if the user has stopped the job, or a disk already hangs */
+    /* use STOPPED_WRITE_MS if the user has stopped the job, or if a disk already hangs */
     const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!timed_call_run(write_records, records_free, records, limit_ms)) {

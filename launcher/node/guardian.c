@@ -46,11 +46,12 @@ struct guardian {
     pid_t agent;
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
-    signal_set stop;                /* additional signals that end the job */
-    bool ends;                      /* a signal that stops the job was received */
-    struct stop_memory stop_memory; /* recognizes the second copy of a signal */
-    int stops;                      /* number of the user's requests to stop */
-    uint64_t hung_ms;               /* time of the request to end soon, in ms; 0 = not requested */
+    signal_set stop; /* additional signals that end the job */
+    bool ends;       /* a signal that stops the job was received */
+    /* recognizes the second copy of a signal that was sent to guardian and agent */
+    struct stop_memory stop_memory;
+    int stops;        /* number of the user's requests to stop */
+    uint64_t hung_ms; /* time of the request to end soon, in ms; 0 = not requested */
 };
 
 /* Continue the agent if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger attaches, and
@@ -177,8 +178,8 @@ static void print_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Kill all processes that the agent left, then remove the control group and the record. With `named`, do not list
- * processes that cannot be killed, because the agent has already reported them. */
+/* Kill all processes that the agent left, then remove the control group and the record. If `named` is true, do not
+ * list processes that cannot be killed, because the agent has already reported these processes. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };

@@ -42,8 +42,8 @@ static void add_row(struct cJSON *workers, int local_rank, const struct beat_kno
         cJSON_Delete(row);
 }
 
-/* Set the state of a busy process to R. Otherwise the state would alternate between R and S, and each change would be
- * sent. */
+/* Set the state of a busy process to R (running). Otherwise the state would alternate between R and S, and each
+ * change would be sent. */
 static void settle(struct beat_look *look, int percent)
 {
     if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
@@ -74,7 +74,7 @@ void beat_compare(struct beat_known *k, int local_rank, int pid, const struct be
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
-/* Append the row of a position. The page has the step plus 1, so that 0 means no step. */
+/* Append the row of a position to `steps`. `look->step` is the step plus 1, and 0 means no step. */
 static void add_step(struct cJSON *steps, int local_rank, const struct beat_step_look *look)
 {
     cJSON *row = cJSON_CreateArray();

@@ -41,9 +41,10 @@ struct beat_known {
 void beat_compare(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                   uint64_t ticks_per_s, struct cJSON *workers);
 
-/* A sample of a worker's position, from its page (record/flight.h). */
+/* The position of a worker: its training step and its latest collective call. A sample is read from the worker's page
+ * of shared memory (record/flight.h). */
 struct beat_step_look {
-    /* copied from the page; `records` 0 = the worker has recorded no call, or has no page */
+    /* members of struct flight; `records` 0 = the worker has recorded no call, or has no page */
     uint64_t step, records, call;
     char word[FLIGHT_WORD]; /* the call in which the worker waits; "" = none */
 };

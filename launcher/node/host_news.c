@@ -63,9 +63,9 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Handle a finding of another host. If the other host has ended, end this node while it waits for the first round.
- * Otherwise keep and print the finding: it is the reason why the node is missing. A finding with an empty code
- * withdraws the last finding of this host. */
+/* Handle a finding of another host. If the other host has ended, end this node while it waits for the first round. If
+ * the other host still runs, keep and print the finding, which explains why the node of this host is missing. A
+ * finding with an empty code withdraws the last finding of this host. */
 static void take_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;

@@ -83,13 +83,13 @@ static void node_on_timer(uv_timer_t *timer)
 enum {
     BEATS_TO_LOSS = 3, /* heartbeats that a node sends within the node timeout */
     BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
-    /* If this node should host the store but cannot: time for another store to answer. It is shorter than the time
-     * before the first message about waiting. */
+    /* If this node should host the store but cannot: how long to wait for the answer of another store. This limit
+     * ends before the first message about waiting is due. */
     ASK_MS = 1500,
-    /* If the program is missing and the job cannot begin without this node: wait for the round, in which the other
-     * nodes get the failure. */
+    /* If the program is missing and the job cannot begin without this node: how long to wait for a round. In a round,
+     * the other nodes get the failure. */
     TELL_OTHERS_MS = 2000,
-    QUIET_JOINS = 5,     /* lost joins before the first message */
+    QUIET_JOINS = 5,     /* number of lost joins without a message to the user */
     REFUSE_MS = 10000,   /* how long a node that cannot host the store sends the reason to the other nodes */
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
 };
@@ -159,8 +159,8 @@ static void on_not_found_again(void *user, const char *code, const char *words)
  * although small packets pass; a later connection then limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
-/* Remember what the last connection lost. A connection may also be silent because the network failed for a moment. So
- * the segments become small only if `is_sure`, or after the second such connection. */
+/* Record the size of the segments that the silent connection has lost. The network may also have failed only for a
+ * moment. So later connections use small segments only if `is_sure` is true, or after a second silent connection. */
 static void note_silence(struct node *n, bool is_sure)
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -216,9 +216,9 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
         output_note(n->out.output, "warning: %s", err.msg);
 }
 
-/* Handle a connection that is broken for the reason `why`, or silent (`why` NULL). Warn only about a broken
- * connection, because a silent connection may recover. The store keeps this node as a member for --node_timeout, so
- * dial for this time. */
+/* Handle a connection to the store that is broken for the reason `why`, or silent (`why` is NULL). Warn only about a
+ * broken connection, because a silent connection may recover. The store keeps this node as a member for
+ * --node_timeout, so dial for this time. */
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
@@ -293,7 +293,7 @@ static void report_open_store(struct node *n)
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
 }
 
-/* Handle the answer to a join. The way to the store works now, so withdraw earlier findings about this way.
+/* Handle the answer to a join. The store is reachable now, so withdraw earlier findings about an unreachable store.
  * report_path() and report_open_store() use the link, so they are called only now. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
@@ -579,7 +579,7 @@ static void on_output_idle(void *user)
     }
 }
 
-/* Print a warning of the event log. Without an open output, print on stderr. */
+/* Print a warning of the event log. If the output is not open, print the warning on stderr. */
 static void on_event_log_trouble(void *user, const char *words)
 {
     struct node *n = user;
@@ -775,7 +775,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = input_new(&n->loop, n->plan, n->guardian, &n->out.input, err);
     if (status == DDP_OK)
         status = node_open_timers(n, err);
-    /* These steps cannot fail, and also follow an error: node_finish() then announces the end. */
+    /* These steps cannot fail. They are needed after an error, too, because node_finish() then announces the end. */
     n->out.announce =
         (struct announce){ .plan = n->plan, .output = n->out.output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)
@@ -787,7 +787,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     exits_open(&n->run.exits);
     if (status == DDP_OK)
         check_program(n);
-    /* From here on `ended` is set if the program is missing. */
+    /* If the program is missing, check_program() may have set `ended`. */
     if (status == DDP_OK && !n->ended)
         n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
     if (status == DDP_OK && !n->ended)
@@ -801,8 +801,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
-/* Keep the store while other nodes may still need the verdict, but only for a short time. The time is shorter if the
- * user wants to stop. */
+/* Keep the store running for a short time, because other nodes may still need the verdict. After a stop by the user,
+ * the time is shorter. */
 static void linger_for_others(struct node *n)
 {
     /* the store must still report the rejection to another node */

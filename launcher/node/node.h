@@ -53,14 +53,14 @@ struct node_meeting {
 
     struct store_link *link;      /* owned; NULL = not connected yet, or closed after the last verdict */
     uint64_t join_until_ms;       /* end of --timeout; 0 = this node has not dialled the store */
-    int stuck_bytes, stuck_times; /* as in struct link_fate, of the last silent connection */
+    int stuck_bytes, stuck_times; /* values of struct link_fate for the last silent connection */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
     bool said_path;      /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* since when the connection to the store is broken or silent; 0 = neither */
     bool has_told_break; /* the user has a warning about this break */
-    /* Connections that were made since `broken_ms` and do not work yet. After a lost join: lost connections. A dial
-     * waits before it connects if this number is above 0. */
+    /* Number of new connections since `broken_ms` that have not proved to work. Before the first round: number of
+     * connections that were lost during the join. If this number is above 0, a dial begins with a pause. */
     unsigned n_resumes;
 
     int held_port;                /* socket that holds a port for the store of rank 0; -1 = none */
@@ -81,9 +81,9 @@ struct node_meeting {
     struct tls_context *tls; /* owned; NULL = this node does not encrypt */
     struct tls_relay *relay; /* carries the workers' store traffic; NULL = the workers use the store itself */
     struct vouch vouch;      /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer;  /* for the next search for these owners */
-    /* Searches for a process may use only a share of the time. No search starts while this time is too far in the
-     * future; see find_holder(). */
+    uv_timer_t vouch_timer;  /* time of the next search for these owners */
+    /* Searches for a process may use only a share of the time. Each search moves `whose_ms` ahead, and no search
+     * starts while it is too far in the future (find_holder). */
     uint64_t whose_ms;
 
     /* A finding of the store that explains why nodes are missing; "" = none. */
@@ -96,7 +96,8 @@ struct node_meeting {
     int next_attempt;                  /* number of the next attempt, from the verdict */
     uint64_t store_deadline_ms;        /* limit for the store's next answer; UINT64_MAX = none is expected */
     char store_lost[FINDING_TEXT_MAX]; /* why the store was lost; "" = not lost */
-    struct finding store_finding;      /* how this node caused the loss; FINDING_NONE = another cause */
+    /* why this node itself caused the loss of the store; FINDING_NONE = this node is not the cause */
+    struct finding store_finding;
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", the host of the lost store; "" = not known */
 };
 
@@ -106,11 +107,11 @@ struct exits {
     int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
 };
 
-/* Where the surviving workers were at the time of a failure. */
+/* A sample of the surviving workers at the time of a failure: their states, or their stacks. */
 struct node_sample {
-    bool by_py_spy;                /* Python runs and py-spy is available: the stop waits for the sample */
-    bool is_taken;                 /* the sample was taken from `beats_seen` */
-    unsigned beats;                /* number of heartbeats in this attempt */
+    bool by_py_spy; /* a worker is a Python program and py-spy is available, so the stop waits for py-spy */
+    bool is_taken;  /* node_keep_beats() has filled `beats_seen` after a failure in this attempt */
+    unsigned beats; /* number of heartbeats in this attempt */
     struct beat_known *beats_seen; /* by local rank, at the last heartbeat; pid 0 = the worker had ended */
     struct cJSON *stacks;          /* owned: rows of record/stacks.h; NULL = none */
 };

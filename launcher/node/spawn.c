@@ -396,8 +396,8 @@ static rlim_t fds_needed(const struct plan *plan)
     return FDS_OF_OURS + (FDS_PER_WORKER + (plan->encrypt ? FDS_PER_RELAYED : 0)) * (rlim_t)plan->nproc;
 }
 
-/* Raise the limit as far as needed and permitted. If the hard limit is too low, the start of a worker reports the
- * error. */
+/* Raise the limit as far as needed and permitted. If the hard limit is too low, the start of a worker will fail and
+ * report the error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -476,9 +476,9 @@ static void note_outside(struct spawner *s, int error)
     s->outside_noted = true;
 }
 
-/* Start a worker. Its environment exists only during the start, because 256 environments would need megabytes. The
- * program exists if proc_spawn() fails with ENOENT, so its interpreter or loader is missing. ELIBACC reports this
- * case. */
+/* Start a worker. Its environment exists only during the start, because 256 environments would need megabytes. If
+ * proc_spawn() fails with ENOENT, the interpreter or the loader of the program is missing, because find_program() has
+ * found the program itself. Return ELIBACC in this case. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;

@@ -26,10 +26,10 @@ struct proc_slots {
 };
 
 struct proc_spec {
-    const char *path;            /* the file to execute */
-    char *const *argv;           /* NULL-terminated */
-    char *const *envp;           /* NULL-terminated */
-    int fds[3];                  /* become 0, 1 and 2 in the worker; this process keeps its copies open */
+    const char *path;  /* the file to execute */
+    char *const *argv; /* NULL-terminated */
+    char *const *envp; /* NULL-terminated */
+    int fds[3]; /* descriptors that become 0, 1 and 2 in the worker; this process keeps its own copies open */
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = the limit of this process */
     const struct rank_set *cpus; /* CPUs that the worker may use; NULL or empty = the CPUs of this process */
     int cgroup_fd;               /* directory of the worker's control group; -1 = the group of this process */

@@ -229,8 +229,8 @@ void node_keep_beats(struct node *n)
     s->is_taken = true;
 }
 
-/* Make the rows of the report from the states that were kept, unless py-spy has made rows. For a Python program, add
- * why there are no Python frames. */
+/* Make the rows of the report from the states that node_keep_beats() has kept. Do nothing if a sample of py-spy
+ * exists. For a Python program, add the reason why Python frames are missing. */
 void node_explain_beats(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
@@ -348,7 +348,8 @@ static int ptrace_scope(void)
     return scope;
 }
 
-/* Write why py-spy may not read a process: a sysctl of Yama forbids it, or a container lacks a capability. */
+/* Write to `note` why py-spy is not allowed to read a process: a sysctl of Yama forbids this, or the container lacks
+ * a capability. */
 static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope();

@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 enum fan_state {
-    FAN_ABSENT,   /* does not read this input */
-    FAN_EXPECTED, /* will be started; no chunk is read before the start */
+    FAN_ABSENT,   /* the worker does not read the input */
+    FAN_EXPECTED, /* the worker will be started; no chunk is read before the start */
     FAN_OPEN,     /* the worker runs and reads */
-    FAN_CLOSED    /* has all input, has closed its input, or could not be started */
+    FAN_CLOSED    /* the worker has all input, has closed its stdin, or could not be started */
 };
 
 struct fan_reader {
@@ -25,7 +25,7 @@ struct fan_reader {
     size_t done; /* bytes of the current chunk that this reader has */
 };
 
-/* The distribution of the input to its readers. Pure. */
+/* The distribution of the input to the workers that read it (readers). Pure. */
 struct fan {
     struct fan_reader *readers; /* owned, `n` elements, by local rank */
     int n;
@@ -55,8 +55,8 @@ static void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* Open a reader. The new reader also gets the current chunk from its beginning, which may have been read for readers
- * that are closed now. */
+/* Open a reader. The new reader gets the current chunk from the beginning of the chunk, even if the chunk was read
+ * for workers that have ended since. */
 static void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };

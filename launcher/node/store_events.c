@@ -100,12 +100,12 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 /* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
  * only a tenth of the time, and at most half a second at once. */
 enum {
-    WHOSE_SHARE = 10,      /* a search of 1 ms uses up the share of 10 ms */
-    WHOSE_AT_ONCE_MS = 500 /* searches that may follow each other without a pause */
+    WHOSE_SHARE = 10,      /* after a search of 1 ms, 10 ms must pass */
+    WHOSE_AT_ONCE_MS = 500 /* total time of searches that may follow each other without a pause */
 };
 
-/* Search all processes for the holder of a socket. `whose_ms` is the time up to which past searches have used up
- * their share. Return false without a search if this time is too far in the future. */
+/* Search all processes for the holder of a socket. Each search moves `whose_ms` ahead by WHOSE_SHARE times its
+ * duration. Return false without a search if `whose_ms` is too far in the future. */
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
 {
     const uint64_t now_ms = clock_ms();
@@ -132,8 +132,8 @@ static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* Send the worker that owns a connection. The sent pid is the outer pid, because the agent may run in a PID
- * namespace. */
+/* Send the worker that owns a connection. The message contains the pid outside the PID namespace, because users need
+ * this pid. */
 static void send_socket_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
     store_link_send(n->meet.link,
@@ -373,8 +373,9 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     return status == DDP_OK ? output_round(n->out.output, round, err) : status;
 }
 
-/* Set the address and port of the store of rank 0, if node 0 has offered a port. A loopback address of node 0 is
- * useless on other nodes. Node 0 then runs on the host of ddprun's store, so master_addr is its address. */
+/* Set the address and port of the store of rank 0, if node 0 has offered a port. Other nodes cannot use a loopback
+ * address of node 0. A node 0 with such an address runs on the host of ddprun's store, so other nodes reach node 0 at
+ * master_addr. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];

@@ -67,7 +67,7 @@ struct relay {
     bool must_end;                    /* the starter has sent END */
     int job_code;                     /* exit code of the job, while its log files are sent */
     bool rests; /* Ctrl-Z has stopped the job and the starter, so the starter's silence is no failure */
-    uint64_t silent_ms; /* the relay ends the job if the starter is silent for longer */
+    uint64_t silent_ms; /* longest silence of the starter; after a longer silence the relay ends the job */
     uint64_t heard_ms;  /* when the starter's last message arrived */
     uint64_t end_ms;    /* when the relay first requested the child's end; 0 = never */
     int terms;          /* how often the relay has requested the child's end */
@@ -660,7 +660,7 @@ static void end_child(struct relay *r)
 
 static void process_messages(struct relay *r)
 {
-    /* Messages with files have no row here, because only the starter receives them. */
+    /* The messages of REMOTE_FILE_MESSAGES have no row here, because only the starter receives them. */
     static void (*const handlers[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
 #define X(id, ...) [REMOTE_##id] = handle_##id,
         REMOTE_MESSAGES(X)

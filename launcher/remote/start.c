@@ -144,7 +144,7 @@ bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t
 
 /* --- the command for a host --------------------------------------------------------------------------------- */
 
-/* Return the host's name without `USER@`. */
+/* Return the name of the host without a preceding "USER@". */
 static const char *bare_name(const struct host_spec *host)
 {
     const char *at = strchr(host->name, '@');
@@ -410,8 +410,8 @@ bool start_print(const struct start_facts *facts, const struct host_spec *hosts,
 
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
-/* Every host receives these variables from the starting host, and those of --env=NAME. A name that ends in '*' is a
- * prefix. */
+/* Every host receives from the starting host these variables and the variables of --env=NAME. A name that ends in '*'
+ * is a prefix. */
 static const char *const carried[] = { "PATH",       "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX",
                                        "PYTHONPATH", "NCCL_*",          "UCX_*",       "OMP_*",
                                        "TORCH_*",    "DDP_*",           "PET_*" };
@@ -585,8 +585,8 @@ const char *start_shell(const struct cli *cli, const struct host_spec *host, cha
     return out;
 }
 
-/* Error texts of OpenSSH, of shells and of strerror. The first row counts whose exit status and text match. Exit
- * status -1 matches every status, and text "" matches every text. */
+/* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
+ * finding. Exit status -1 matches every status, and text "" matches every text. */
 static const struct failed_start {
     int exit_code;
     const char *piece;
@@ -639,7 +639,8 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-/* Return true if the host could not be started from `via` for a reason that may not apply to another host. */
+/* Return true if the host was not started because of the connection from the host `via`. The starting host may still
+ * reach the host. */
 static bool is_hop(const char *via, const struct failed_start *row)
 {
     return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||

@@ -62,7 +62,8 @@ enum {
     REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* longest answer ROOM, FINDING or FILES, in bytes */
     REMOTE_INPUT_MAX = 65536,
     REMOTE_PIECE_MAX = 32768,
-    REMOTE_INPUT_WINDOW = 1 << 20, /* most bytes of input that are sent but not read by the job yet */
+    /* largest number of bytes of input that are sent but that the job has not read yet */
+    REMOTE_INPUT_WINDOW = 1 << 20,
     REMOTE_TOKEN_MAX = 33
 };
 
@@ -96,7 +97,9 @@ struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
     int port; /* HERE: the port on which the relay answers probes, 0 = none. ENDED, FAILED, FILES: exit code */
-    char token[REMOTE_TOKEN_MAX]; /* before JOB: random text that the relay sends to each probe; "-" = none */
+    /* token of the answer. Before JOB: random text that the relay sends to each probe, "-" = none. After JOB:
+     * the token in JOB. */
+    char token[REMOTE_TOKEN_MAX];
     /* HERE: the addresses of the host, separated by blanks. REACHED: the addresses that answered. ROOM: a number
      * of bytes. FINDING: JSON. */
     char addresses[REMOTE_LINE_MAX];
@@ -178,7 +181,7 @@ bool start_print(const struct start_facts *facts, const struct host_spec *hosts,
 /* Return true if the command for the host reads the program of --ship from its stdin before it answers. */
 bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
-/* The values in JOB that are equal for all nodes. All texts are borrowed. */
+/* The values in the message JOB that are equal for all nodes. All texts are borrowed. */
 struct start_meeting {
     int nodes;
     const char *address; /* address of the store: numeric, or the name from --master_addr */
@@ -191,7 +194,7 @@ struct start_meeting {
  * at least three heartbeats. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Append the body of JOB for node `rank` to `out`. Return false if memory is short. */
+/* Append the body of the message JOB for node `rank` to `out`. Return false if memory is short. */
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank,
                const struct start_meeting *meeting, struct buf *out);
 

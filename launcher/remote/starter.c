@@ -117,16 +117,17 @@ struct starter {
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
-    bool paused;               /* no output is read, because the console is slow */
-    bool reported_flat;        /* the message that the starter starts the hosts itself was printed */
-    uv_handle_type input_type; /* kind of the user's stdin; UV_UNKNOWN_HANDLE = ended or not read */
-    uv_fs_t file;              /* read request for a stdin that is a file */
+    bool paused;        /* no output is read, because the console is slow */
+    bool reported_flat; /* the message that the starter starts the hosts itself was printed */
+    /* type of the user's stdin; UV_UNKNOWN_HANDLE = stdin has ended or is not read */
+    uv_handle_type input_type;
+    uv_fs_t file; /* read request for a stdin that is a file */
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
     int exit_code; /* the starter's exit code; -1 = no host has failed */
     /* The host whose exit code counts: the first host, or the host whose ddprun has ended before the first round. */
     const struct peer *decides;
-    bool has_passed_end; /* the hosts know that ddprun has ended on one of them */
+    bool has_passed_end; /* the other hosts were informed that ddprun has ended on a host */
     bool is_of_host;     /* `exit_code` is the exit code of a host */
     /* When the next message about hosts that have not started, or about log files, is due. */
     uint64_t tell_ms;
@@ -545,8 +546,8 @@ static void start_branch(struct peer *p)
     start_more(s);
 }
 
-/* Return the counter of hosts in the state STARTING to which this host belongs: the counter of the starter, or of
- * the host above. */
+/* Return the counter `n_starting` that includes this host. The starter, or the host that starts this host, has this
+ * counter. */
 static int *starting_with(struct peer *p)
 {
     return p->above < 0 ? &p->starter->n_starting : &p->starter->peers[p->above].n_starting;
@@ -890,7 +891,7 @@ static void on_link_over(void *peer, struct link *link)
         end_peer(p);
 }
 
-/* End the start because a host has no link. */
+/* End the start of the job, because the process for a host could not be created. `f` is the finding for the user. */
 static void end_start(struct peer *p, struct finding *f)
 {
     p->state = PEER_ENDED;

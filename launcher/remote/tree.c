@@ -33,7 +33,7 @@ enum {
     TURN_MS = 250,         /* longest wait of the loop, which then checks the times */
     OUT_MAX = 1 << 18,     /* bytes for the starter, above which a branch reads no output of its processes */
     TO_MAX = 64 << 20,     /* bytes for a process, above which the process is killed */
-    SLOT_BYTES = 2,        /* see REMOTE_TREE_MESSAGES */
+    SLOT_BYTES = 2,        /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
     EXIT_NOT_REACHED = 255 /* the exit status of ssh for a host that it does not reach */
 };
 
@@ -90,7 +90,7 @@ struct branch {
     struct carried *list; /* owned; `n` processes */
     int n;
     int signals;        /* a signalfd */
-    uint64_t silent_ms; /* the branch ends if the starter is silent for longer */
+    uint64_t silent_ms; /* longest silence of the starter; after a longer silence the branch ends */
     uint64_t heard_ms;  /* when the starter's last message arrived */
     uint64_t end_ms;    /* when the branch began to end; 0 = not yet */
     bool rests;         /* Ctrl-Z has stopped the starter, so its silence is no failure */
@@ -379,7 +379,8 @@ static void branch_read_signals(struct branch *b)
             branch_end(b);
 }
 
-/* Order of the descriptors that one turn of the loop polls: three of the branch, then three of each process. */
+/* Indexes of the descriptors that one turn of the loop polls: first three of the branch, then three of each
+ * process. */
 enum { TURN_STDIN, TURN_SIGNALS, TURN_STDOUT, TURN_CARRIED };
 
 static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)

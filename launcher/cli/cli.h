@@ -92,7 +92,7 @@ struct log_rotate {
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
 
-/* AUTO: lines have a prefix if the console shows more than one worker. */
+/* Whether lines have a prefix. With PREFIX_AUTO, they have one if the console shows more than one worker. */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
 /* Which CPUs near its GPU a worker may use (--numa_binding). */
@@ -107,7 +107,7 @@ enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 /* The words of --duplicate_stdout_filters or --duplicate_stderr_filters. Lines with one of these words are also
  * written to a file. */
 struct cli_filters {
-    char **items; /* owned, one allocation with their texts */
+    char **items; /* owned; one allocation contains the pointers and the texts */
     size_t n;     /* 0 = not given */
 };
 
@@ -127,9 +127,9 @@ struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
-    const char *idle;               /* a key in the value that has no effect in ddprun; static, NULL = none */
-    const char *idle_why;           /* why it has no effect; static */
-    bool lenient;                   /* unknown keys are ignored, as in torchrun */
+    const char *idle;     /* a key that the user has given, but that has no effect; static, NULL = none */
+    const char *idle_why; /* why it has no effect; static */
+    bool lenient;         /* unknown keys are ignored, as in torchrun */
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" = none */
 };
 
@@ -269,7 +269,7 @@ enum cli_section {
         SECTIONS
 };
 
-/* The column "whose" of options.h. */
+/* The column "whose" of options.h: which versions of torchrun have the option, too. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Both are in values.c. */

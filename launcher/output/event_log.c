@@ -19,7 +19,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* {"event":"output","t":2.5,"rank":1,"local_rank":1,"stream":"stdout","text":"..."} */
+/* An event that contains a line of a worker:
+ *
+ *     {"event":"output","t":2.5,"rank":1,"local_rank":1,"stream":"stdout","text":"..."} */
 
 static cJSON *event_new_us(enum event_kind kind, uint64_t t_us)
 {
@@ -74,7 +76,7 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
-/* All members are always present, so a reader need not check whether they exist. */
+/* The functions below always add all their members, so a reader need not check whether a member exists. */
 
 enum { MEMBER_MAX = 64 };
 

@@ -379,7 +379,9 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 
 /* --- equal lines of several ranks ------------------------------------------------------------------------ */
 
-/*     rank 0 prints A, B        waiting lines: A{0} B{0}
+/* Two ranks print the lines A and B, but in a different order. Braces show which ranks have printed a waiting line:
+ *
+ *     rank 0 prints A, B        waiting lines: A{0} B{0}
  *     rank 1 prints B, A        waiting lines: A{0} B{0,1} A{1}
  *
  * Rank 1 joins the waiting B. The A of rank 1 must not join the waiting A, because the waiting A comes before B.

@@ -4,9 +4,9 @@
  * thread swaps the buffers, so the lock is never held during a write, and one system call writes many lines.
  *
  * A hole is a place in the stream where bytes were lost. Three counters record the holes: before `going`, before
- * `waiting` and after `waiting`. Three are enough, because all new bytes are dropped while a hole is after
- * `waiting`. A line that reports the hole (its mark) is written when the target accepts bytes again. Marks are not
- * counted, so the written and the dropped bytes add up to the bytes of writer_append. */
+ * `waiting` and after `waiting`. Three are enough: while a hole is after `waiting`, all new bytes are dropped, so no
+ * fourth place arises. A line that reports the hole (its mark) is written when the target accepts bytes again. Marks
+ * are not counted, so the written and the dropped bytes add up to the bytes of writer_append. */
 #include "output/writer.h"
 
 #include "base/buf.h"

@@ -97,8 +97,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
                           struct ddp_err *err);
 
 /* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive `cli`.
- * s->finding gets a mistake in how the job was started. s->notes gets the options that the user has set to other
- * values. Return DDP_ERR_ARG for an invalid value. */
+ * Store a mistake in how the job was started in s->finding. Add a note to s->notes for each option that the user has
+ * set to another value than the scheduler. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
 /* Append what --explain prints to `out`, as text or as a JSON object. Return false if memory is short. dry_run.c

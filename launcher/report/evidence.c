@@ -594,7 +594,8 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* cJSON limits the nesting and stops at the given length. Each member may be missing or have any type. */
+/* The error file comes from the worker, so any member may be missing or have any type. cJSON limits the depth of nested
+ * objects, and reads no byte after the given length. */
 
 /* Copy the text of a member. Return "" if the member is not a text, or NULL if memory is short. Invalid UTF-8 is
  * replaced, because the text is printed on a terminal and in JSON. */
@@ -702,8 +703,8 @@ void error_text_free(struct error_text *text)
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* The worker can create anything at this path, for example a FIFO. A missing file is the usual case and not an
- * error. */
+/* A worker can create anything at the path of its error file, for example a FIFO. A missing error file is the usual
+ * case and not an error. */
 
 /* Open a regular file. O_NONBLOCK is set, because opening a FIFO would block the report. */
 static int open_regular(const char *path, struct ddp_err *err)
@@ -778,8 +779,8 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The user may have named any file, such as a FIFO. So the file is opened without blocking, and read only if it is
- * a regular file. */
+/* The user may have named any file as the program, such as a FIFO. So the file is opened without blocking, and read
+ * only if it is a regular file. */
 
 /* The first page contains the headers, the segment table and the loader's name. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };

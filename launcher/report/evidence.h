@@ -15,8 +15,8 @@
  * kernel's log, core files. These facts must be collected at once, because they soon change.
  *
  *     evidence_new        before the first worker starts
- *     evidence_attempt    before the first worker of each attempt starts: reads the counters to compare with later
- *     evidence_ended      after a worker has failed: fills a `struct worker_evidence`
+ *     evidence_attempt    before the first worker of each attempt starts: reads the counters
+ *     evidence_ended      after a worker has failed: compares the counters, and fills a `struct worker_evidence`
  *
  * No function reports an error: a fact that cannot be read stays unknown. */
 

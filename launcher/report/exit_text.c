@@ -193,8 +193,8 @@ bool coredump_fault(struct slice head, uint64_t *address)
 
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
-/* Which lines exist depends on the kernel, and a container may hide some. A missing line is no error: the fact
- * stays unknown. */
+/* Parsers of the kernel's files and log. The version of the kernel determines which lines exist, and a container may
+ * hide some of them. A missing line is no error: the fact stays unknown. */
 
 /* Store the next line of `text` in `line`, without its newline, and remove it from `text`. Return false at the
  * end. */
@@ -386,9 +386,9 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
-/* Rows are tried in order. A row applies if the worker ended by its signal and all observations in `seen` are
- * true. The last row of each signal needs no observation. A sentence about a probable cause contains "likely" or
- * "perhaps". */
+/* The table `rows` has the sentences about the end of a worker. Its rows are tried in order. A row applies if the
+ * worker ended by its signal and all observations in `seen` are true. The last row of each signal needs no
+ * observation. A sentence about a probable cause contains "likely" or "perhaps". */
 
 enum { NO_SIGNAL = 0 };
 

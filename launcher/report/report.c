@@ -153,7 +153,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
 /* A screen has about 24 lines, and the first failure needs most of them. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
-/* How a worker ended. Each way has a sentence. */
+/* How a worker ended. `sentences` has a sentence for each value. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
 
 struct group {
@@ -305,7 +305,7 @@ static void report_others(const struct report *r, struct rows *rows)
 
 /* --- attempts ------------------------------------------------------------------------------------------- */
 
-/* An example:
+/* The rows of the report about earlier attempts, about restarts and about processes that still exist. For example:
  *
  *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: no attempt passed step 100 (--max_no_progress)

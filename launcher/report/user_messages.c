@@ -464,8 +464,8 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* If a node has more than STATUS_LINES_MAX workers, only ranks that do not wait for other ranks are listed. The
- * user searches for such a rank. */
+/* If a node has more than STATUS_LINES_MAX workers, the status lists only ranks that do not wait for other ranks.
+ * When a job hangs, the user searches for such a rank, because the other ranks wait for it. */
 
 /* Return the entry of the rank in the store's answer to "status", or NULL. */
 static const cJSON *member_of(const struct status_facts *f, int rank)

@@ -175,8 +175,8 @@ bool shell_word(struct buf *out, const char *word)
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* The allowed sequences are listed, because a list of harmful sequences would never be complete. Any other ESC is
- * printed as \x1b, and the bytes after it as text.
+/* Only a few known sequences reach the terminal, because a list of harmful sequences would never be complete. Any
+ * other ESC is printed as \x1b, and the bytes after it as text.
  *
  *     bytes                          terminal
  *     ESC [ 31 m                     unchanged: colours, with digits, ; and : only (">4;1m" sets a keyboard)

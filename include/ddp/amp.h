@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-/* Convert n elements of type F32, F16 or BF16 to float32, exactly, for example to make the float32 copy. With F32,
- * `to` may be `from`. Return DDP_ERR_ARG for another type. */
+/* Convert n elements of type F32, F16 or BF16 to float32, exactly, for example to make the float32 copy. If the type
+ * is F32, `to` may be `from`. Return DDP_ERR_ARG for all other types. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
 /* Round n float32 elements to `dtype`: to the nearest, ties to even. Values that are too large become infinite, and a
@@ -31,11 +31,12 @@ DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, s
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
 /* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16, with torch's arithmetic
- * and with subnormals flushed (context.h). With F32, `to` may be `from`. Return 1 if an element of `from` or 1 /
- * scale is infinite or NaN, else 0. Return -1 for another type. */
+ * and with subnormals flushed (context.h). If the type is F32, `to` may be `from`. Return 1 if an element of `from`
+ * is infinite or NaN, or if 1 / scale is. Otherwise return 0. For all other types, write nothing and return -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
-/* The last call for this step; see the table below. */
+/* The stage of a step: which of the calls in the table below was the last one. READY means that the step has no call
+ * yet. */
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
 /* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may be
@@ -56,7 +57,8 @@ typedef struct ddp_scaler {
         65536.0f, 2.0, 0.5, 2000, 0, (ddp_scaler_stage)0, 0 \
     }
 
-/* The effect of each call at each stage. "error" = DDP_ERR_ARG names the call and the stage, and changes nothing:
+/* The next stage, for each call (row) and stage (column). "error" means that the call changes nothing and returns
+ * DDP_ERR_ARG with a text that names the call and the stage:
  *
  *                 READY          UNSCALED         STEPPED
  *     unscaled    -> UNSCALED    error            error

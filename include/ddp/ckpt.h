@@ -33,8 +33,9 @@ typedef struct ddp_ckpt_block {
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Fill `blocks` from `path`. Names and sizes must be equal. DDP_ERR_MISMATCH names both values, DDP_ERR_CORRUPT the
- * path and the offset of the damage. After an error, the blocks are unchanged. */
+/* Fill `blocks` from the file `path`. The names and sizes of `blocks` must equal those in the file. DDP_ERR_MISMATCH
+ * names both values, DDP_ERR_CORRUPT the path and the offset of the damage. After an error, the blocks are
+ * unchanged. */
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
@@ -79,7 +80,7 @@ typedef struct ddp_ckpts_options {
     const char *dir;     /* copied; the first save creates the directory, but not its parents */
     unsigned keep_last;  /* the newest N checkpoints are kept; 0 = 3 */
     uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 = none */
-    size_t max_bytes;    /* ddp_ckpts_save writes a larger checkpoint without a copy; 0 = no limit */
+    size_t max_bytes;    /* larger checkpoints are written without a copy, in ddp_ckpts_save; 0 = no limit */
     uint32_t timeout_ms; /* longest wait of a call for the writing thread; 0 = 600 000 */
     ddp_ckpt_warn *
         warn; /* receives warnings about checkpoints that are skipped or cannot be removed; NULL = no warnings */
@@ -103,7 +104,7 @@ DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point,
                                   size_t n, struct ddp_err *err);
 
 /* Wait until all saved checkpoints are on the disk. Return the error of the last save, but only once. Return
- * DDP_ERR_TIMEOUT if the last save still runs. */
+ * DDP_ERR_TIMEOUT if the last save still runs after timeout_ms. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
 /* Fill the blocks from the newest undamaged checkpoint. The caller passes all blocks of the checkpoint, in any order.
@@ -120,9 +121,9 @@ DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
 /* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, the other ranks
- * NULL. Every rank passes blocks of the same sizes in the same order. All ranks get blocks, *point and *found of rank
- * 0, or its error. The other ranks wait while rank 0 reads, so reading all blocks, and sending each block, must take
- * less than the step timeout (ddp_options). ddp_last_error() returns the text of an error. */
+ * NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks, *point and
+ * *found, or rank 0's error. The other ranks wait while rank 0 reads, so reading all blocks, and sending each block,
+ * must take less than the step timeout (ddp_options). ddp_last_error() returns the text of an error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 

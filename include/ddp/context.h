@@ -104,7 +104,8 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Return a number of this worker, or -1 if ctx is NULL. The names are those of torchrun's variables, such as RANK. */
+/* Return one of the numbers that identify this worker, or -1 if ctx is NULL. Each function except ddp_device has the
+ * name of torchrun's variable, for example RANK. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
@@ -115,7 +116,7 @@ DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 /* Report to the launcher that step `step` is done. Count steps over all attempts, as in a checkpoint. With
  * --max_restarts, the launcher ends a job whose attempts make no progress. Call this function after every step. The
  * function sends a few bytes at most five times a second, without waiting for an answer. In a world of one, the first
- * call connects. Without ddprun the call does nothing. Errors may be ignored. */
+ * call connects to the store. Without ddprun the call does nothing. Errors may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* How an elastic job grows (--nnodes=MIN:MAX). Nodes that join a running job wait. With --grow=agreed, the default of

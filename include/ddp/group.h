@@ -13,8 +13,9 @@
  * kind of memory, on all ranks. Calls with host memory work as without a device. `stream` is a cudaStream_t; NULL =
  * the default stream. A call with device memory begins when `stream` reaches it, and runs on a stream of the library:
  *
- *     work NULL     later operations on `stream` wait for the call
- *     *work         ddp_work_wait() makes `stream` wait later: gradients are reduced while the backward pass continues
+ *     work is NULL        later operations on `stream` wait for the call
+ *     work is not NULL    `stream` waits only when the program calls ddp_work_wait(*work), so the call can run while
+ *                         the backward pass continues
  *
  * In both cases the host does not wait, and buffers must exist until the call is done. If the call fails (a timeout,
  * a rank that dies, an error of NCCL), it ends on the GPU, so that no stream waits forever. The next call of the
@@ -96,7 +97,7 @@ DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* roo
                               ddp_dtype dtype, ddp_op op, int root, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root,
                                  void *stream, ddp_work **work);
-/* Gather the elements of all ranks. `out` has n_per_rank * world elements: first those of rank 0. */
+/* Gather the elements of all ranks. `out` has n_per_rank * world elements, in the order of the ranks. */
 DDP_API ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                   ddp_dtype dtype, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_gather(ddp_group *group, const void *in, void *out /* root only */, size_t n_per_rank,

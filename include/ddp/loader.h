@@ -34,7 +34,7 @@ extern "C" {
 
 typedef struct ddp_loader ddp_loader;
 
-/* Limits of the options: the most arrays of a batch, threads, batches in memory, and streams. */
+/* Largest values of ddp_loader_options. DDP_LOADER_BATCHES is the largest value of `ahead`, and also of `held`. */
 enum {
     DDP_LOADER_ARRAYS = 4,
     DDP_LOADER_THREADS = 256,
@@ -47,7 +47,7 @@ typedef struct ddp_loader_row {
     uint64_t index, epoch;
     int is_pad;                  /* 1 = padding: a sample that the sampler has repeated */
     ddp_philox luck;             /* generator of this sample in this epoch */
-    void *to[DDP_LOADER_ARRAYS]; /* to[a] has row_bytes[a] bytes, which hold old data */
+    void *to[DDP_LOADER_ARRAYS]; /* to[a] has row_bytes[a] bytes, undefined before the call of `fill` */
 } ddp_loader_row;
 
 /* Write the sample row->index to row->to[]. Several threads call `fill` at the same time for different rows, in any
@@ -67,8 +67,8 @@ typedef struct ddp_loader_options {
     int world_size, rank;   /* decide which samples this rank gets */
     uint64_t seed;          /* seed of the order and of the generators */
     unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 = in order, padded */
-    int streams;            /* number of ranks, from `rank` on, whose batches are returned in turn; 0 = 1 */
-    size_t batch;           /* rows of a batch; the last one may have fewer, or none */
+    int streams;            /* the loader serves ranks `rank` to `rank` + streams - 1 in turn; 0 = 1 */
+    size_t batch;           /* rows of a batch; the last batch may have fewer rows, or none */
     size_t arrays;          /* arrays of a batch; at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* bytes of a row of each array */
     ddp_loader_fill fill;
@@ -78,7 +78,7 @@ typedef struct ddp_loader_options {
     size_t held;        /* number of returned batches that stay valid; 0 = 1 */
     int64_t timeout_ms; /* longest wait for a batch; 0 = 300,000 */
     ddp_loader_alloc alloc;
-    ddp_loader_release release; /* set both `alloc` and `release`, or none */
+    ddp_loader_release release; /* set both `alloc` and `release`, or neither */
     void *memory_user;          /* argument of `alloc` and `release` */
 } ddp_loader_options;
 
@@ -89,9 +89,9 @@ typedef struct ddp_loader_options {
 
 /* A batch. It is valid until `held` more batches are returned, or until the loader is started or freed. */
 typedef struct ddp_batch {
-    uint64_t number;                /* number in the epoch, from 0 */
-    int stream;                     /* number % ddp_loader_options.streams: the batch is for rank + stream */
-    size_t rows;                    /* 0 = this rank has no samples left, but others have */
+    uint64_t number; /* number in the epoch, from 0 */
+    int stream;      /* number % streams of the options; the batch is for rank `rank` + stream */
+    size_t rows;     /* 0 = this rank has no samples left, but others have */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
     const unsigned char *is_pad;    /* for each row, 1 = padding */

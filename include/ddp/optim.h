@@ -26,10 +26,10 @@ extern "C" {
 
 /* Rows of name, text and largest number of state arrays. p is the parameter, g its gradient, t the step from 1:
  *   SGD    g += weight_decay p;  s0 = g in step 1, then momentum s0 + (1 - dampening) g;
- *          p -= lr s0, with nesterov lr (g + momentum s0), without momentum lr g (and no state at all)
+ *          p -= lr s0. With nesterov: p -= lr (g + momentum s0). If momentum is 0: p -= lr g, without s0.
  *   ADAM   g += weight_decay p;  s0 = beta1 s0 + (1 - beta1) g;  s1 = beta2 s1 + (1 - beta2) g^2;
  *          p -= lr / (1 - beta1^t) s0 / (sqrt(s1) / sqrt(1 - beta2^t) + eps)          (Kingma & Ba 2015, algorithm 1)
- *   ADAMW  p *= 1 - lr weight_decay, then as ADAM without decay           (Loshchilov & Hutter 2019, algorithm 2) */
+ *   ADAMW  p *= 1 - lr weight_decay, then as ADAM with weight_decay 0     (Loshchilov & Hutter 2019, algorithm 2) */
 #define DDP_RULE_LIST(X) \
     X(SGD, "sgd", 1)     \
     X(ADAM, "adam", 2)   \

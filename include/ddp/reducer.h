@@ -14,14 +14,14 @@
  *
  * If each rank has a spare core, a thread of the library reduces during the backward pass. After ddp_reducer_ready a
  * rank must then not write the gradient until ddp_reducer_finish. Other collectives wait for running buckets. A rank
- * may call another collective within a step only if all ranks have marked the same gradients before. Otherwise the
- * collective meets a bucket of another rank (DDP_ERR_MISMATCH). So with find_unused and, for example, batch
- * normalization over all ranks, mark unused parameters before the backward pass.
+ * may call another collective within a step only if all ranks have marked the same gradients before. Otherwise one
+ * rank runs the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with find_unused and, for
+ * example, batch normalization over all ranks, mark unused parameters before the backward pass.
  *
- * With a device (ddp_options.device), gradients are in device memory; parameters and buffers may be there. The host
- * never waits. ddp_reducer_ready means that the gradient is complete when `stream` reaches this point. Work on
- * `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients
- * in host memory.
+ * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory
+ * or in host memory. The host never waits. ddp_reducer_ready means that the gradient is complete when `stream`
+ * reaches this point. Work on `stream` after ddp_reducer_finish reads the averages. `compress`, `predivide` and
+ * DDP_UNEVEN_ACTIVE need gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */
@@ -91,7 +91,7 @@ typedef struct ddp_reducer_options {
     ddp_uneven uneven;   /* must be equal on all ranks, like all later members */
     int compress;        /* 1 = convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
-    double predivide;    /* f: divide by f, sum, divide by divisor / f; 0 = sum, then divide by the divisor */
+    double predivide;    /* f > 0: divide by f before the sum, by divisor / f after it; 0 = only after it */
     ddp_comm_hook hook;  /* NULL = ddp_all_reduce */
     void *hook_user;     /* argument of the hook */
     void *stream;        /* with a device: cudaStream_t of the program that writes and reads gradients */
@@ -141,9 +141,9 @@ DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.
  * The rank takes part in the steps of the other ranks with zeros. The call returns when all ranks have joined.
- * Parameters and buffers are then those of the rank that joined last (of several such ranks, the highest one). After
- * that, all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the next forward of the other ranks
- * return DDP_ERR_ARG, which names the rank. */
+ * Parameters and buffers are then those of the rank that joined last. If several ranks joined last, they are those of
+ * the highest such rank. After that, all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the next
+ * forward of the other ranks return DDP_ERR_ARG, which names the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer); /* number of buckets */

@@ -1,9 +1,10 @@
 /* sampler.h -- the samples of this rank, as chosen by torch's DistributedSampler.
  *
- * The order of samples is 0 to n - 1, or with SHUFFLE torch's randperm(n) from an mt19937 seeded with seed + epoch.
- * The list is padded from its own beginning to a multiple of the world size, or with DROP_LAST cut. The ranks get the
- * samples in turn. NO_PAD is for evaluation: each sample occurs exactly once over all ranks, so some ranks may get
- * one sample less.
+ * The samples are listed in the order 0 to n - 1. With SHUFFLE, their order is torch's randperm(n) from an mt19937
+ * with the seed `seed` + epoch. The length of the list must be a multiple of the world size. So samples from the
+ * beginning of the list are repeated at its end. With DROP_LAST, the end of the list is cut off instead. The ranks
+ * get the samples in turn. With NO_PAD, for evaluation, the list is neither padded nor cut. Each sample occurs
+ * exactly once over all ranks, so some ranks may get one sample less.
  *
  * The functions only compute: they use no file, thread or clock. The algorithm is that of PyTorch's files
  * torch/utils/data/distributed.py and TensorFactories.cpp (randperm_cpu). */
@@ -32,10 +33,10 @@ DDP_API void ddp_sampler_free(ddp_sampler *sampler);
 /* Begin epoch `epoch`. Call this function before each epoch. */
 DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
 
-/* Begin epoch `epoch` after its first `done` samples, counted over all ranks. The other samples of the epoch are
- * distributed, and padded or cut, like a whole list. If the world size is unchanged and divides `done`, the epoch
- * continues exactly as before. With another world size, each of the other samples still occurs once. If `done` is the
- * whole epoch or more, no sample is left. */
+/* Begin epoch `epoch` after its first `done` samples, counted over all ranks. The remaining samples of the epoch are
+ * a new list, which is padded or cut and then distributed as usual. If the world size is unchanged and `done` is a
+ * multiple of it, the epoch continues exactly as before. With another world size, each remaining sample still occurs
+ * once, apart from padding and cutting. If `done` is the whole epoch or more, no sample is left. */
 DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
 
 /* Return the number of samples of this rank in the epoch, or after ddp_sampler_resume in the rest of the epoch. */

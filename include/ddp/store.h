@@ -6,8 +6,9 @@
  *
  * Every call has a deadline. Several threads may share a handle; their calls are executed one after the other. After
  * DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle is unusable: every call except ddp_store_close returns
- * DDP_ERR_CLOSED. After DDP_ERR_TIMEOUT, the handle is usable only if the call has waited for a key or a barrier: any
- * other request is answered at once, so the store hangs. */
+ * DDP_ERR_CLOSED. After a DDP_ERR_TIMEOUT of a call that waits for a key or a barrier, the handle stays usable. After
+ * a DDP_ERR_TIMEOUT of any other call, the handle is unusable. A store answers such a call at once, so the store
+ * hangs. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 
@@ -22,7 +23,7 @@ extern "C" {
 
 typedef struct ddp_store ddp_store;
 
-/* Limits of the protocol. A request above a limit is not sent: DDP_ERR_LIMIT. */
+/* Limits of the protocol. A call whose request exceeds a limit sends nothing and returns DDP_ERR_LIMIT. */
 #define DDP_STORE_MAX_KEY   8192u      /* bytes of a key, with the '/' */
 #define DDP_STORE_MAX_VALUE (8u << 20) /* bytes of a value */
 #define DDP_STORE_MAX_KEYS  131072u    /* keys in a list */

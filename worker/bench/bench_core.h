@@ -17,8 +17,8 @@ enum bench_factor {
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* Rows of kind, name, factor, whether the input has a part for each rank, whether the output has a part for each
- * rank, whether the call has an operation, whether it has a root. */
+/* Rows of kind, name, factor, and four flags of the call. The flags mean, in order: the input has a part for each
+ * rank; the output has a part for each rank; the call has an operation; the call has a root. */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
     X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \

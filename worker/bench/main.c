@@ -71,8 +71,8 @@ static ddp_status bench_buffers_close(struct bench_buffers *b)
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* The buffers of a call. In place, the smaller buffer is the rank's part of the larger buffer, or both buffers are
- * the same. */
+/* The buffers of a call. For a call in place, `in` and `out` are the same address if they have the same size.
+ * Otherwise the smaller buffer is this rank's part of the larger buffer. */
 struct places {
     void *in, *out;
 };
@@ -150,12 +150,12 @@ static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct pl
 
 /* --- values -------------------------------------------------------------------------------------------------------- */
 
-/* Run one call with known values, and add the wrong elements of all ranks; collective. */
+/* Run one call with known values, and set *wrong to the number of wrong elements on all ranks; collective. */
 static ddp_status compare(const struct bench_buffers *b, int rank, const struct bench_case *c,
                           struct places p, uint64_t *wrong)
 {
     size_t size = ddp_dtype_size(c->dtype);
-    void *from = c->kind == BENCH_BROADCAST ? p.out : p.in; /* a broadcast has one buffer */
+    void *from = c->kind == BENCH_BROADCAST ? p.out : p.in; /* a broadcast uses only the buffer `out` */
     int64_t count = 0;
     bench_fill(c, rank, b->host);
     ddp_status status = ddp_copy(b->group, from, b->host, bench_in_count(c) * size, NULL);

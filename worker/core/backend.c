@@ -27,8 +27,8 @@ struct comm_paths backend_paths(const struct worker_env *env)
     return (struct comm_paths){ env->cuda_library, env->cudart_library, env->nccl_library };
 }
 
-/* Paths from the folder of this code to the folder of libddp_cuda. Both are one folder in build/. In an installation,
- * this code may also be in bin/ or libexec/ddprun/, and libddp_cuda is in lib/. */
+/* Paths from the folder of this code to the folder of libddp_cuda. In build/, this code and libddp_cuda are in one
+ * folder. In an installation, libddp_cuda is in lib/, and this code is in lib/, bin/ or libexec/ddprun/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
 /* Copy the folder of this code to `path`, with a '/' at the end, or "" if the folder is unknown. */

@@ -194,8 +194,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Join all ranks. With a ddprun store, wait at the named barrier first, because it reports for each missing rank from
- * which host it has connected and how it has ended. */
+/* Join all ranks. With a ddprun store, wait at the named barrier first. For each missing rank, this barrier reports
+ * the host from which the rank has connected, and how the rank has ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {

@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which ranks pass a buffer, and how many elements it has. `n` is struct call's, `world` is the number of ranks. */
+/* Which ranks pass a buffer, and how many elements the buffer has. `n` is the member of struct call; `world` is the
+ * number of ranks. */
 enum call_side {
     AT_NONE,      /* no rank */
     AT_ALL,       /* every rank, n elements */

@@ -63,8 +63,9 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context. A world of one connects here when it first needs a key. If that failed,
- * later calls set *out to NULL and return DDP_OK, because a new try in each step would make the steps slow. */
+/* Set *out to the connection of this context. A world of one connects here when it first needs a key. If that
+ * connection fails, later calls set *out to NULL and return DDP_OK, because a new try in each step would make the
+ * steps slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

@@ -184,7 +184,8 @@ static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size
     return segment_attach(&region->segment, &control->offer, bytes, err);
 }
 
-/* Return the error of this rank, or else of the first rank that failed. */
+/* Return this rank's error if it has failed. Otherwise return the error of the lowest rank that has failed, or
+ * DDP_OK. */
 static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     for (int r = 0; r < cpu->world; r++) {

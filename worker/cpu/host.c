@@ -297,7 +297,7 @@ static void combine_slots(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Combine this rank's values. Each give slot has values for every rank. */
+/* Combine the values for this rank. Each rank's give slot has values for every rank. */
 static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -427,8 +427,8 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- in place, or through slots -------------------------------------------------------------------------- */
 
-/* Return the number of ranks whose buffers all ranks can reach. Set *with_input to how many of these ranks have an
- * input. */
+/* Return the number of ranks whose buffers all ranks can reach. Set *with_input to the number of these ranks that
+ * have an input. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;
@@ -442,8 +442,9 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call. After the first barrier every rank reads every mark, so all ranks choose the same path. A rank whose
- * input all ranks can reach has not given its first step yet. If there is such a rank, all ranks repeat turn 0. */
+/* Run the call. After the first barrier every rank reads every mark, so all ranks choose the same path. Before this
+ * barrier, only the ranks with private buffers have given their first step. If another rank has an input, the slots
+ * lack its first step, so all ranks repeat turn 0. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -251,8 +251,9 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error, because a peer
- * that is ending refuses connections before its end is detected. That end is then the better reason. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error: a peer that is
+ * ending refuses connections before this rank detects the peer's end. The error that reports the peer's end is
+ * clearer than a refusal. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);

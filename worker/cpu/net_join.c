@@ -133,8 +133,8 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ------------------------------------------------------------------------------------------- */
 
-/* Report the missing links. Distinguish the ranks that connect to this rank, because then a firewall may block the
- * port of this rank. */
+/* Report the ranks without a connection. Mark each rank that should have connected to this rank, because a firewall
+ * may block this rank's port. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;

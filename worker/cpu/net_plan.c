@@ -34,8 +34,8 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* List the pieces of the tree node with ranks [first, first + count). The tree must equal the tree of reduce.c,
- * because the order of additions determines the last bits of a sum. */
+/* List the pieces of the subtree with ranks [first, first + count). The tree must equal the tree of reduce.c, because
+ * the order of additions determines the last bits of a sum. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -298,8 +298,8 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return the index in the caller's buffer, which has the values of all steps. net_slot_place is different, because a
- * slot has only the values of one step. */
+/* Return the index of the column's first element in the caller's input. The index includes `at`, because the input
+ * has the values of all steps. A slot has the values of only one step, so net_slot_place has no `at`. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

@@ -33,9 +33,9 @@
  * the k-th part of every column, and one rank of every host serves lane k. Each lane has one connection for each
  * pair of hosts. On a host with fewer ranks than lanes, a rank serves several lanes.
  *
- * A piece is a node of the reduction tree (reduce.h) whose ranks are all on one host, and whose parent node has
- * ranks on several hosts. An example with three ranks on each of two hosts: {0,1} {2} | {3} {4,5}. If the ranks of
- * a host are not consecutive, there are more and smaller pieces. */
+ * A piece is a subtree of the reduction tree (reduce.h). All ranks of a piece are on one host, but the next larger
+ * subtree has ranks on several hosts. An example with three ranks on each of two hosts: {0,1} {2} | {3} {4,5}. If the
+ * ranks of a host are not consecutive, there are more and smaller pieces. */
 
 /* Limits. Host numbers have 16 bits, and each lane connects every pair of hosts. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
@@ -66,10 +66,12 @@ int net_piece_host(const struct net_layout *layout, int piece);
 
 /* --- the plan of a call ----------------------------------------------------------------------------------- */
 
-/* Which columns a step has; what happens in the first phase; which hosts get the column in the second phase. */
-
+/* The columns of a step: one for each host, one for each rank, one that the root's host owns, or one that all hosts
+ * own. */
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
+/* The first phase: none, REDUCE or SPREAD (see the top of this file). */
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
+/* The second phase: none, or the hosts to which the owner of a column sends the finished column. */
 enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* all except the root's host */, NET_TO_ROOT };
 
 /* The plan of a call, equal on all ranks. */
@@ -129,8 +131,8 @@ bool net_goes_second(const struct net_way *way, const struct net_column *column,
 /* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the index of element 0 of column number `c`: in a rank's input for the step at `at`, in the step's slot,
- * or in a rank's output. */
+/* Return the index of the first element of column number `c` in the step that begins at element `at`. The index is
+ * for a rank's input (in), for the slot of this step (slot), or for a rank's output (out). */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

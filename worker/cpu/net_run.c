@@ -73,7 +73,7 @@ static const char *source(const struct net_call *c, const struct net_step *step,
     return in + (net_in_place(&c->way, column, number, step->at) + within) * c->way.element;
 }
 
-/* Return the number on this host of the rank that has the values of a column, in a gather, broadcast or scatter. */
+/* Return the local rank that has the values of column `number`, in a gather, broadcast or scatter. */
 static int giver_of(const struct net_call *c, int number)
 {
     return c->net->layout.local_of[c->way.gathers ? number : c->way.root];
@@ -329,8 +329,8 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
 
-/* Extra time after a call's timeout. The first wait of a call gets none, so it ends first and reports the late rank.
- * The wait for other hosts gets GRACE_MS. The barrier after it gets 2 * GRACE_MS. */
+/* Extra time after a call's timeout. The first wait of a call gets no extra time, so the first wait ends first and
+ * reports the late rank. The wait for other hosts gets GRACE_MS. The barrier after that wait gets 2 * GRACE_MS. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -415,8 +415,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Return the number of ranks of this host whose buffers all ranks of the host can reach. Set *with_input to how
- * many of these ranks have an input. A rank that is alone on its host reaches its own buffers. */
+/* Return the number of ranks of this host whose buffers all ranks of the host can reach. Set *with_input to the
+ * number of these ranks that have an input. A rank that is alone on its host reaches its own buffers. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;

@@ -166,8 +166,8 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
 
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
-/* Return how many of a node's `count` ranks are in its left part: the largest power of two below `count`. The tree
- * of six ranks:
+/* Return how many ranks the left half of a subtree with `count` ranks has: the largest power of two below `count`.
+ * The tree of six ranks:
  *
  *                 +
  *               /   \
@@ -384,7 +384,7 @@ static const void *next_partial(struct joining *j, size_t at)
     return (const char *)j->partials[j->next++] + at * j->row->partial;
 }
 
-/* Return true if a node with `count` ranks is the piece number next + ahead. */
+/* Return true if a subtree with `count` ranks is the piece number next + ahead. */
 static bool is_piece(const struct joining *j, size_t ahead, size_t count)
 {
     return j->pieces[j->next + ahead].count == count;

@@ -1,9 +1,9 @@
 /* reduce.h -- combines the values of all ranks, element by element, in one fixed order. Pure.
  *
- * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6). The left part of a node with
- * n ranks has the largest power of two below n. The tree depends only on the number of ranks, so equal runs give
- * equal bits. f16 and bf16 are combined in f32 and rounded once. Integer sums and products wrap around. u8 is
- * combined in 32 bits, so averages are correct. MIN and MAX keep a NaN.
+ * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6). In a subtree with n ranks, the
+ * number of ranks in the left half is the largest power of two below n. The tree depends only on the number of ranks,
+ * so equal runs give equal bits. f16 and bf16 are combined in f32 and rounded once. Integer sums and products wrap
+ * around. u8 is combined in 32 bits, so averages are correct. MIN and MAX keep a NaN.
  *
  * A tree has two advantages over the order ((x0+x1)+x2)+x3. Rounding errors grow only with the logarithm of the
  * number of ranks. And the sum over the first 2^k ranks is a subtree, so a host can compute its part of the tree
@@ -20,9 +20,9 @@
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 
-/* A piece: a node of the tree whose ranks [first, first + count) are all on one host. The host combines the values of
- * these ranks into unfinished elements: elements in the accumulator's type, not yet divided for an average and not
- * yet rounded. A rank that has all pieces joins them and finishes the elements. The result has the same bits as with
+/* A piece: a subtree whose ranks [first, first + count) are all on one host. The host combines the values of these
+ * ranks into unfinished elements: elements in the accumulator's type, not yet divided for an average and not yet
+ * rounded. A rank that has all pieces joins them and finishes the elements. The result has the same bits as with
  * reduce_range. */
 struct reduce_piece {
     uint32_t first, count;

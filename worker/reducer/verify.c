@@ -176,7 +176,7 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
 
 /* --- models of all ranks ------------------------------------------------------------------------------ */
 
-/* What each rank sends first: the lengths of the model's lists, and a hash of all cards. */
+/* The first message of each rank: the lengths of the model's lists, and a hash of all cards. */
 struct summary {
     int64_t counts[MODEL_LISTS];
     int64_t hash;

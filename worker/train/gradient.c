@@ -12,9 +12,10 @@
 
 #include <stdlib.h>
 
-/* Return the buffer and the number of merges of a part. Walk down the tree from the root to the part. Each step to
- * the right uses the next buffer. The steps to the right after the last step to the left are the sums that this part
- * completes. */
+/* Return the buffer and the number of merges of part `part` in a tree of `n` parts. The loop walks down the tree from
+ * the root to the part. Each step to the right uses the next buffer. A merge adds the right half of a subtree to its
+ * left half, so the merge is possible after the last part of this subtree. This part is the last part of one subtree
+ * for each step to the right since the last step to the left. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -33,15 +34,15 @@ static struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* Return the number of buffers. The last part needs the most, because the right half of a tree is never smaller
- * than the left half. */
+/* Return the number of buffers that a tree of `n` parts needs. The last part has the highest buffer number, because
+ * the right half of a tree is never smaller than the left half. */
 static int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;
 }
 
-/* Return the elements of all gradients of one shard. Each gradient begins at a multiple of 256 bytes, because matrix
- * products on a GPU need aligned results. */
+/* Return the number of elements that the gradients of one shard occupy. Each gradient begins at a multiple of 256
+ * bytes, because matrix products on a GPU need aligned results. */
 static size_t room_of_all(const struct model_tensors *t)
 {
     size_t room = 0;

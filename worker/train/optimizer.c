@@ -51,8 +51,8 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return shares_open(&o->shares, &request, err);
 }
 
-/* Set masters and weights to rank 0's parameters. The comparison of the ranks has written these to the device if
- * layers read the masters, otherwise to the host's memory. */
+/* Set masters and weights to rank 0's parameters. open_ranks has already written rank 0's parameters: to the device
+ * if layers read the masters, otherwise to the host's memory. */
 static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -103,7 +103,8 @@ static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, siz
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
-/* Gather all slots; collective if each rank has only its share. If layers read the masters, every rank has them. */
+/* Gather all slots on rank 0; collective if each rank has only its share. If layers read the masters, every rank has
+ * all masters, so rank 0 copies slot 0 from its own device. */
 static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;

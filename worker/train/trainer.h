@@ -61,7 +61,7 @@ struct trainer {
     uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 = none yet */
     uint64_t samples_here, train_us;      /* of this run: samples of all ranks; time without tests */
     double loss;                          /* mean loss of the last epoch */
-    double epoch_loss, loss_here;         /* of the current epoch: all ranks; this rank since the last sum */
+    double epoch_loss, loss_here; /* losses: of all ranks in this epoch; of this rank since the last sum */
     struct accuracy accuracy;
 };
 

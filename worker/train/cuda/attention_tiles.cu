@@ -104,7 +104,8 @@ __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Write the rows of a result, each multiplied by its factor. `first` is the tile's first row. */
+/* Write the rows of the result `x` to `to`, each row multiplied by its factor. `first` is the number of the tile's
+ * first row. Skip elements outside rows x width. */
 __device__ inline void write_result(value *to, size_t stride, result x, const float factor[2], size_t first, size_t rows,
                                     size_t width)
 {
@@ -118,7 +119,8 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
     }
 }
 
-/* The tile of a block. The last tiles have the most work, so the first blocks process them. */
+/* The head and the tile that a block of threads processes. The last tiles have the most work, so the first blocks
+ * process the last tiles. */
 struct work {
     struct head h;
     size_t number, tiles, tile; /* number of the head; number of tiles; tile of this block */
@@ -199,7 +201,8 @@ KERNEL(attention_forward_tiles, attention)
 }
 
 /* Turn s from a score into its probability, and ds from the gradient of the probability into the gradient of the
- * score. `log_sum` and `dot` are those of the query. */
+ * score. `log_sum` and `dot` (see struct attention_args) are the numbers of the query. `seen` is false if the query
+ * must not use the key. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {
     *s = seen ? exp_of(*s * scale - log_sum) : 0;

@@ -193,7 +193,7 @@ struct columns_args {
     int channels, side, to_side, kernel;
     int step, before, apart;
 };
-/* Sets to[i][o][tap] to weight[o][i][taps - 1 - tap]. */
+/* Sets to[i][o][tap] to weight[o][i][taps - 1 - tap], for input channel i < in and output channel o < out. */
 struct turn_weight_args {
     void *to;
     const void *weight;

@@ -25,10 +25,11 @@ REAL_BODY real largest(const real *x, size_t n)
     return lanes[0];
 }
 
-/* Replace x by the softmax of scale x: exp(x - log(sum(exp(x)))). Set *log_sum to log(sum(exp(scale x))). */
+/* Set *log_sum to L = log(sum(exp(scale * x))). Replace x by the softmax of scale * x, which is exp(scale * x -
+ * L). */
 static void softmax(real *x, real scale, size_t n, real *log_sum);
 
-/* Replace x by the same softmax, with the log_sum that softmax() has returned for this row. */
+/* Replace x by the softmax that softmax() computes. `log_sum` is the result of softmax() for this row. */
 static void softmax_again(real *x, real scale, real log_sum, size_t n);
 
 /* Turn d, the gradient of the softmax p, into the gradient of the softmax's input. */

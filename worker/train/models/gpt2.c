@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps for backward: X(name, widths, floats). Per token an array has `widths` times the
- * model's width of values, or `floats` floats (h = number of heads). */
+/* The arrays that a block keeps for backward: X(name, widths, floats). If `widths` is not 0, an array has `widths` x
+ * model width values for each token. Otherwise the array has `floats` floats for each token; h is the number of
+ * heads. */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \

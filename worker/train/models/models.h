@@ -32,9 +32,9 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* names of the rows, for the option; ends with NULL */
 
-/* Return the number of a model in checkpoints: a hash of its name. */
+/* Return the number by which checkpoints identify the model `name`: a hash of the name. */
 int64_t models_mark(const char *name);
-/* Return the name for such a number, or NULL. */
+/* Return the name of the model whose models_mark() is `mark`. Return NULL if there is no such model. */
 const char *models_marked(int64_t mark);
 
 #endif

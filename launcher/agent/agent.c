@@ -48,10 +48,11 @@ struct agent {
     int spawning; /* local rank of the worker whose start was requested but not answered yet; -1 = none */
     int alive;    /* number of workers that run */
     struct stop stop;
-    uint64_t settle_until_ms; /* when to stop waiting for workers that the kernel is still cleaning up */
-    bool said_dying;          /* ddprun has reported that the kernel is still cleaning up a worker */
-    int first_failure;        /* local rank of the worker that is the cause of the attempt's end; -1 = none */
-    int first_victim;         /* local rank of the first worker that only lost its peer; -1 = none */
+    /* in AGENT_SETTLING: when to stop waiting for workers that the kernel is still cleaning up */
+    uint64_t settle_until_ms;
+    bool said_dying;   /* ddprun has reported that the kernel is still cleaning up a worker */
+    int first_failure; /* local rank of the worker that is the cause of the attempt's end; -1 = none */
+    int first_victim; /* local rank of the first worker that ended only because it lost its peer; -1 = none */
     struct agent_worker *workers;
     struct agent_effect *effects; /* allocated for the largest number of effects of one step */
     size_t n_effects;
@@ -238,8 +239,8 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
     return AGENT_DRAINING;
 }
 
-/* Print whether this node still waits for other nodes. At the timeout, end with exit code 0. A node that hosts the
- * store does not end at the timeout, because the other nodes need the store. */
+/* Print whether this node still waits for other nodes. At the timeout, end the agent with exit code 0. A node that
+ * hosts the store does not end at the timeout, because the other nodes need the store. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->linger_until_ms;
@@ -250,8 +251,9 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Print that this node still waits for the verdict, because other nodes may use their full grace period. Wait without
- * a limit: missing heartbeats reveal a lost store. */
+/* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits for the verdict,
+ * because other nodes may use their full grace period. This wait has no limit, because missing heartbeats reveal a
+ * lost store. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -588,8 +590,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for the next worker with the same import error. Wait as long as the first worker needed to fail, within
- * limits, because a busy machine slows all workers. */
+/* Wait for the next worker with the same import error. The wait is as long as the first worker needed to fail,
+ * because a busy machine slows all workers. It has a lower and an upper limit. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];

@@ -272,8 +272,8 @@ static bool in_first_namespace(void)
     return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
 }
 
-/* Return true if a mount shows groups above this process's own group. In a cgroup namespace the path of the own group
- * is "/". A mount that is older than the namespace shows the groups above, too. */
+/* Return true if a mount shows groups above this process's own group. In a cgroup namespace, the path of this
+ * process's own group is "/". A mount that is older than the namespace shows the groups above, too. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =

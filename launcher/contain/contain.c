@@ -145,8 +145,8 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the host's pid of the child `pid`, or 0 if this pid is unknown. `host_proc` is the host's /proc, opened
- * before pidns_enter. The fdinfo of a pidfd in the host's /proc shows the host's pid. */
+/* Return the pid that the child `pid` has on the host, or 0 if the host's pid is unknown. `host_proc` is the host's
+ * /proc, opened before pidns_enter. The fdinfo of a pidfd in the host's /proc shows the host's pid. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512] = "";
@@ -321,8 +321,8 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer. If the user requested no layer, the text for the user contains the reason `why` no control
- * group is used. */
+/* Use the plain layer. If the user requested no layer, the text for the user contains `why`, the reason that no
+ * control group is used. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;

@@ -525,7 +525,7 @@ static bool record_write_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* Format the text before creating the directory, so that an error leaves no directory. */
+/* Format the text before creating the directory, so that no directory is left after an error in the text. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
@@ -566,7 +566,8 @@ void record_write_store(const char *cookie, const char *address)
     }
 }
 
-/* Return true if `name` is a file of the job: the record, or "DIGITS.more", which a worker has written. */
+/* Return true if `name` is a file of the job: its record, or a file whose name is the first digits of the cookie, a
+ * dot and a word. */
 static bool is_of(const char *name, const char *cookie)
 {
     return strcmp(name, cookie) == 0 ||

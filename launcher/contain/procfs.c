@@ -96,7 +96,7 @@ static bool parse_peer(const char *text, char peer[PEER_TEXT_MAX])
 bool proc_tcp_parse(const char *line, struct unanswered *out)
 {
     enum { ESTABLISHED = 1, CONNECTING = 2, SENDS_AGAIN = 1 };
-    char peer[48]; /* hexadecimal */
+    char peer[48]; /* address and port, hexadecimal */
     unsigned state, timer, times;
     unsigned long long inode;
     if (sscanf(line, " %*u: %*s %47s %x %*x:%*x %x:%*x %x %*u %*u %llu", peer, &state, &timer, &times,

@@ -13,9 +13,9 @@
 enum { BOOT_ID_CHARS = 36 };
 
 struct proc_stat {
-    char state;           /* R S D T Z X ... */
+    char state;           /* letter of the state, as in /proc/PID/stat: R, S, D, T, Z, X ... */
     int parent;           /* pid of the parent; 0 = the parent is in another PID namespace */
-    int group;            /* process group */
+    int group;            /* id of the process group */
     int foreground;       /* foreground process group of the process's terminal; -1 = no terminal */
     unsigned flags;       /* the kernel's PF_... flags of the first thread */
     int threads;          /* threads that have not ended, including a zombie */

@@ -102,8 +102,8 @@ struct runner {
     bool asks;                   /* the runner has requested the store's credential */
     bool is_unsealing;           /* MUNGE unseals the credential */
     struct secret_call *call;    /* owned; the call of MUNGE, valid while `is_unsealing` */
-    struct secret *secret;       /* owned; from MUNGE */
-    struct tls_context *context; /* owned; TLS with `secret` */
+    struct secret *secret;       /* owned; the secret that MUNGE has delivered; NULL = none */
+    struct tls_context *context; /* owned; TLS with `secret`; NULL = none */
     uint8_t in[ANSWER_MAX];      /* the first `n` bytes of the peer's answer, decrypted */
     size_t n;
 };

@@ -48,7 +48,7 @@ struct join_dial_found {
 
 struct join_dial_options {
     uv_loop_t *loop;
-    const char *host; /* name or literal; copied */
+    const char *host; /* name or numeric address of the store; copied */
     int port;
     bool master; /* this node hosts the store, or should host it, so the address may be a loopback address */
     uint64_t budget_ms; /* timeout of the dial, which begins with join_dial_start */

@@ -160,7 +160,7 @@ struct dial {
     struct dial_said {          /* the last message to the user */
         uint64_t at_ms;
         enum finding_code finding;
-        bool anything; /* there was a message */
+        bool anything; /* the user has got a message in this dial */
         bool in_full;  /* the message, or an earlier message about the same finding, was in full */
     } said;
 };

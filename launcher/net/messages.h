@@ -69,7 +69,7 @@ struct heard_node {
 
 /* The push "round": all nodes have joined, the store is empty, and the workers can be started. */
 struct heard_round {
-    int round;    /* from 1 */
+    int round;    /* number of the round; the first round is 1 */
     int attempt;  /* number of earlier rounds of this job */
     int restarts; /* number of restarts that --max_restarts limits */
     int node_rank, nnodes, first_rank, world_size;

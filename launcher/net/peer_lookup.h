@@ -18,8 +18,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker, as an argument; or the process that owns a socket, as a result. `rank` is the rank of the worker, or
- * of the worker from which the process descends. */
+/* As an argument: a worker. As a result: the process that owns a socket. `rank` is the rank of the worker, or of the
+ * worker from which the process descends. */
 struct vouch_process {
     pid_t pid;
     int rank;

@@ -85,7 +85,7 @@ struct link_fate {
     uint64_t stood_ms; /* how long this process was paused before the loss; 0 = not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
-    /* The last segments of a silent connection that were sent again without an acknowledgement. */
+    /* The last segments of a silent connection that the kernel has sent again without an acknowledgement. */
     int stuck_bytes; /* size of the largest segment; 0 = none was sent again */
     int stuck_times;
 };
@@ -96,7 +96,7 @@ struct store_link_options {
      * `address` */
     int fd;
     struct tls *tls;     /* from dial.h, owned by the link; NULL = the connection is plain */
-    const char *address; /* a literal */
+    const char *address; /* numeric address of the store */
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;

@@ -58,7 +58,7 @@ struct pipe {
 
 /* One connection of a worker, and its connection to the store. */
 struct relay_link {
-    struct list node; /* in relay->links */
+    struct list node; /* link in the list relay->links */
     struct tls_relay *relay;
     uv_tcp_t worker, store;
     uv_connect_t connect;
@@ -74,7 +74,7 @@ struct relay_link {
 struct tls_relay {
     uv_loop_t *loop;
     const struct tls_context *tls; /* borrowed */
-    char store[ENDPOINT_TEXT_MAX]; /* for messages */
+    char store[ENDPOINT_TEXT_MAX]; /* address of the store, for messages */
     struct sockaddr_storage to;
     char address[ENDPOINT_HOST_MAX];
     int port;
@@ -305,7 +305,7 @@ static void pump(struct pipe *p)
 
 /* --- bytes -------------------------------------------------------------------------------------------------- */
 
-/* Encrypt a worker's bytes. They are discarded if the store's side has ended, because they have no receiver. After an
+/* Encrypt a worker's bytes. If the store's side has ended, discard the bytes, because they have no receiver. After an
  * error of the worker's socket, drop the bytes for the worker. */
 static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {

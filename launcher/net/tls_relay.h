@@ -20,7 +20,7 @@ struct tls_relay;
 struct tls_relay_options {
     uv_loop_t *loop;
     const struct tls_context *tls; /* borrowed until the loop has closed all handles */
-    const char *address;           /* of the store: numeric */
+    const char *address;           /* numeric address of the store */
     int port;
     /* Numeric address of this node's end of its connection to the store; the relay listens there. */
     const char *own;

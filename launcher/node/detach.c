@@ -58,9 +58,9 @@ struct supervisor {
     pid_t guardian;
     int listener, signals;      /* descriptors: the listening socket, a signalfd */
     int stops;                  /* number of requests to stop the job */
-    int viewers[VIEWERS_MAX];   /* connections; -1 = none */
+    int viewers[VIEWERS_MAX];   /* connections of the viewers; -1 = none */
     bool attached[VIEWERS_MAX]; /* the viewer waits for the end of the job */
-    uint64_t started_us;        /* by the wall clock */
+    uint64_t started_us;        /* start of the job by the wall clock, in us since 1970 */
     /* Absolute paths of the output file and of the socket. */
     char output[PATH_MAX], socket[PATH_MAX];
 };

@@ -22,7 +22,7 @@
  * be copied and closed. */
 struct proc_slots {
     int null;  /* /dev/null; between two starts, the three numbers are copies of it */
-    int at[3]; /* in ascending order */
+    int at[3]; /* the reserved numbers, in ascending order */
 };
 
 struct proc_spec {

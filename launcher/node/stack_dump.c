@@ -49,7 +49,7 @@ enum {
 /* A process whose threads are dumped: a worker or a descendant of a worker. */
 struct target {
     pid_t pid;
-    int local_rank; /* of the worker */
+    int local_rank; /* local rank of the worker */
     bool is_child;  /* a descendant of the worker, not the worker itself */
 };
 
@@ -72,7 +72,7 @@ struct stack_dump {
     struct node *node;
     struct stack_request request; /* a copy; `ranks` is NULL after node_dump_stacks() */
     struct stacks stacks;         /* the rows that were collected so far */
-    struct buf targets;           /* struct target */
+    struct buf targets;           /* array of struct target */
     size_t next;                  /* index of the next target */
     struct helper helpers[HELPERS_MAX];
     int running;       /* helpers that waitpid has not returned yet */
@@ -194,7 +194,7 @@ static bool plan_is_python(const struct plan *plan)
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
-/* Forget the sample of the last attempt. If the command line names a Python program and py-spy exists,
+/* Delete the sample of the last attempt. If the command line names a Python program and py-spy exists,
  * node_look_for_python need not examine the processes. */
 void node_begin_samples(struct node *n)
 {

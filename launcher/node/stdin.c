@@ -171,8 +171,8 @@ struct input {
 
     bool polled;      /* false: `source` is a file, or a device that is always ready */
     bool regular;     /* `source` is a regular file */
-    int epoll;        /* contains `source` */
-    uv_poll_t ready;  /* for `epoll` */
+    int epoll;        /* epoll set that contains `source` */
+    uv_poll_t ready;  /* polls `epoll`, which is readable when `source` is readable */
     uv_timer_t later; /* for the next check of the foreground, or the next read of a file */
     uv_fs_t request;  /* the read of a file */
     bool reading;     /* `request` is in progress */

@@ -187,7 +187,7 @@ struct start_meeting {
     const char *address; /* address of the store: numeric, or the name from --master_addr */
     int port;            /* port of the store */
     const char *secret;  /* secret of the job: 64 hexadecimal digits */
-    const char *token;   /* see enum remote_news */
+    const char *token;   /* the random token of answers after JOB; see enum remote_news */
 };
 
 /* Return the longest silence of the starter, after which a relay or a branch ends the job: the node timeout, but

@@ -138,7 +138,7 @@ struct starter {
     bool collects;  /* the relays send the log files at the end */
     bool collected; /* the report about log files was printed */
     struct collection collection;
-    char token[REMOTE_TOKEN_MAX]; /* see enum remote_news */
+    char token[REMOTE_TOKEN_MAX]; /* the random token in JOB; see enum remote_news */
     /* Bytes of the user's stdin that were sent, and that the job has read. */
     uint64_t input_sent, input_taken;
     bool input_waits; /* the first host must read earlier input first */

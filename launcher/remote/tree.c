@@ -79,7 +79,7 @@ struct carried {
     struct slice mapped;  /* --ship: the mapped file of the program; empty = none */
     struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* stdin is closed when `to` is written */
-    int status;           /* exit status */
+    int status;           /* exit status of the process; EXIT_NOT_REACHED = a signal ended it */
     uint64_t exited_ms;   /* when the process exited, or later its last output arrived */
     bool is_over;         /* the message EXIT is sent */
 };

@@ -409,7 +409,8 @@ bool snapshot_job(struct job *job, struct look *l)
 
 /* --- findings ------------------------------------------------------------------------------------------------ */
 
-/* All current findings, and the new findings among them. Allocated on the heap, because the struct has 36 KB. */
+/* All current findings (`all`), and the findings among them that were not reported yet (`news`). Allocated on the
+ * heap, because the struct has 36 KB. */
 struct findings_now {
     struct diagnosis all, news;
     uint64_t digest[DIAGNOSIS_MAX]; /* digest of each finding in `all`; 0 = the finding causes no report */
@@ -468,7 +469,7 @@ static void keep(struct schedule_state *w, const struct findings_now *now)
 
 /* --- messages ------------------------------------------------------------------------------------------- */
 
-/* Start a push "findings". */
+/* Create the JSON object of a push "findings". `is_final` = it is the last report before the job fails. */
 static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
@@ -639,8 +640,8 @@ static bool has_stopped_rank(const struct snapshot *s)
     return false;
 }
 
-/* Return true if the same ranks have kept the others waiting for about as long before, for example after each epoch.
- * Such a wait is not reported again. */
+/* Return true if this wait is usual, for example because rank 0 tests the model after each epoch. A usual wait has the
+ * same ranks and a similar length as an earlier wait of this round. It is not reported again. */
 static bool is_usual_wait(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                           uint64_t waited_ms)
 {
@@ -652,8 +653,8 @@ static bool is_usual_wait(const struct job *job, const struct snapshot *s, const
     return true;
 }
 
-/* Report ranks that do not move while others wait for them. A wait that this job has shown before is usual, and is not
- * reported again. */
+/* Report ranks that do not move while other ranks wait for them. A usual wait (is_usual_wait) is not reported
+ * again. */
 static void report_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
@@ -673,8 +674,9 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Return the index of the first finding that note() prints. It prints all findings about translated addresses, because
- * each node needs a correction. Of another code, it prints only the last finding. */
+/* Return the index of the first finding that note() prints. If the findings are about translated addresses, note()
+ * prints all of them, because each node needs a correction. If the findings have any other code, note() prints only
+ * the last finding. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -691,8 +693,8 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
 /* Report each stopped rank once per stop. If a signal has stopped the rank (state T), its agent gets no report,
- * because it has already printed one. If ranks wait in the store, report nothing here, because the report of their
- * wait names the stopped rank. */
+ * because this agent has already printed a message about the stop. If ranks wait in the store, report nothing here,
+ * because the report of their wait names the stopped rank. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -710,7 +712,7 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
-/* Report once per attempt that two processes act as one rank. */
+/* Report that two processes act as one rank, at most once per attempt. */
 void monitor_report_repeated(struct job *job)
 {
     words who;
@@ -774,7 +776,8 @@ static bool is_reported(const struct job *job)
     return job->watch.still_told || job->watch.torch_told;
 }
 
-/* Return true if the users know the finding already: the wait was reported, or the stop of a stopped rank. */
+/* Return true if users have already seen a report about the cause of this finding. For RANK_STOPPED this is the report
+ * about the stop of `rank`. For other findings it is a report about the present wait. */
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
@@ -782,8 +785,8 @@ static bool is_known(const struct job *job, const struct finding *f, int64_t ran
     return is_reported(job);
 }
 
-/* Report a verdict on `rank`, and end the round if --on_hang demands it. `rank` -1 = a hint, which is only
- * reported. */
+/* Report the finding `f`, which names the rank that hangs, and end the round if --on_hang demands it. If `rank` is -1,
+ * the finding is only a hint, so do not end the round. */
 static void report_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
                         const struct finding *f, int64_t rank)
 {
@@ -797,9 +800,10 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the others wait for, first by the stacks. Then use the steps that libddp reports, because stacks
- * of a C program have no line numbers. Return the rank, or -1 if there is no verdict. After a verdict by steps, return
- * 0 for every rank, because callers then only compare the value with -1. The finding in `d` names the rank. */
+/* Find the rank that the other ranks wait for, and store a finding about this rank in `d`. First compare the stacks.
+ * If the stacks give no verdict, compare the steps that libddp reports. Stacks of a C program give no verdict, because
+ * they have no line numbers. Return -1 if there is no verdict. After a verdict by stacks, return the rank. After a
+ * verdict by steps, always return 0, because callers then only compare the result with -1. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -809,9 +813,9 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that probably sets the key, or 0. The last number in the key must be a rank, and the keys with
- * the numbers of all other ranks must exist. Never return the highest rank: a job that counts, for example with a key
- * for each epoch, also lacks the key with the next number. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The rank is the last number in
+ * the key. It is only believed if the keys with the numbers of all other ranks exist. Never return the highest rank: a
+ * job that counts, for example with a key for each epoch, also lacks the key with the next number. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* limits the number of look-ups */
@@ -837,8 +841,9 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-/* Find the verdict. If it is a rank that waits for a key, find the setter of this key and repeat the diagnosis with
- * it. The setters of other keys are not searched, because each search looks up a key for each rank. */
+/* Find the verdict (find_verdict). If the verdict names a rank that waits for a key, find the rank that should set
+ * this key, and repeat find_verdict with this rank. Search for no other key, because each search looks up one key for
+ * each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct look *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -849,8 +854,8 @@ static int64_t find_verdict_and_setter(const struct job *job, struct look *l, st
     return find_verdict(&l->snapshot, d);
 }
 
-/* Compare the last two samples and report a hang, or a hint. If no rank is the cause, but a finding explains this, add
- * the finding to job->notices, which `ddpctl why` prints. */
+/* Compare the last two samples and report a hang, or a hint. If no rank is the cause, a finding may say why there is
+ * no verdict. Add this finding to job->notices, which `ddpctl why` prints. */
 static void compare_samples(struct job *job)
 {
     struct look l;

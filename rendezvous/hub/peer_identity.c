@@ -42,8 +42,9 @@ static bool is_at_its_address(const struct session *agent, const struct session 
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent may know the session's process. Both must have the same address, and the same job and
- * tenant as far as these are known. A session that must begin with TLS waits until TLS has proven its job. */
+/* Return true if the agent may know the process of the session. Agent and session must have the same address. If the
+ * job or the tenant of the session is known, the agent must have the same job and tenant. Return false while the
+ * session waits for the end of its TLS handshake. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -88,8 +89,8 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Before the end of the TLS handshake, no agent is asked, because the job is unknown. The result then shows whether
- * any agent has this address. */
+/* Ask no agent before the end of the TLS handshake, because the job is unknown until then. Only return whether any
+ * agent has this address. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
@@ -230,15 +231,17 @@ static bool refuse_claim(cJSON *answer)
     return false;
 }
 
-/* Return true if an agent of another job has named the process of this session, and nothing proves which of the two
- * agents is right. With TLS the job is proven. With known users, may_identify() rejects agents of other users. */
+/* Return true if an agent of another job has already named the process of this session, and the store cannot decide
+ * which agent is right. The store can decide if TLS has proven the job of the session. It can also decide if the users
+ * are known, because may_identify() then rejects agents of other users. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
            s->pid != 0 && !users_are_known(agent, s) && is_at_its_address(agent, s);
 }
 
-/* Close a connection that two jobs claim. Both cannot be right, and the keys must not get into a wrong job. */
+/* Close a connection that agents of two jobs claim. Only one agent can be right, and the keys of the client must not
+ * get into the wrong job. */
 static void reject_claimed_twice(struct hub *hub, const struct session *agent, struct session *s)
 {
     char why[256];

@@ -91,8 +91,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
 }
 
 /* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. Such a job ends when
- * its last worker leaves, so the next worker may declare another job. The session of the
- * declaring worker gets the new era, because the store rejects sessions of earlier eras. */
+ * its last worker leaves, so the next worker may declare another job. The new attempt increases hub->era. So set the
+ * era of the declaring session again, because the store rejects sessions with a lower era than the job. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -246,8 +246,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Pass CONTROL to control.c. Settle after the answer is in hub->out, because settling may begin a round. The node must
- * get the answer to its `join` before the push `round`. */
+/* Pass CONTROL to control.c. Call rdzv_settle only after the answer is in hub->out, because rdzv_settle may begin a
+ * round. The node must get the answer to its `join` before the push `round`. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -502,8 +502,8 @@ enum {
     IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
 };
 
-/* Return true if has_job() has nothing to do for this session. This test is inline, because it is made for each
- * request of a busy store. */
+/* Return true if the session is in a job and the call of has_job() can be skipped. This function is inline, because a
+ * busy store calls it for each request. */
 static inline bool is_settled(const struct hub *hub, const struct session *s)
 {
     return s->job != NULL &&
@@ -528,8 +528,8 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Set the reason why apply() refuses a request, and return false. The connection has sent AUTH or belongs to an
- * earlier attempt, or the store serves no job. */
+/* Set the reason why apply() refuses a request, and return false. There are three reasons: the connection has sent
+ * AUTH, the connection belongs to an earlier attempt, or the store serves no job. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
@@ -620,7 +620,7 @@ struct ahead {
     const void *start[AHEAD_MAX]; /* first byte of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after these requests */
-    enum wire_status status;      /* status of `rest`; OK = not decoded yet */
+    enum wire_status status;      /* result of decoding `rest`; OK = `rest` was not decoded yet */
     struct ddp_err err;
 };
 

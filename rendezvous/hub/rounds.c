@@ -80,7 +80,8 @@ static cJSON *encode_cause(const struct rdzv_cause *cause)
     return message_encode_failure_cause(&failure);
 }
 
-/* Return the value of a LIMIT member: UINT64_MAX (never) is sent as null. */
+/* Return a time as the value of a member of kind LIMIT. UINT64_MAX (never) becomes MESSAGE_NONE, which is sent as
+ * null. */
 static int64_t limit_ms(uint64_t ms)
 {
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
@@ -236,9 +237,9 @@ static void push_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drop a node for the rendezvous. End its role first, so that session_drop() does not report the loss to the
- * rendezvous, which calls this function. If the session's bytes are being processed, feed() in hub.c closes the
- * session later. */
+/* Drop a node, because the rendezvous requests it (rdzv_env.drop). First end the session's role as a node. Then
+ * session_drop() does not report a lost node to the rendezvous, which is running now. If the session's bytes are being
+ * processed, feed() in hub.c closes the session later. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -301,8 +302,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Find the ranks that agree to grow. Each call begins with the first rank that had not agreed, so most calls read
- * only one key. */
+/* Count the ranks that have agreed to a restart with more nodes. Each call continues with the first rank that had not
+ * agreed at the last call, so most calls read only one key. */
 void rounds_look_at_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

@@ -12,8 +12,7 @@
 #include "job/rendezvous.h"
 
 enum {
-    EARLY_MS =
-        500, /* ranks that begin to wait at most this much later than the first rank share its report */
+    EARLY_MS = 500,  /* ranks that begin to wait within this time (ms) share one report */
     APART_MS = 1000, /* least time between two checks, because each check reads the whole job */
 };
 
@@ -85,7 +84,8 @@ uint64_t schedule_deadline(const struct job *job)
     return look_ms < sample_ms ? look_ms : sample_ms;
 }
 
-/* Begin a wait. With a new number, each node gets a full report again. */
+/* Begin a wait, and give it a new number (`wait`). Each node then gets a full report again, because its told_wait
+ * differs from this number. */
 static void begin_wait(struct schedule_state *w, uint64_t look_ms)
 {
     w->waits = true;
@@ -94,13 +94,13 @@ static void begin_wait(struct schedule_state *w, uint64_t look_ms)
     w->n_told = 0;
 }
 
-/* Return true if nodes have left and too few remain. */
+/* Return true if nodes have left after the first round and fewer than the least number of nodes remain. */
 static bool is_short(const struct rdzv_facts *facts)
 {
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Start the wait for nodes, as of the time when the rendezvous began to gather nodes. */
+/* Begin a wait for nodes. The wait counts from the time when the rendezvous began to gather nodes. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -297,8 +297,8 @@ static uint64_t still_again(bool is_told, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
-/* Compare the wait with the longest usual wait. After the first report of a wait, no wait is usual, so that changes of
- * this wait are reported. */
+/* Compare the wait with the longest earlier wait. A wait that was already reported is never usual, so that its changes
+ * are reported, too. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_told && waited_ms < schedule[SITUATION_STANDS_STILL].usual_factor * w->usual.longest_ms;

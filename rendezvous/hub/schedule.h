@@ -43,11 +43,11 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* Number of kept digests. It is larger than DIAGNOSIS_MAX, because digests of ended findings are also kept for a
- * while. */
+/* Number of kept digests of reported findings. It is larger than DIAGNOSIS_MAX, because the digest of a finding is
+ * kept for a while after its cause has ended. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
-/* Waits that were reported and then ended by themselves. */
+/* The waits of this round that were long enough to report and then ended by themselves. */
 struct schedule_usual {
     bool waits;                    /* a wait is in progress that is long enough to report */
     uint64_t since_ms;             /* start of this wait */
@@ -75,7 +75,7 @@ struct schedule_state {
     bool torch_told;                  /* the current wait of PyTorch's ranks has been reported */
     uint32_t wait;                    /* number of the present wait, see session_node.told_wait */
     uint32_t n_told;                  /* number of digests that were added to `told` in this wait */
-    uint64_t told[SCHEDULE_TOLD_MAX]; /* digests of these findings; a ring, whose oldest entry is replaced */
+    uint64_t told[SCHEDULE_TOLD_MAX]; /* digests of reported findings; a ring */
 };
 
 /* Return when the next check is due; UINT64_MAX = never. */
@@ -121,7 +121,8 @@ void schedule_attempt(struct job *job, bool begins);
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* Return true if a wait is shorter than `factor` times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
-/* Return true if this finding was part of a usual wait of this round. schedule_learn() adds a finding to these. */
+/* Return true if the finding with this digest was part of a usual wait of this round. schedule_learn() adds the digest
+ * of such a finding. */
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
 /* Return the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,

@@ -28,8 +28,8 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
-/* Compare the tenants. `tenant` is NULL for clients of this host, and for all clients of a store without a secret.
- * They may use all jobs. */
+/* Compare the tenant of the session with the tenant of the job `name`. A session without a tenant may use all jobs.
+ * Clients of this host, and all clients of a store without a secret, have no tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name)
 {
     return s->tenant == NULL || auth_secret_of(hub->limits.secret, name) == s->tenant;
@@ -49,8 +49,9 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. The session is never hub->feeding, because every request first ends an
- * open wait of the same session. So no collected answer must be sent before this byte. */
+/* Answer a WAIT or BARRIER with one zero byte. hub->out never contains earlier answers to this session, which would
+ * have to be sent before this byte. hub->out belongs to hub->feeding, whose request has first ended any open wait of
+ * that session. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -76,7 +77,8 @@ void session_leave_wait(struct session *s)
 
 /* --- the rank of a session ------------------------------------------------------------------------------ */
 
-/* Count the connection in members.connected, too: a job that its first worker declared ends with the last one. */
+/* Count the connection in members.connected, too. If a worker has declared the job, the job ends when this count
+ * becomes 0. */
 void session_attach(struct session *s, uint32_t rank)
 {
     struct member *member = members_at(&s->job->members, rank);
@@ -164,7 +166,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
 
 /* --- connections of other hosts, see gate.c ------------------------------------------------------------- */
 
-/* Keep hub->gate[].count equal to the length of each line, because the limits of gate.c compare these counts. */
+/* Decrease the count of the list, because gate.c compares this count with its limits. */
 void session_leave_line(struct hub *hub, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE)
@@ -180,8 +182,8 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
-/* Queue the session, and process its bytes later: a `vouch` whose own bytes are still being processed may release
- * it. */
+/* Queue the session; hub.c processes its held bytes later. They cannot be processed here, because the caller may be
+ * the handler of `vouch`, and the bytes of its connection are still being processed. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (!s->is_held)
@@ -341,7 +343,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Push a text. If memory is short, drop the whole push. A node with a broken connection only gets the text kept. */
+/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, only keep the text,
+ * so that the node gets it after `resume`. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;

@@ -65,14 +65,14 @@ struct session_node {
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of calls from the node, for the answer to `resume` */
     struct list cut;       /* in hub->cut while the connection is broken; the session keeps the old id */
-    uint64_t cut_until_ms; /* when the store gives up the node's place */
+    uint64_t cut_until_ms; /* when the store frees the node if it has not connected again */
     char cut_why[96];      /* how the connection broke */
 };
 
 /* The state of a connection from another host until gate.c admits the connection. */
 enum stranger_state {
     STRANGER_NONE,      /* admitted, or from this host */
-    STRANGER_GREETING,  /* has sent nothing but VALIDATE, PING, `hello` and AUTH; no agent has its address */
+    STRANGER_GREETING,  /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent has its address */
     STRANGER_HELD,      /* has sent another request, which is held; no agent has its address */
     STRANGER_ASKED,     /* the agents at its address were asked for its user */
     STRANGER_HANDSHAKE, /* an agent has its address, but the TLS handshake is not complete */
@@ -93,14 +93,13 @@ struct session {
     struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
     uint64_t heard_ms;          /* when the last byte arrived */
-    struct list
-        midway; /* in a list of hub->midway while a request is unfinished, or of hub->peers, see is_held */
-    uint64_t midway_since_ms;             /* when the session entered this list */
-    struct list by_rank;                  /* of a worker: in member.sessions */
+    struct list midway;         /* in a list of hub->midway (request unfinished) or hub->peers (held) */
+    uint64_t midway_since_ms;   /* when the session entered this list */
+    struct list by_rank;        /* of a worker: in member.sessions */
     struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */
-    struct list stranger; /* in the line of its stranger_state (gate.c) since stranger_since_ms */
+    struct list stranger; /* in the list of its stranger_state (gate.c) since stranger_since_ms */
     uint64_t stranger_since_ms;
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
     char *tls_job;   /* owned; the job that the client has proven by TLS, "" = no job; NULL = no TLS */
@@ -108,7 +107,8 @@ struct session {
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
     uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
-    /* hub->era when the connection was accepted; if job.era is higher, the session is outdated */
+    /* hub->era when the connection was accepted. If job.era is higher, an attempt of the job has ended since then, and
+     * the session may not use the keys of the new attempt. */
     uint32_t era;
     uint32_t uid; /* user of a client on this host; SESSION_NO_UID = unknown */
     int32_t pid;  /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
@@ -146,15 +146,15 @@ struct hub {
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
     uint64_t stood_ms, woke_ms; /* length and end of this process's last suspension */
-    uint32_t era;               /* counts the attempts of all jobs */
+    uint32_t era;               /* number of ended attempts of all jobs; each new session stores it */
     struct table sessions;      /* all sessions, owned */
     struct list midway[2]; /* sessions with an unfinished first [0] or later [1] request, the oldest first */
     struct table agents;   /* sessions of the nodes of all jobs, by address */
     struct peer_lines peers;
     struct {
         struct list line;    /* the oldest first */
-        unsigned count;      /* number of strangers in `line` */
-    } gate[STRANGER_STATES]; /* lines of strangers, see gate.c */
+        unsigned count;      /* number of strangers in the list `line` */
+    } gate[STRANGER_STATES]; /* the strangers in each state, see gate.c */
     /* The session whose bytes are being processed; NULL = none. It must not be freed meanwhile. */
     struct session *feeding;
     struct buf out;     /* answers to `feeding` that are not sent yet */
@@ -168,7 +168,7 @@ struct hub {
     char asked_job[MEMBER_TEXT_MAX];
     struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session for this reason */
     struct event_limit events;
-    uint32_t lives;   /* number of rendezvous so far */
+    uint32_t lives;   /* number of rendezvous that were created, for their instance ids */
     uint32_t n_nodes; /* connections of agents that have joined a job */
     struct list cut;  /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
@@ -190,8 +190,8 @@ void attempt_end(struct job *job);
 void gate_meet(struct hub *hub, struct session *s);
 /* Ask an agent that has joined about the strangers at its address. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
-/* Return when gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers whose time is
- * over. */
+/* Return when gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers that have exceeded
+ * the time limit of their state. */
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
 /* The verdict on a stranger's next request: decode it, hold it, wait for more bytes, or answer `hello`. */
@@ -232,7 +232,8 @@ bool peer_holds(struct hub *hub, const struct session *s);
 /* Return true if the session may be this rank of this job. If an agent has vouched for the session, that agent must
  * run the rank. If the session has only a tenant, any agent at its address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
-/* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits that are over. */
+/* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits for `vouch` that have
+ * timed out. */
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
 
@@ -254,7 +255,7 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 /* Expect the answer of a node on its new connection `to`, because its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
-/* End a request for stacks whose time is over. */
+/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);
@@ -322,7 +323,7 @@ void session_node_free(struct hub *hub, struct session *s);
 bool session_cut(struct session *s, const char *why);
 /* Return when the store gives up the place of the first node with a broken connection; UINT64_MAX = never. */
 uint64_t session_cut_deadline(const struct hub *hub);
-/* Give up the places whose time is over. */
+/* Free the nodes that have not connected again before their cut_until_ms. */
 void session_cut_tick(struct hub *hub);
 /* Move the node from its old session to `s`. The caller ends the old session. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s);
@@ -392,13 +393,13 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
-/* Remove a stranger from its line (gate.c) and end its state. */
+/* Remove a stranger from the list of its state (gate.c), and set its state to STRANGER_NONE. */
 void session_leave_line(struct hub *hub, struct session *s);
 /* Admit a stranger: end its state and release its held bytes. */
 void session_admit(struct hub *hub, struct session *s);
 /* Release a held session: hub.c processes its held bytes after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
-/* Remove a session from its line, and free the memory of AUTH. */
+/* Remove a session from the list of its stranger_state, and free its memory of AUTH and TLS. */
 void session_end_auth(struct hub *hub, struct session *s);
 /* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is part of the tag: 0 = a
  * result or a push, 1 = an error. session_append_blob also keeps the frame until the node confirms it. */

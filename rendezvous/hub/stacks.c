@@ -19,8 +19,8 @@
 #include <string.h>
 
 enum {
-    ASKERS_MAX = 64,  /* operators that share an answer */
-    CALLS_MAX = 8192, /* calls from flight records of all nodes */
+    ASKERS_MAX = 64,  /* most operators that share an answer */
+    CALLS_MAX = 8192, /* most calls from the flight records of all nodes */
 };
 
 /* A node that has not answered yet. */
@@ -226,9 +226,9 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile, unless a request is open. The monitor does not share the request of
- * an operator, whose rows may be older than the suspicion, and which reads no flight records. The monitor's request
- * follows when the open request has ended. The profile skips a sample instead. */
+/* Request a sample for the monitor or the profile, unless a request is open. Neither uses the open request of an
+ * operator: its stacks may be older than the suspicion, and it reads no flight records. The monitor gets its sample
+ * after the open request has ended. The profile skips this sample. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };

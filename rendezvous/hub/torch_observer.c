@@ -14,7 +14,8 @@ enum {
     /* A client that waits for the same key again within this time (ms) continues its earlier wait. A barrier of torch
      * consists of repeated waits of 10 s. */
     AGAIN_MS = 2000,
-    /* Most questions for owners in an attempt. For each of them, an agent searches all processes of its host. */
+    /* How often the agents are asked for an owner in an attempt, at most. For each question, an agent searches all
+     * processes of its host. */
     OWNERS_MAX = 6,
 };
 
@@ -53,14 +54,15 @@ static void suspect_surplus(struct session *newcomer)
     job_touch(job);
 }
 
-/* Return true if the client has read the complete count. It then leaves the barrier without a further request. */
+/* Return true if the client has read a count that is equal to the world size. All ranks have then arrived, and the
+ * client leaves the barrier without a further request. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
 }
 
-/* Record that a client has read the counter of a meeting (`delta` 0) or has increased it. Only an increase begins a
- * wait. */
+/* Record that a client has read the counter of the barrier `meet` (`delta` 0), or has increased it. Only an increase
+ * begins a wait. */
 static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
 {
     s->torch->polls = !goes_on(s->job, meet, delta);
@@ -106,7 +108,8 @@ static bool has_twin(const struct session *s)
 }
 
 /* Record that a rank has published its address in the default group. `anew` is true if the key existed already. A
- * second process may then act as this rank, so ask the agents for its owner and schedule a check. */
+ * second process may then act as this rank, so ask the agents for the owners of the connections and schedule a
+ * check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -194,11 +197,12 @@ void torch_observe(struct job *job)
 
 /* --- groups with more members than ranks ------------------------------------------------------------------ */
 
-/*     a barrier counts 4 of 2 ranks        all ranks counted there
+/* a barrier counts 4 of 2 ranks        all ranks counted there
  *     two processes are rank 0             all processes with an address there
  *
- * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
- * an older client an agent reports the pid. Claims without a pid are not compared. */
+ * A claim says that a process acts as a rank. Claims are compared by pid, because one process may publish two
+ * addresses. A client of torch 2.x sends its pid; for an older client an agent reports the pid. Claims without a pid
+ * are not compared. */
 
 /* Return the claim of a session to be a rank. A process that the rank's worker has started is a child, as with
  * mp.spawn. */

@@ -75,7 +75,7 @@ static void folds_add(struct folds *f, int which, const struct fold_line *line)
     queue_batch(f->sinks, f->of[which].sink, &f->batch);
 }
 
-/* Print the due lines of stdout and stderr. Request the next call for both. */
+/* Print the due lines of stdout and stderr. Request the next call for the time when another line is due. */
 static void folds_time(struct folds *f, uint64_t now_us)
 {
     uint64_t next = FOLD_NOTHING;

@@ -136,8 +136,8 @@ static void warn(struct event_log *log, int error)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Format the file's name. --events has the same %-letters as --log_file, but those of a worker (%r, %l, %a) give 0
- * here. */
+/* Format the file's name. --events has the same %-letters as --log_file, but %r, %l and %a become 0, because
+ * they describe a worker. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,

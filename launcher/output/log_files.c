@@ -633,8 +633,8 @@ static void release_sink(struct sinks *s, struct sink *sink, const struct writer
     *sink = (struct sink){ 0 };
 }
 
-/* Get the change of a log file. It is reported before the state of the slot, because a deleted file may explain a
- * failure. */
+/* Get the change of a log file. The change is reported before the state of the slot, because a deleted file may explain
+ * a failure. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {

@@ -693,8 +693,8 @@ void output_write(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* End all streams that are still open: their pipe is held by a process outside the job, or a slow sink has paused
- * them. Each pipe is read first, because the report needs the worker's last lines. */
+/* End all streams that are still open, because a process outside the job holds the pipe open, or because a slow sink
+ * has paused the stream. Read each pipe first, because the report needs the worker's last lines. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)

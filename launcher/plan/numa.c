@@ -247,7 +247,7 @@ static int count_groups(const struct groups *g)
     return n;
 }
 
-/* Return how many groups have a lower key than `own`. */
+/* Return the place of the group `own` in the order of keys: how many groups have a lower key. */
 static int place_by_key(const struct groups *g, int own)
 {
     int n = 0;
@@ -256,8 +256,8 @@ static int place_by_key(const struct groups *g, int own)
     return n;
 }
 
-/* Return how many groups are larger than `own`. Of two equally large groups, the group with the lower key counts
- * as larger. */
+/* Return the place of the group `own` in the order of sizes: how many groups are larger. Of two equally large groups,
+ * the group with the lower key counts as larger. */
 static int place_by_size(const struct groups *g, int own)
 {
     int n = 0;

@@ -455,8 +455,8 @@ static void report_attempts(const struct report *r, struct rows *rows)
                     "the process ends when its system call returns; if it never returns, reboot the host");
 }
 
-/* The report contains, from top to bottom: the first failure, its cause and remedy, the rank and its times, its
- * last lines, how the other workers ended, where the logs are, and the exit code:
+/* The report first describes the first failure: its cause and remedy, the rank, its times and its last lines. Then the
+ * report shows how the other workers ended, where the logs are, and the exit code:
  *
  *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
  *       worker   rank 2 (local rank 2), pid 4002, host n1

@@ -83,7 +83,7 @@ typedef uint64_t signal_set;
  * then lists the valid names. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
-/* Append the names of all signals that stop the job, and a NUL: "SIGTERM,SIGINT,SIGHUP", and those of `stop`.
+/* Append the names of all signals that stop the job, and a NUL: "SIGTERM,SIGINT,SIGHUP", and the names in `stop`.
  * Return false when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
@@ -129,9 +129,9 @@ struct stop_memory {
     bool copied;    /* the copy of `last` has arrived, so the next signal is a new request */
 };
 
-/* Return true if `heard` is a new request to stop, false if it is a copy of the last one. Copies arrive because a
- * batch system, systemd or pkill sends a signal to guardian and agent. The guardian then passes its signal on to
- * the agent. A second SIGHUP is never a new request. */
+/* Return true if `heard` is a new request to stop, false if it is a copy of the last one. Copies arrive if a
+ * batch system, systemd or pkill sends a signal to both guardian and agent, because the guardian also passes the
+ * signal on to the agent. A second SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
 
 #endif

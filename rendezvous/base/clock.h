@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Return the monotonic clock in milliseconds, microseconds or nanoseconds. It has no defined start, and does not change
- * when the wall clock is set. */
+/* Return the monotonic clock in milliseconds, microseconds or nanoseconds. The clock has no defined start, and does
+ * not change when the wall clock is set. */
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 uint64_t clock_ns(void);

@@ -128,8 +128,8 @@ static bool append_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append the beginning of a help text up to the first of ; : ( and newline, quoted for a shell's '...'. It must have no
- * colon, because zsh separates name and text by a colon. */
+/* Append the beginning of a help text up to the first of ; : ( and newline, quoted for a shell's '...'. The result must
+ * have no colon, because zsh separates name and text by a colon. */
 static bool append_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");

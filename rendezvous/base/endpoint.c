@@ -1,7 +1,7 @@
 /* endpoint.c -- see endpoint.h.
  *
  * The port follows the last colon. A text such as "::1:29400" is rejected, because it may be an IPv6 address, or an IPv6
- * address with a port. The error shows how to write both. */
+ * address with a port. The error shows how to write each of them. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>

@@ -116,8 +116,8 @@ bool options_help(const struct option_table *table, struct buf *out);
 bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out);
 bool options_man(const struct option_table *table, struct buf *out);
 
-/* Append `text` in lines of at most 80 bytes. The first line begins at column `at`, and the others are indented by
- * `column`. */
+/* Append `text` in lines of at most 80 bytes. The first line begins at column `at`, and the following lines are
+ * indented by `column` blanks. */
 bool options_wrap(struct buf *out, const char *text, size_t at, size_t column);
 /* Append `text` with the escapes of roff. */
 bool options_roff(struct buf *out, const char *text);

@@ -59,7 +59,7 @@ static uint64_t limit_of(const struct race_runner *runner)
     return runner->state == RUNNER_GREETS ? runner->since_ms + RACE_HELLO_MS : UINT64_MAX;
 }
 
-/* Start the next runner HEAD_START_MS after the one before, or at once if no runner is active. */
+/* Start the next runner HEAD_START_MS after the start of the previous runner, or at once if no runner is active. */
 struct race_step race_next(struct race *r, uint64_t now_ms)
 {
     uint64_t at_ms = UINT64_MAX;

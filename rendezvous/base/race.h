@@ -13,8 +13,8 @@
 enum {
     RACE_ADDRESSES_MAX = 8,
     RACE_TEXT_MAX = 64, /* bytes of a numeric address with its scope and the NUL */
-    /* Limit for a connect. In this time the kernel sends the first packet several times. It also detects that a host of
-     * the same network does not answer (ARP). */
+    /* Limit for a connect. In this time the kernel sends the first packet several times. The kernel also detects
+     * that a host of the same network does not answer (ARP). */
     RACE_CONNECT_MS = 5000,
     RACE_HELLO_MS = 3000, /* limit for the first answer on a connection; see race_connected */
 };

@@ -440,7 +440,7 @@ struct waiting {
     struct waiting *next;          /* next line in the order */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
     uint64_t number;               /* place in the order, from 1 */
-    uint64_t hash;                 /* of the text */
+    uint64_t hash;                 /* hash of the text */
     uint64_t joined_us;            /* when the latest rank joined, since the start of ddprun */
     struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */
     int count;             /* number of ranks that have printed the line */

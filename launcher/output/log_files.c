@@ -438,7 +438,7 @@ struct sink {
     struct writer *writer; /* one of the three writers of struct sinks; NULL = not in use */
     int slot;
     char *name;            /* owned */
-    struct log_file *file; /* for log_file_news, owned by the writer; NULL for stdout and stderr */
+    struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */
     bool ended;            /* sinks_end_files was called for the file */
     bool told_failed,
         told_recovered; /* the sink's first failure was reported; its first recovery was reported */

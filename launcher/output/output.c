@@ -366,7 +366,7 @@ struct output {
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
-    int told_files;                /* number of warnings about log files */
+    int told_files;                /* how many warnings about log files were printed */
     bool draining, given_up;       /* given_up: the drain does not wait for unwritten bytes */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;

@@ -41,7 +41,7 @@ struct failed_attempt {
 
 /* How this node lost its connection to the store, if the loss ended the job on this node. */
 struct store_end {
-    const char *how;    /* for example "the store closed the connection"; NULL = not lost */
+    const char *how;    /* what happened, for example "the store closed the connection"; NULL = not lost */
     const char *node;   /* where the store was, for example " on node 0 (n0)"; "" or NULL = not known */
     const char *advice; /* remedy of the finding that explains the loss; "" or NULL = no finding */
     const char *code;   /* code of this finding; "" or NULL = no finding */
@@ -49,7 +49,8 @@ struct store_end {
 
 /* The store's report about a rank that left while others waited for it, or about a connection that broke. */
 struct left_early {
-    const char *subject;    /* for example "rank 0 (n1, pid 7)"; "" or NULL = not known */
+    const char
+        *subject; /* subject of the finding, for example "rank 0 (n1, pid 7)"; "" or NULL = not known */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL = none */
     enum finding_code code; /* RANK_EXITED_EARLY, INIT_ABANDONED or CONNECTION_BROKE */
 };
@@ -62,7 +63,7 @@ struct report {
     uint64_t started_ms, ended_ms;                  /* start and end of the job, by the agent's clock */
     uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
     const struct signal_heard *stop; /* the signal by which the user stopped the job; NULL = none */
-    int utc_offset_s;                /* of the local time zone, for printed times */
+    int utc_offset_s;                /* offset of the local time zone, for printed times */
     bool explain;                    /* the last line names the command `ddprun explain CODE` */
     bool colour;                     /* print colours; true if the text goes to a terminal */
     const struct program_look *look; /* the file that could not be started; NULL = none */

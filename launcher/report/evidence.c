@@ -164,7 +164,7 @@ enum {
 
 struct watch {
     char *dir;               /* owned */
-    char name[CGROUP_SHOWN]; /* as in /proc/PID/cgroup */
+    char name[CGROUP_SHOWN]; /* name of the group, as in /proc/PID/cgroup */
     struct oom_watch counts;
 };
 

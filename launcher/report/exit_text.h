@@ -43,7 +43,7 @@ struct worker_evidence {
     bool cgroup_v2;                /* the group is of version 2, which has other file names */
     uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped; bytes */
     uint64_t limit, peak;          /* limit and peak of `cgroup` in bytes; 0 = not known */
-    uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = no /dev/shm */
+    uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; size 0 = no /dev/shm */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout (stderr) is gone */
     bool fault_known;
     uint64_t fault;            /* address that the worker could not access */
@@ -113,7 +113,7 @@ struct oom_watch {
     bool v2;
     bool late; /* found only after the worker's end, so `before` is not known */
     struct oom_count before, now;
-    uint64_t limit, peak; /* in bytes; 0 = none or not known */
+    uint64_t limit, peak; /* limit and peak of the group in bytes; 0 = none or not known */
 };
 
 /* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is the

@@ -96,7 +96,7 @@ enum { STATUS_LINES_MAX = 64 }; /* limit of worker lines, because a large job mu
 struct status_facts {
     const struct plan *plan;
     const struct agent *agent;
-    uint64_t started_ms, now_ms; /* by the agent's clock, in ms */
+    uint64_t started_ms, now_ms; /* start of ddprun and current time, by the agent's clock */
     const char *states; /* by local rank: the letter of the process's state, as in /proc; 0 = not known */
     const struct cJSON *answer; /* the store's answer to "status"; NULL = none */
 };

@@ -125,7 +125,7 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
 /* The last signal that requested a stop, and when it arrived. In a zeroed struct no signal has arrived. */
 struct stop_memory {
     struct signal_heard last;
-    uint64_t at_ms; /* by the clock of `now_ms` below */
+    uint64_t at_ms; /* when `last` arrived, by the same clock as `now_ms` below */
     bool copied;    /* the copy of `last` has arrived, so the next signal is a new request */
 };
 

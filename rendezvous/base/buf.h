@@ -103,7 +103,7 @@ enum { SHARED_MIN = 64 << 10 }; /* bytes; below this size a copy is cheaper than
  * because the count is not atomic. */
 struct shared {
     uint32_t holders; /* number of references */
-    size_t size;      /* of `bytes` */
+    size_t size;      /* size of `bytes` */
     uint8_t bytes[];
 };
 

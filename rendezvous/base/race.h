@@ -44,7 +44,7 @@ enum race_do {
 struct race_step {
     enum race_do what;
     int runner;     /* index of the runner, for RACE_START and RACE_LATE */
-    uint64_t at_ms; /* for RACE_WAIT */
+    uint64_t at_ms; /* when the wait ends, for RACE_WAIT */
 };
 
 /* Set the addresses of the race, the preferred one first (RFC 6724). The texts are copied. Only the first

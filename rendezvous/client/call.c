@@ -255,7 +255,7 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* also true if the turn became free just after the deadline */
+    const bool mine = !turn->taken; /* even after the deadline, if the turn has become free meanwhile */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;

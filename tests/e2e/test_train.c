@@ -281,7 +281,7 @@ Test(train, wrong_words_are_a_usage_error)
 Test(train, missing_cut_and_foreign_data_are_refused_by_name)
 {
     training_skip_same_threads();
-    train_fails(1, "--data @/none", 1, "make-data --out");
+    train_fails(1, "--data @/none", 1, "/make-data --out");
     make_data("data", "500", NULL);
     cr_assert_eq(truncate(test_path("data/t10k-images-idx3-ubyte"), 5000), 0);
     train_fails(2, "--data @/data", 1, "/data/t10k-images-idx3-ubyte: offset 5000: ");

@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PATH_ROOM = 4352 };
 
@@ -31,16 +32,24 @@ struct comm_paths backend_paths(const struct worker_env *env)
  * folder. In an installation, libddp_cuda is in lib/, and this code is in lib/, bin/ or libexec/ddprun/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
-/* Copy the folder of this code to `path`, with a '/' at the end, or "" if the folder is unknown. */
+/* Copy the folder of this code to `path`, with a '/' at the end, or "" if the folder is unknown. The loader knows a
+ * program that the shell found in PATH only by its name. */
 static void own_directory(char path[PATH_ROOM])
 {
     Dl_info info;
     path[0] = '\0';
     if (dladdr((const void *)&backend_host, &info) == 0 || info.dli_fname == NULL)
         return;
-    const char *end = strrchr(info.dli_fname, '/');
-    if (end != NULL && (size_t)(end - info.dli_fname) + 64 < PATH_ROOM)
-        snprintf(path, PATH_ROOM, "%.*s/", (int)(end - info.dli_fname), info.dli_fname);
+    char program[4096];
+    const char *file = info.dli_fname;
+    if (strchr(file, '/') == NULL) {
+        const ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+        program[n > 0 ? n : 0] = '\0';
+        file = program;
+    }
+    const char *end = strrchr(file, '/');
+    if (end != NULL && (size_t)(end - file) + 64 < PATH_ROOM)
+        snprintf(path, PATH_ROOM, "%.*s/", (int)(end - file), file);
 }
 
 /* Open libddp_cuda in the directories near libddp, so that a copied installation works without LD_LIBRARY_PATH. */

@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 struct dataset_format {
     const char *name;
@@ -36,17 +38,33 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
+/* Write the path of make-data, which is installed beside train, outside of PATH. Write only its name if it is not
+ * there. */
+static void find_make_data(char path[static 512])
+{
+    const ssize_t n = readlink("/proc/self/exe", path, 512 - sizeof("make-data"));
+    char *slash;
+    path[n > 0 ? n : 0] = '\0';
+    if ((slash = strrchr(path, '/')) != NULL)
+        memcpy(slash + 1, "make-data", sizeof("make-data"));
+    if (slash == NULL || access(path, X_OK) != 0)
+        memcpy(path, "make-data", sizeof("make-data"));
+}
+
 /* Load a file. Write its path to `path`, for errors of later checks. */
 static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part part, enum dataset_kind kind,
                             char *path, struct ddp_err *err)
 {
     ddp_status status = whole_file_find(path, dir, dataset_file_name(part, kind), err);
-    if (status == DDP_ERR_IO)
+    if (status == DDP_ERR_IO) {
+        char make_data[512];
+        find_make_data(make_data);
         return ddp_fail(
             err, status,
             "%s/%s: neither this file nor its .gz exists; set the directory of the data with --data, or "
-            "create a set with `make-data --out %s`",
-            dir, dataset_file_name(part, kind), dir);
+            "create a set with `%s --out %s`",
+            dir, dataset_file_name(part, kind), make_data, dir);
+    }
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 

@@ -620,13 +620,16 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     open_schedule(t);
     if (status == DDP_OK && options->checkpoint != NULL)
         status = trainer_resume(t, err);
+    char few[64] = "";
+    if (status == DDP_OK && t->split.global_batch > t->train_set.n)
+        snprintf(few, sizeof(few), " (only %zu samples per step)", t->train_set.n);
     if (status == DDP_OK)
         journal_line(
             &t->journal,
             "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, global batch %" PRIu64
-            ", %" PRIu64 " step%s an epoch%s",
+            "%s, %" PRIu64 " step%s an epoch%s",
             model_names[options->model], t->train_set.n, t->test_set.n, options->data, t->split.world_size,
-            t->split.world_size == 1 ? "" : "s", t->split.global_batch, t->split.steps,
+            t->split.world_size == 1 ? "" : "s", t->split.global_batch, few, t->split.steps,
             t->split.steps == 1 ? "" : "s", t->device != NULL ? ", on GPUs" : "");
     return status;
 }

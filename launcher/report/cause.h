@@ -49,8 +49,7 @@ struct store_end {
 
 /* The store's report about a rank that left while others waited for it, or about a connection that broke. */
 struct left_early {
-    const char
-        *subject; /* subject of the finding, for example "rank 0 (n1, pid 7)"; "" or NULL = not known */
+    const char *subject;    /* "rank 0 (n1, pid 7)", the subject of the finding; "" or NULL = not known */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL = none */
     enum finding_code code; /* RANK_EXITED_EARLY, INIT_ABANDONED or CONNECTION_BROKE */
 };

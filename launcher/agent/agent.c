@@ -469,7 +469,7 @@ static void make_cause(struct agent *a, int local_rank)
 }
 
 /* Record the end of a worker as a failure. Record nothing if the user or the store has stopped the job, or if the
- * store is lost, because a stopped worker may end in any way. */
+ * store is lost: a stopped worker may end in any way. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)
@@ -969,8 +969,8 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* Return true if the user stopped the job, no worker had failed before, and every worker of this node ended with exit
- * code 0. --exit_code=workers then makes the exit code 0. */
+/* Return true if ddprun's exit code is 0 because of --exit_code=workers. The user has stopped the job before any
+ * failure, and every worker of this node ended with exit code 0. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);

@@ -1,5 +1,5 @@
 /* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps the list of a group's
- * processes, so no process can leave the group by setsid, by forking, or by losing its parents.
+ * processes, so no process can leave the group by setsid or fork, or by the death of its parent.
  *
  * A killed group is never used again, because some kernels kill every new process in such a group. */
 #ifndef LAUNCHER_CONTAIN_CGROUP_H

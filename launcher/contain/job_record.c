@@ -83,8 +83,8 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
  * following links, check its owner and mode by the descriptor, and create files relative to the descriptor. */
 
 /* Format the n-th candidate directory. Return false if there is no such candidate. /run/user/UID is tried even
- * without XDG_RUNTIME_DIR, because ssh and sudo often remove the variable. /tmp comes before $TMPDIR, because a batch
- * system gives each job its own TMPDIR, and the next start would not find the record there. */
+ * without XDG_RUNTIME_DIR, because ssh and sudo often remove the variable. /tmp precedes $TMPDIR, because a batch
+ * system gives each job its own TMPDIR. The next start would not find a record in the TMPDIR of an earlier job. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };

@@ -293,9 +293,9 @@ static int greet(struct store_link *link)
     return 0;
 }
 
-/* Queue the first messages. If the job has a secret, the store must prove that it has the secret, too, before this
- * node sends any data about the job. If MUNGE delivers the secret, this node first asks for the store's credential,
- * except on a later connection. Return 0, or an error of libuv. */
+/* Queue the first messages. If the job has a secret, the store must first prove that it has the same secret. Only
+ * then does this node send data about the job. If MUNGE delivers the secret, this node first asks for the store's
+ * credential, except on a later connection. Return 0, or an error of libuv. */
 static int introduce(struct store_link *link)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -592,8 +592,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         wire_fails(link, (int)n);
         return;
     }
-    /* During a resume only the answer to `resume` counts. Otherwise no timeout would end an endless series of new
-     * connections. */
+    /* During a resume only the answer to `resume` counts. If other answers counted, no timeout would end an endless
+     * series of new connections. */
     if (link->state == LINK_UP)
         link->heard_ms = now_ms;
     if (link->wire->tls != NULL)

@@ -260,8 +260,8 @@ static int run_detached(struct supervisor *s, int output, int waits)
     return EXIT_CODE_DDPRUN;
 }
 
-/* Create the socket under a draft name, and rename it when it listens. Otherwise `ddprun list` could remove the
- * socket, because it refuses connections. umask 077 keeps other users out. */
+/* Create the socket under a draft name, and rename it when it listens. `ddprun list` removes sockets that refuse
+ * connections, so a socket that does not listen yet must not have its final name. umask 077 keeps other users out. */
 static bool open_socket(struct supervisor *s)
 {
     char draft[64], name[64], dir_path[PATH_MAX];

@@ -600,8 +600,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Send a signal to the process group of a worker. Set `asked` if the worker still runs. Otherwise the signal is not
- * the reason of the worker's end. WNOWAIT leaves the exit status for wait4. */
+/* Send a signal to the process group of a worker. Set `asked` if the worker still runs. If the worker has ended
+ * already, the signal is not the reason of its end. WNOWAIT leaves the exit status for wait4. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];

@@ -15,7 +15,7 @@ void node_expect_answer(struct node *n);
 /* Record that the store has answered and no answer is expected. */
 void node_expect_nothing(struct node *n);
 
-/* Close every handle, print the report if the job has ended, and let ddprun exit with this code when the loop has
+/* Close every handle, and print the report if the job has ended. ddprun exits with `exit_code` when the loop has
  * closed the handles. Only the first call has an effect. */
 void node_finish(struct node *n, int exit_code);
 

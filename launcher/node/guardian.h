@@ -55,8 +55,9 @@ int node_run(void *job, int lifeline);
 /* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. It is a separate
  * process, because the file system of the records may not answer. The helper prints lines of JSON. First come the
  * connections of the processes PIDS whose peers do not acknowledge data. Then come the open calls of ranks FIRST to
- * FIRST + N - 1 (flight_call of hub/messages.h), from records that are at most AGE_MS ms old. Finally, the helper
- * asks these ranks for new records through their FIFOs, because a record that is being written cannot be read. */
+ * FIRST + N - 1 (flight_call of hub/messages.h). These calls are from records that are at most AGE_MS ms old.
+ * Finally, the helper asks these ranks for new records through their FIFOs, because a record that is being written
+ * cannot be read. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
 enum { FLIGHT_HELPER_WORDS = 7 }; /* argv[0], the option and its five arguments */
 
@@ -73,8 +74,9 @@ struct detached_job {
 };
 
 /* Start a supervisor without a terminal, which forks the guardian of the job. This function returns three times. In
- * the guardian it returns -1, in the supervisor the job's exit code, and in the caller 0 or the exit code of an
- * error. Output goes to ddprun-ID.out in the working directory. Call this function before threads exist. */
+ * the guardian it returns -1. In the supervisor it returns the job's exit code. In the caller it returns 0 or the
+ * exit code of an error. Output goes to ddprun-ID.out in the working directory. Call this function before threads
+ * exist. */
 int detach_begin(const struct detached_job *job);
 
 /* Append a row for each detached job of this user, or with `json` a line of JSON. Return false if memory is short. */

@@ -34,7 +34,7 @@ static bool stood_still(struct node *n)
     return n->caught_up;
 }
 
-/* Return the local rank of a worker that has ended but that the kernel is still cleaning up, or -1 without such a
+/* Return the local rank of a worker that the kernel is still cleaning up after its end. Return -1 without such a
  * worker. */
 static int find_dying(const struct node *n)
 {
@@ -135,9 +135,9 @@ static void end_dial(struct node *n)
 static void on_found(void *user, const struct join_dial_found *found);
 static void on_dial_failed(void *user, const char *code, const char *words);
 
-/* Pass the new socket to the link. With the token of the join, the link proves that the connection is this node's,
- * and sends again what the store has not confirmed. The local address may differ from the address of the broken
- * connection. */
+/* Pass the new socket to the link. The link sends the token of the join, which proves that the connection belongs to
+ * this node. The link then sends the requests again that the store has not confirmed. The local address may differ
+ * from the address of the broken connection. */
 static void on_found_again(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;

@@ -45,8 +45,8 @@ struct node_meeting {
     struct join_dial *dial; /* owned; NULL = this node does not connect to the store now */
     /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
     bool should_host;
-    /* Owned. If this node cannot host the store, this small server rejects the other nodes with the reason. Otherwise
-     * they would wait until their timeout. NULL = not needed. */
+    /* Owned. If this node cannot host the store, this small server rejects the other nodes with the reason. Without
+     * this server, the other nodes would wait until their timeout. NULL = not needed. */
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
     uint64_t refusing_until_ms; /* when to exit even if some nodes were not rejected */
@@ -130,8 +130,8 @@ struct node_run {
     struct spawner spawner;
     struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running; a pid stays reserved until waitpid */
-    /* By local rank: the agent requested a signal while the worker still ran. Otherwise the signal is not the reason
-     * of the worker's end. */
+    /* By local rank: the agent requested a signal while the worker still ran. If this is false, the signal is not the
+     * reason of the worker's end. */
     bool *asked;
     struct beat_known *known;      /* by local rank: the last state of the process that the store received */
     struct beat_step *steps;       /* by local rank: the last step that the store received */

@@ -173,8 +173,8 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
 /* After a failure, ddprun stops the other workers within 0.5 ms. The stop waits for stacks only if Python runs and
- * py-spy is available. Heartbeats check both before a failure. Otherwise the report uses the states of the last
- * heartbeat. */
+ * py-spy is available. Heartbeats check both before a failure. If Python or py-spy is missing, the report uses the
+ * states of the last heartbeat. */
 
 /* Return true if a worker, or one of its first CHILDREN_MAX descendants, is a Python interpreter. */
 static bool has_python(const struct node *n, int local_rank)

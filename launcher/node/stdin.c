@@ -276,9 +276,9 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
-/* Read input that the kernel has in memory. Such a read is faster than libuv's threads. Return false if no byte was
- * read. The end of a file is detected only by a read that may block, because Linux 5.9 and 5.10 may report a wrong
- * end here. */
+/* Read input that the kernel has in memory. Such a read is faster than libuv's threads. Return false if no byte
+ * was read. Linux 5.9 and 5.10 may report a wrong end of file here. So the end is detected only by a read that may
+ * block. */
 static bool read_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };

@@ -570,8 +570,8 @@ static void send_busy_gpus(struct node *n)
         store_link_send(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
 }
 
-/* Handle the answer to a join. From now on no answer is expected in a limited time, because the store has its own
- * limit for the wait for other nodes. */
+/* Handle the answer to a join. From now on, no deadline for an answer applies, because the store itself limits the
+ * wait for other nodes. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -644,8 +644,8 @@ static void set_cause(struct node *n, const struct failure *cause)
     }
 }
 
-/* Handle a stop. If this node has the cause, the agent has already begun to stop, and the message only confirms that
- * the store knows the cause. */
+/* Handle a stop. If the cause is on this node, the agent has already begun to stop. The message then only confirms
+ * that the store has the cause. */
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;

@@ -1,7 +1,7 @@
 /* collect.c -- see remote.h. Sends and receives the log files of all hosts, for --collect_logs.
  *
- * When the job has ended, the relay forks a sender, which sends the files of the host's log directory and never
- * follows a link. The starter stores the files in a folder for each host. The starter does not trust a host: it
+ * When the job has ended, the relay forks a sender. The sender sends the files of the host's log directory, and never
+ * follows a link. The starter stores the files in a folder for each host. The starter does not trust a host, so it
  * checks each name and size. */
 #include "remote/remote.h"
 

@@ -366,8 +366,8 @@ static void send_input(struct starter *s, const char *bytes, size_t len)
         read_input(s);
 }
 
-/* Read a pipe or a terminal. If another job is in the foreground of the terminal, the typed text belongs to that
- * job, so read nothing, and let on_beat try again. */
+/* Read a pipe or a terminal. If another job is in the foreground of the terminal, read nothing, because the typed
+ * text belongs to that job. on_beat tries again. */
 static void on_input_ready(uv_poll_t *poll, int status, int events)
 {
     struct starter *s = poll->data;

@@ -16,10 +16,10 @@
 #include <stdio.h>
 
 enum {
-    SETTLED_MS = 3000, /* a node is reported after it has been missing for this time */
+    SETTLED_MS = 3000, /* a missing node is reported after this time */
     WAITS_MS = 10000,  /* shorter waits are reported only by the last check */
     STOP_MS = 15000,   /* a node that has not stopped is reported after this time */
-    STOPPED_MS = 2000, /* shorter stops are normal under a debugger */
+    STOPPED_MS = 2000, /* a stop is reported after this time, because a debugger stops a process briefly */
 };
 
 /* Add a finding if the list has room. The arguments after `code` are passed to finding_make. */
@@ -37,8 +37,8 @@ static bool is_same_address(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Report a rejected node under the code of its rejection. If its node rank was taken, also name the node ranks that
- * no node has now: the user may have copied a --node_rank. */
+/* Report a rejected node under the code of its rejection. If another node has its node rank, also name the node
+ * ranks that no node has now: the user may have copied a --node_rank. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -52,8 +52,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* Report rejected nodes. Skip a node that has joined since with a corrected command, because the table still contains
- * its rejection. */
+/* Report rejected nodes. The list keeps the rejection of a node that has joined later with a corrected command,
+ * so such a node is skipped. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -101,7 +101,8 @@ static bool is_translated(const struct snapshot_node *node)
     return diagnose_is_translated(node->own, node->addr);
 }
 
-/* Report each node behind NAT, because each node needs a change of its network. diagnosis_slot limits the number. */
+/* Report each node behind NAT, because each node needs a change of its network. diagnosis_slot limits the
+ * number of these findings. */
 static void check_translation(struct diagnosis *d, const struct snapshot *s)
 {
     words who;
@@ -143,8 +144,9 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a foreign client. The sidecar's address is checked before the protocol, because a sidecar hides its client.
- * PyTorch's protocol is only suspicious from an address without a node, because the workers of a node speak it, too. */
+/* Report a client that is not part of the job. The sidecar's address is checked before the protocol, because a
+ * sidecar hides its client. PyTorch's protocol is reported only for an address from which no node has joined,
+ * because the workers of a node also use this protocol. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -335,8 +337,8 @@ enum {
     TAIL_MAX = 90     /* bytes reserved for the text after the claims */
 };
 
-/* Check for a wait during the start of PyTorch in which all ranks take part. If so, *key is the purpose of the awaited
- * key. */
+/* Return true if the wait is for a key of PyTorch's start that all ranks of the job need. Then *key describes
+ * the purpose of the awaited key. */
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
     return !wait->is_barrier && wait->waiting > 0 && torch_key_read(wait->name, key) &&
@@ -371,8 +373,8 @@ static const char *words_of(words out, const struct torch_key *key,
     return out;
 }
 
-/* Report that ranks wait for a key of a group's set-up. A key of a rank that the job does not have means that the program
- * expects a larger world, so no rank is missing. */
+/* Report that ranks wait for a key of a group's set-up. If the key belongs to a rank that the job does not
+ * have, no rank is missing: the program expects a larger world. */
 static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w,
                              const struct torch_key *key)
 {
@@ -395,15 +397,15 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
     if (s->surplus.n == 0 ||
-        s->surplus.is_double) /* otherwise the group has too many members, so none is missing */
+        s->surplus.is_double) /* too many members: no rank is missing, unless two have the same rank */
         setup_unfinished(d, s, w, &key);
     return true;
 }
 
 /* --- too many members ----------------------------------------------------------------------------------- */
 
-/* Append "rank 0 (n1, pid 71)", "pid 75, started by rank 0", or "pid 90 on n1 (python x.py ...), as rank 0". Without an
- * agent's description, the address of the connection is all that is known about a foreign process. */
+/* Append "rank 0 (n1, pid 71)", "pid 75, started by rank 0", or "pid 90 on n1 (python x.py ...), as rank 0". If
+ * a process is not from this job and no agent has described it, append the address of its connection. */
 static void append_claim(const struct snapshot_claim *c, struct buf *out)
 {
     words who;
@@ -424,8 +426,8 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* Append a claim. Return false, with an unchanged `out`, if the claim exceeds `room`. The first claim is cut
- * instead. */
+/* Append a claim. Return false, with an unchanged `out`, if the claim exceeds `room`. The first claim is always
+ * appended, and cut if it is too long. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
@@ -437,8 +439,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the length that the text may have with the next claim. If this is not the last claim, or a count follows,
- * TAIL_MAX bytes stay free for "; and 3 more". */
+/* Return the length that the text may have with the next claim. If other text follows this claim, TAIL_MAX
+ * bytes stay free, for example for "; and 3 more". */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
@@ -461,8 +463,8 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
     return shown;
 }
 
-/* Append the claims, and the number of registrations without an open connection. The process of a closed connection
- * is unknown: it may be in the list. */
+/* Append the claims, and the number of registrations without an open connection. The store does not know the
+ * process of a closed connection, so this process may also be in the list. */
 static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     const uint32_t shown = append_some_claims(surplus, out);
@@ -494,14 +496,15 @@ bool diagnose_torch_surplus(const struct snapshot *s)
     return false;
 }
 
-/* Return the words after `count`. A count that includes closed connections may count one process twice. */
+/* Return the words that follow the number in the sentence. If the number includes closed connections, it may
+ * count one process twice, so the sentence is about registrations. */
 static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
     return surplus->count > surplus->n ? "registrations were made" : "processes of this job take part";
 }
 
-/* Format why the number of processes is wrong. It may be right if one rank has registered twice and another is
- * missing. */
+/* Format what is wrong with the processes of the group. Their number may be correct, if one rank has registered
+ * twice and another rank is missing. */
 static const char *belong(words out, const struct snapshot *s)
 {
     if (s->surplus.is_double)
@@ -511,7 +514,8 @@ static const char *belong(words out, const struct snapshot *s)
     return out;
 }
 
-/* Report a PyTorch group with too many members. The list of members may be longer than `words`. */
+/* Report a PyTorch group with too many members. The list of members needs `who`, because it may be longer than
+ * the type `words`. */
 static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
@@ -532,8 +536,8 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that do not wait where most ranks wait. A text is formatted only for a rank with a slot, because only
- * four of perhaps thousands of late ranks are printed. */
+/* Report ranks that do not wait where most ranks wait. Only four of perhaps thousands of such ranks are
+ * printed. So texts are formatted only if diagnosis_slot returns a slot. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -559,8 +563,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report that ranks wait in two different barriers: the calls of these ranks differ. A barrier and a key are no proof,
- * because the rank that waits for the key may enter the barrier later. */
+/* Report that ranks wait in two different barriers, because the calls of these ranks differ. A barrier and a
+ * key do not prove this: the rank that waits for the key may enter the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;

@@ -20,7 +20,7 @@ struct rank_wait {
     struct slice name; /* name of a key or a barrier, borrowed; data NULL = the rank does not wait */
     bool in_barrier;
     uint32_t more;   /* number of other keys that the rank waits for */
-    uint32_t setter; /* 1 + the rank that sets the key by convention, in the search for a hang; 0 = unknown */
+    uint32_t setter; /* 1 + the only rank that has not set its key of this kind; 0 = unknown */
     uint64_t for_ms;
 };
 
@@ -60,17 +60,18 @@ void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 /* Report a rank that has exited with 0 while ranks in a barrier wait for it. */
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
                            struct finding *finding);
-/* Report that rank `waiter` has lost rank `lost` in a collective. If `lost` is -1, report all ranks that have exited
- * with 0. Return false if there is no such rank. */
+/* Report that rank `waiter` has lost rank `lost` in a collective. If `lost` is -1, report all ranks that have
+ * exited with 0. Return false if `lost` is -1 and no rank has exited with 0. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
                         struct finding *finding);
 
-/* Fill in the facts about a rank of the world. */
+/* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
-/* Append the JSON that explains to the members of a barrier why the barrier did not open. `because` ends the first line of
- * the message: "barrier 'epoch-3' " + "timed out after 30.0 s". For a misuse, `barrier` is NULL. Return false, with
- * an unchanged `out`, if memory is short. */
+/* Append the JSON that explains to the members of a barrier why the barrier did not open. The first line of the
+ * message is the name of the barrier and `because`: "barrier 'epoch-3' " and "timed out after 30.0 s". If a
+ * client has used the barrier wrongly, `barrier` is NULL. Return false, with an unchanged `out`, if memory is
+ * short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 

@@ -47,7 +47,8 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
-/* Expand the group of rows again, so that a new row of the group needs no change here. */
+/* Return true for the rows of FINDINGS_OF_HANGS. The cases are made from that macro, so that a new row needs no
+ * change here. */
 bool finding_is_hang(enum finding_code code)
 {
     switch (code) {
@@ -60,7 +61,8 @@ bool finding_is_hang(enum finding_code code)
     }
 }
 
-/* Such a finding is the same problem while the number of missing nodes changes, so it is not reported again. */
+/* Return true for a finding that counts missing nodes. If only the count changes, the finding is not reported
+ * again. */
 bool finding_is_count(enum finding_code code)
 {
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
@@ -127,7 +129,7 @@ bool finding_fill(struct buf *out, const char *text, finding_word put, void *use
     return ok;
 }
 
-/* Most placeholders of a finding, with ${subject}. finding_make ignores later ones. */
+/* Largest number of placeholders of a finding, including ${subject}. finding_make ignores further placeholders. */
 enum { WORDS_MAX = 16 };
 
 /* The values of the placeholders. All texts are borrowed from the caller of finding_make. */
@@ -148,7 +150,7 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return buf_printf(out, "${%.*s}", (int)word.len, (const char *)word.data);
 }
 
-/* Fill in a text, and cut it if it is too long. If memory is short the text is empty, so that at least the code is
+/* Fill in a text, and cut it if it is too long. If memory is short, the text is empty, and only the code is
  * reported. */
 static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
 {

@@ -48,7 +48,7 @@ static const struct {
 
 /* The activity of a rank between the two samples:
  *
- *     UNKNOWN     the stacks do not show it: no frames, a lost node, a failed rank, or a collective of libddp
+ *     UNKNOWN     not known: the rank has no frames, is on a lost node, has failed, or is in a collective of libddp
  *     GONE        the rank has exited with code 0
  *     CULPRIT     the rank is at one place outside of a collective
  *     NEEDS_KEY   the rank waits outside of a collective for a key of the store
@@ -82,7 +82,7 @@ struct hang {
     uint32_t n_read;           /* ranks with frames in the last sample */
     const char *note;          /* reason why some rank has no frames; NULL = unknown */
     struct records {
-        struct flight_dump *dumps; /* owned: records that stood still between the samples, sorted by rank */
+        struct flight_dump *dumps; /* owned: records that are equal in both samples, sorted by rank */
         uint32_t n;                /* number of these records; later entries of `dumps` are not used */
         cJSON *compared;           /* owned: from flight_compare; NULL = no record */
         words quote;               /* "; flight records: ...", "" = no record */
@@ -133,8 +133,9 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
                                                                : is_same_line(a->user, b->user));
 }
 
-/* Check whether a rank has made progress between the samples. A rank with frames in only one sample, or with another
- * process in the later sample, counts as moved. A rank without frames in both samples does not. */
+/* Check whether a rank has made progress between the samples. A rank with frames in only one sample, or with
+ * another process in the later sample, counts as moved. A rank without frames in both samples does not count as
+ * moved. */
 static bool has_moved(const struct rank_look *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -170,9 +171,9 @@ static bool computes(const struct rank_look *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return why a rank keeps the others waiting. The first reason that matches counts: the facts that explain most are
- * first. A thread that sleeps on an object (a file, a pipe or a peer) waits for this object, even if it calls select,
- * so the finding is RANK_BLOCKED and names the object. */
+/* Return why a rank keeps the others waiting. The facts that explain most are checked first, and the first
+ * match is returned. A thread that sleeps on an object (a file, a pipe or a peer) waits for this object, even
+ * in select. So the finding is then RANK_BLOCKED, which names the object. */
 static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -199,8 +200,9 @@ static bool has_left(const struct rank_facts *f)
     return f->exited && f->exit_code == 0 && f->signal == 0;
 }
 
-/* Decide what the rank does. A stopped process is a culprit even in a collective, because it cannot take part in the
- * collective. A collective is checked before a wait for a key, because a collective may set itself up through keys. */
+/* Decide what the rank does. A stopped process is a culprit even in a collective, because it cannot continue
+ * the collective. A collective is checked before a wait for a key, because the set-up of a collective may use
+ * keys. */
 static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -217,8 +219,8 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a rank to the group whose spot is the same by `is_same`, or to a new group. Return the index of the group, or
- * GROUPS_MAX if there is no room for another group. */
+/* Add a rank to the group for whose spot `is_same` returns true, or to a new group. Return the index of the
+ * group, or GROUPS_MAX if there is no room for another group. */
 static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
                            uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
 {
@@ -361,9 +363,9 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
-/* PyTorch writes a flight record on request, in a thread of the worker: so the record exists although the main thread
- * hangs. With a sample, the agents send the last calls of each rank (flight_open_calls). These calls can be compared without
- * the earlier calls, because each call has its group and number. */
+/* PyTorch writes a flight record on request, in a thread of the worker. So a record exists even if the main
+ * thread hangs. With each sample, the agents send the last calls of each rank (flight_open_calls). These calls
+ * can be compared without earlier calls, because each call has its group and number. */
 
 /* Return the member, or 0 if it is not a number that a double represents exactly. */
 static uint64_t whole_number(const cJSON *o, const char *name)
@@ -428,8 +430,9 @@ static void records_free(struct records *r)
     cJSON_Delete(r->compared);
 }
 
-/* Check whether two samples have the same calls of a rank in the same states. The records of the ranks are written at
- * different moments, so only a record that stands still can be compared with the records of other ranks. */
+/* Check whether a rank has the same calls in the same states in both samples. The records of different ranks
+ * are written at different moments. So a record can be compared with the records of other ranks only if it has
+ * not changed. */
 static bool stands_still(const struct flight_dump *a, const struct flight_dump *b)
 {
     bool is_same = a->n > 0 && a->n == b->n;
@@ -441,8 +444,8 @@ static bool stands_still(const struct flight_dump *a, const struct flight_dump *
     return is_same;
 }
 
-/* Keep the records of the later sample that stood still, and move them to the front of the array. flight_compare
- * expects them there. */
+/* Keep the records of the later sample that have not changed since the earlier sample. Move them to the front
+ * of the array, where flight_compare expects them. */
 static void keep_records(const struct snapshot *s, struct records *r)
 {
     const uint32_t n = s->n_ranks;
@@ -585,8 +588,8 @@ struct behind {
     const char *call, *at;      /* the call, and its place in the program; `at` "" = unknown */
 };
 
-/* Add the finding about ranks that are behind in the flight records. Return the first of them, or -1 if the records
- * name none. */
+/* Add the finding about the ranks in b->ranks. Return the lowest of these ranks, or -1 if either list of `b` is
+ * empty. */
 static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
 {
     words who, there, waiters, last = "", time, number_, line;
@@ -678,9 +681,9 @@ static uint32_t find_way(const struct hang *h, enum way way)
     return i;
 }
 
-/* Add the finding about a rank that keeps others waiting, from the later of its two samples. Not every sentence has a
- * place for every value. A stopped rank has the same finding as outside of a search; the sample may show the stop before
- * the heartbeat does. */
+/* Add the finding about a rank that keeps others waiting, from the later of its two samples. Values without a
+ * placeholder in the sentence are ignored. A stopped rank gets the same finding as in the other checks. Its
+ * state is also read from the sample, because the sample may show the stop before a heartbeat does. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -725,8 +728,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. The waiters are the ranks in a collective, or else another
- * culprit. */
+/* Add the finding about a rank that waits for a key. The sentence names the ranks in a collective as waiters.
+ * If no rank is in a collective, it names another culprit. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -807,8 +810,9 @@ static bool holds_peer(const struct spot *spot, const char *peer)
     return false;
 }
 
-/* Find a rank's connection without an answer in both samples, preferably to another node. Return false if no such
- * connection exists. A connection in only one sample is left out, because a single lost packet is sent again, too. */
+/* Find a rank's connection without an answer in both samples, preferably to another node. Return false if no
+ * such connection exists. A connection that appears in only one sample is ignored, because the kernel repeats a
+ * single lost packet successfully. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -868,8 +872,9 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. With one node the network is no suspect. A connection without an
- * answer between two nodes is named first, because it is the strongest evidence. */
+/* Add the finding that all ranks wait in one collective. The network is not named as a cause if the job has
+ * only one node. A connection without an answer between two nodes is named first, because it is the strongest
+ * evidence. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -905,9 +910,10 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* Mark the culprits as waiting ranks if most ranks are culprits at one line. A rank that waits for a GPU has no frame of a
- * collective: it is at the line that reads a result, and the driver of the GPU spins. Two ranks have no majority. If all
- * ranks are at one line, there is no other culprit. A job that never showed progress may still be starting. */
+/* Mark culprits as waiting ranks if most ranks of the job are culprits at one line. A rank that waits for a GPU
+ * has no frame of a collective: it is at the line that reads a result, and the GPU's driver spins. Mark no rank
+ * if the job has fewer than three ranks, or if all ranks are at this line. Also mark no rank if the job never
+ * showed progress, because it may still be starting. */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -989,9 +995,9 @@ struct states {
     uint32_t n;
 };
 
-/* Check whether the main thread of a rank without frames was idle in the same state in both samples. The rank must use
- * the store, because a job of independent programs has no rank that others wait for. A thread in the state "running" may
- * lack CPU time only because the machine is overloaded. */
+/* Check whether the main thread of a rank without frames was idle in the same state in both samples. The rank
+ * must be connected to the store, because ranks of independent programs do not wait for each other. A thread in
+ * the state "running" is not idle, because it may only lack CPU time on an overloaded machine. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct rank_look *r = &h->ranks[rank];

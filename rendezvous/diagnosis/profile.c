@@ -23,7 +23,7 @@ static const double least_evidence = 1e-6;
 /* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. */
 enum stand { STAND_UNKNOWN, STAND_WORKS, STAND_WAITS };
 
-/* Leave an empty profile after a failure: profile_add accepts and ignores it. */
+/* Create a profile of `n` ranks. After a failure the profile is empty, and profile_add ignores all samples. */
 bool profile_begin(struct profile *p, uint32_t n)
 {
     profile_free(p);
@@ -86,7 +86,8 @@ static void count_place(struct profile_rank *r, const struct spot *spot)
     (void)spot_place(place->words, spot);
 }
 
-/* Choose by the count since the place took its entry. The count of a rare place may be too low, which is harmless. */
+/* Return the place with the highest count. A place is counted only since it took its entry. So the count of a
+ * rare place may be too low, which is harmless. */
 const char *profile_place(const struct profile_rank *r)
 {
     const struct profile_place *most = &r->places[0];

@@ -18,10 +18,11 @@
 #include <stdio.h>
 
 enum {
-    STUCK_MS = 2000,     /* a shorter sleep in state D is normal, for example while a disk reads */
-    BUSY_PERCENT = 50,   /* percent of one CPU */
-    SHARE_PERCENT = 5,   /* percent for a runnable process, whose host may be overloaded */
-    RANK_WORD_MAX = 256, /* bytes of one word of a sentence */
+    STUCK_MS = 2000,   /* a shorter sleep in state D is normal, for example while a disk reads */
+    BUSY_PERCENT = 50, /* percent of one CPU */
+    /* percent of one CPU from which on a runnable process computes; its host may be overloaded */
+    SHARE_PERCENT = 5,
+    RANK_WORD_MAX = 256, /* bytes of the value of one placeholder */
 };
 
 /* Check whether the process has been in state 'D' for STUCK_MS, for example because an NFS server is dead. */
@@ -293,7 +294,7 @@ cJSON *diagnose_json(const struct rank_facts *f)
 enum {
     STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
     STILL_BUSY_PERCENT = 5, /* percent of one CPU from which on a rank computes; its host may be overloaded */
-    UNKNOWN_FACTOR = 3,     /* factor on the time before a rank without steps is expected not to arrive */
+    UNKNOWN_FACTOR = 3,     /* a rank without steps is reported after this multiple of the usual time */
 };
 
 /* Check whether the rank is in a collective of libddp. */
@@ -302,8 +303,9 @@ static bool waits(const struct rank_facts *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`. With
- * asynchronous calls, ranks may be several calls apart, so all ranks with lower numbers may be waited for. */
+/* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`.
+ * With asynchronous calls, ranks may be several calls apart. So every rank with a lower number may be the cause
+ * of the wait. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;
@@ -359,8 +361,8 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* Check whether a rank will probably not arrive at `place`, where others wait. A rank that reports no steps gets
- * UNKNOWN_FACTOR times as long, because the store cannot see whether the rank moves. */
+/* Check whether a rank will probably not arrive at `place`, where other ranks wait. For a rank that reports no
+ * steps, the time is UNKNOWN_FACTOR times as long, because the store cannot see whether the rank moves. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -413,8 +415,8 @@ static const char *who_is(words out, const struct rank_facts *f)
     return out;
 }
 
-/* Format the last position of a rank: the older call that the rank is in, or its last step. A rank without either has
- * reported nothing since its start. */
+/* Format the last position of a rank: the earlier call that the rank is still in, or else its last step. If the
+ * rank has neither, it has reported nothing since its start. */
 static const char *last(words out, const struct rank_facts *f)
 {
     out[0] = '\0';
@@ -447,8 +449,8 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Report ranks that are behind. If the process of such a rank has ended, report the end instead. The last check reports
- * every rank that is behind, however short its wait is. */
+/* Report ranks that are behind. If the process of such a rank has ended, report the end instead. The last check
+ * before the job fails reports these ranks without a minimum duration. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;

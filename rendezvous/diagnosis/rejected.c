@@ -27,8 +27,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client that has sent the greeting. After the greeting, ddprun sends an opcode of 0x80 or
- * above. PyTorch's first opcode is below 0x80. */
+/* Return the kind of a client whose first bytes are the greeting that ddprun and PyTorch (2.2 and later) share.
+ * After the greeting, ddprun sends an opcode of 0x80 or above. PyTorch's first opcode is below 0x80. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, OURS_FROM = 0x80 };
@@ -64,7 +64,7 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
-/* Leave out SILENT: health checks are far more frequent than nodes whose messages a firewall drops. */
+/* Return false for SILENT. A firewall may make a node silent, but most silent clients are health checks. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;

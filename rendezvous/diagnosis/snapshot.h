@@ -48,7 +48,7 @@ struct snapshot_refused {
     int32_t node_rank; /* requested node rank, -1 = any */
     int pid;
     uint32_t times;  /* rejections of this process with this code */
-    uint64_t ago_ms; /* since the last of them */
+    uint64_t ago_ms; /* time since the last rejection */
 };
 
 /* Rejected connections from one address. */
@@ -85,7 +85,8 @@ struct snapshot_claim {
 
 /* A PyTorch group or barrier with more members than ranks. */
 struct snapshot_surplus {
-    /* The key of the group or barrier. TORCH_KEY_NONE if `claims` are published addresses, not counts of a barrier. */
+    /* The key of the group or barrier. TORCH_KEY_NONE if the members were counted by their published addresses,
+     * not by the counter of a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
     uint64_t count;

@@ -94,8 +94,8 @@ static void read_frames(struct spot *spot)
     }
 }
 
-/* Store a thread in the spot of its rank. Return true if the thread is a main thread with frames. Other threads only
- * show connections without an answer and child processes that have ended. */
+/* Store a thread in the spot of its rank. Return true if the thread is a main thread with frames. From other
+ * threads, store only connections without an answer and child processes that have ended. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");

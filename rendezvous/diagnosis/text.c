@@ -232,8 +232,8 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Check whether rank `i` waits where most ranks wait. Ranks are counted by such functions and not once in the snapshot,
- * because a report is rare and the snapshot stays plain data. */
+/* Check whether rank `i` waits where most ranks wait. This is computed for each report and not stored in the
+ * snapshot, because reports are rare and the snapshot stays plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;
@@ -507,8 +507,8 @@ static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct bu
                       node_was_here(s, (int32_t)rank) ? "has left" : "missing");
 }
 
-/* Append the missing nodes of a static job: a few rows, then the number of the others. An elastic job has no node ranks
- * that could be missing. */
+/* Append a few rows of missing nodes, then the number of further missing nodes. An elastic job has no rows of
+ * missing nodes, because it has no fixed node ranks. */
 static bool append_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -625,8 +625,8 @@ static bool screen_append(const struct snapshot *s, const struct diagnosis *d, s
     return ok;
 }
 
-/* Append the headline and the new findings, for users who have an earlier report with `before` other findings. The
- * table of nodes is not repeated. */
+/* Append the headline and the new findings, for users who have seen an earlier report. `before` is the number
+ * of findings of that report that are unchanged. The table of nodes is not repeated. */
 static bool append_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
                         struct buf *out)
 {

@@ -1,8 +1,8 @@
-/* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. Private to the
- * diagnosis are the list of findings, the parts of their sentences, and simple queries on a snapshot.
+/* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. The list of
+ * findings, the parts of their sentences, and simple queries on a snapshot are private to the diagnosis.
  *
- * A function that formats a text writes the text into its first argument, cuts the text if necessary, and returns its
- * first argument. So one call can build a whole sentence. */
+ * A function that formats a text writes the text into its first argument, cuts the text if necessary, and
+ * returns its first argument. So one call can build a whole sentence. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TEXT_H
 #define RENDEZVOUS_DIAGNOSIS_TEXT_H
 
@@ -73,7 +73,8 @@ bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosi
 bool screen_add_line(struct cJSON *o, const struct finding *f);
 /* Add the line of screen_add_line, and the finding as the only element of "findings". */
 bool screen_add_one(struct cJSON *o, const struct finding *f);
-/* Add the headline and the new findings. `before` is the number of unchanged other findings. */
+/* Add the headline and the new findings. `before` is the number of findings that an earlier report has shown
+ * and that are unchanged. */
 bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                      uint32_t before);
 

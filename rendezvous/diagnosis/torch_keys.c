@@ -22,7 +22,8 @@ enum {
     DIGITS_MAX = 9,  /* a longer number would overflow, and is no rank */
 };
 
-/* The rows of torch_keys.h, with the kind as index. `where` is a set of TORCH_IN_GROUP and its neighbours. */
+/* The rows of torch_keys.h, with the kind as index. `where` is a set of the flags TORCH_IN_GROUP, TORCH_IN_RPC
+ * and TORCH_ELSEWHERE. */
 static const struct row {
     const char *json, *tail, *words;
     uint8_t where;
@@ -75,8 +76,8 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* Match all digits of a number at once, because "@/#" must not find rank 1 in "0/12". The number is stored only after the
- * rest of the tail has matched, so a failed match leaves no trace in `out`. */
+/* Match all digits of a number at once, because "@/#" must not find rank 1 in "0/12". The number is stored only
+ * after the rest of the tail has matched, so a failed match does not change `out`. */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -212,8 +213,9 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Find the group of a barrier, which follows the colon. In torch 1.13 the group is a number, and 1 is the default
- * group, whose name is 0. Since torch 2.1 the text after the colon is the name of the group. */
+/* Find the group of a barrier. In the key, the group follows the colon. In torch 1.13 the group is a number,
+ * and 1 is the default group, whose name is 0. Since torch 2.1 the text after the colon is the name of the
+ * group. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -238,7 +240,7 @@ static struct slice skip_attempt(struct slice path)
     return n > 0 && text_begins_with(behind(rest, n), "/") ? behind(rest, n + 1) : path;
 }
 
-/* Parse the key of a process group behind "default_pg/". */
+/* Parse the part of a process group's key after "default_pg/". */
 static bool read_group(struct slice path, struct torch_key *out)
 {
     if (!find_row(skip_group(skip_steps(path, out), out), TORCH_IN_GROUP, out))
@@ -279,7 +281,8 @@ bool torch_key_read(struct slice key, struct torch_key *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Check for the default group, which has all ranks of the job. Texts do not name it, because users never named it. */
+/* Check for the default group, which has all ranks of the job. Texts leave out its name, because PyTorch and
+ * not the user has chosen it. */
 static bool is_default_group(const struct torch_key *key)
 {
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;

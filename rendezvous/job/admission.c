@@ -21,7 +21,7 @@ struct check {
     const struct rdzv *r;
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
-    enum rdzv_admission as; /* the part that an accepted node gets */
+    enum rdzv_admission as; /* how the node takes part if it is accepted: as a member or as a spare */
     who_name self, first;   /* names for the message: the joining node, and the node that set the rules */
 };
 
@@ -47,8 +47,8 @@ static bool word_refusal(const struct check *c, const char *format, ...)
 
 /* --- checks: true = accepted --------------------------------------------------------------------------- */
 
-/* Reject numbers beyond their limits. This check comes first, because later code relies on the limits: for example, a
- * node rank below nnodes_max is an index of `place`. */
+/* Reject numbers beyond their limits. This check is the first, because later code relies on the limits. For example,
+ * later code uses a node rank below nnodes_max as an index of `place`. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -90,8 +90,8 @@ static bool not_over(const struct check *c)
 }
 
 /* Reject an agent of another minor version, because an agent may not understand messages of another version. Compare
- * with the first node, whose version the user can check. Compare with the store, too, because the first node has no
- * earlier node to be compared with. */
+ * its version with the version of the first node, which the user can check. Compare its version with the version of
+ * the store, too, because the first node has no earlier node. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -104,7 +104,7 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user typed it, and add the mode if min and max are equal. */
+/* Format --nnodes as the user typed it. If min and max are equal, add the word "elastic" or "static". */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
 {
     if (min == max)
@@ -294,7 +294,7 @@ static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
     return true;
 }
 
-/* Add rules that earlier nodes did not set: --uneven, the program, and the number of workers. */
+/* Set the rules that no earlier node has set: --uneven, the program, and the number of workers. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -405,7 +405,7 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
-/* Touch the node last, because a new node exists only after its admission. */
+/* Call rdzv_touch after the checks, because a new node exists only after it has been accepted. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

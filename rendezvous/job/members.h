@@ -22,9 +22,9 @@ enum {
 struct member {
     struct list sessions;  /* open connections of the rank (session.by_rank) */
     char *host;            /* owned; NULL = unknown */
-    char *error;           /* owned: last line of the rank's traceback; NULL = none or outdated */
+    char *error;           /* owned: last line of the rank's traceback; NULL = none since the last progress */
     int pid;               /* the pid in the latest report of the rank or of its agent */
-    int process_pid;       /* pid of the process that the agent started; 0 = not reported */
+    int process_pid;       /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;              /* the rank has had a connection in this attempt */
     bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
     int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
@@ -34,7 +34,7 @@ struct member {
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
     int16_t cpu_percent;   /* percent of one CPU since the agent's last look, may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
-    uint64_t state_since_ms;      /* since when the process has been in proc_state */
+    uint64_t state_since_ms;      /* when the process entered proc_state */
     bool stop_told;               /* the diagnosis has reported that the process is stopped (SIGSTOP) */
     bool has_steps;               /* the rank reports its progress; the next four fields are valid */
     int64_t step;                 /* last finished step; -1 = none */

@@ -19,9 +19,9 @@
  *
  * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
  * unread. The server detects a suspension by a check every LOOK_MS. If a check is more than LATE_MS late, the silence
- * of all nodes is excused: the silence starts again at the time of this check. The server also wakes when the
- * timeout of a node ends (rdzv_watch_deadline). If it waited for the next check, --node_timeout=fast would take a third
- * longer.
+ * of all nodes is excused: the silence starts again at the time of this check. The server also wakes when the timeout
+ * of a silent node ends (rdzv_watch_deadline). If the server only woke every LOOK_MS, --node_timeout=fast would take a
+ * third longer.
  *
  * On an overloaded server every check is late. So the silence of a node is excused at most PARDONS times. Then the
  * node is lost if it stays silent for node_timeout_ms. */
@@ -68,7 +68,8 @@ void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
-/* Compare the time with the planned check. After a long delay, excuse all nodes before any node is declared lost. */
+/* Compare the present time with the time of the planned check. If the check is more than LATE_MS late, excuse the
+ * silence of all nodes before any node is declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {
     if (is_watching(r) && r->now_ms < r->watch_ms)
@@ -315,8 +316,8 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. If only some arrays have grown, `room` keeps
- * its old value. The quota is charged before allocating, so that one job cannot use the memory of other jobs. */
+/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. If only some arrays could grow, do not change
+ * `room`. The quota is charged before allocating, so that one job cannot use the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     if (nodes <= r->run.room)
@@ -471,7 +472,8 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* Remove a member from the round. Its row keeps the ranks, because rdzv_node_of_rank searches the rows by rank. */
+/* Remove a member from the round. Its entry in `rows` keeps its ranks, because rdzv_node_of_rank searches `rows` by
+ * rank. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);
@@ -480,7 +482,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->run.rows[node->node_rank].node = 0;
 }
 
-/* Free the node rank of a static node, so that another node may join with it. */
+/* Make the node rank of a static node free, so that another node may join with this rank. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
@@ -610,14 +612,15 @@ struct who rdzv_who(const struct rdzv_join *j)
     return who;
 }
 
-/* Return true if only the address distinguishes the two nodes. */
+/* Return true if the two nodes have the same host name but different addresses. */
 static bool needs_address(const struct who *who, const struct who *beside)
 {
     return strcmp(who->host, beside->host) == 0 && who->addr[0] != '\0' &&
            strcmp(who->addr, beside->addr) != 0;
 }
 
-/* Cut the host name, because the message must also fit the name of `beside`. */
+/* Write the name of `who` with a host name that may be cut, because the message must also have room for the name of
+ * `beside`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside)
 {
     const bool at = needs_address(who, beside), ranked = who->node_rank >= 0;

@@ -50,9 +50,9 @@ struct node {
     uint64_t heard_ms;             /* time of the last message */
     uint64_t grace_ms;             /* as in struct rdzv_join */
     uint64_t spared_ms;            /* start of the silence that counts for the timeout (nodes.c) */
-    uint32_t pardons;              /* how often the silence was excused since the last message (nodes.c) */
-    bool leaving;                  /* the node sent `leave` in a round, and has not sent `stopped` yet */
-    int leave_signal;              /* signal in this `leave`; 0 = the agent gave up */
+    uint32_t pardons; /* how often the silence was excused since the last message, at most PARDONS */
+    bool leaving;     /* the node sent `leave` in a round, and has not sent `stopped` yet */
+    int leave_signal; /* signal in this `leave`; 0 = the agent gave up */
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
 };
 
@@ -138,7 +138,7 @@ struct rdzv {
 
     /* Between rounds. */
     bool grow_agreed;  /* all ranks of the round have agreed to a restart with more nodes */
-    bool short_handed; /* too few members have returned, so the next round needs a last call */
+    bool short_handed; /* too few members of the last round are left: the next round needs a last call */
     bool must_settle;  /* rdzv_settle must step the machine again */
     uint64_t since_ms; /* when `state` began */
     struct rdzv_until until;
@@ -189,7 +189,8 @@ struct rdzv_event {
 };
 
 /* --- admission.c --- */
-/* The part of a node that joins now: member of the next round, spare, or none because the job is over. */
+/* How a node that joins now takes part: as a member of the next round, or as a spare. NOBODY = not at all, because the
+ * job is over. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 /* Check a node that joins, and set joining->refusal. An accepted node becomes WAITING. `known` is the node if it has
  * joined before, else NULL. */
@@ -207,7 +208,7 @@ void rdzv_node_is_finished(struct rdzv *r, struct node *node);
 /* Keep a record of a node that leaves, for the diagnosis. `words` is its reason, or how the node was lost. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words);
-/* Change the id of a node, and of its row. */
+/* Change the id of a node, also in its entry of run.rows. */
 void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id);
 /* Change the state of a RESTING node to WAITING. A new node is RESTING, too. */
 void rdzv_node_waits(struct rdzv *r, struct node *node);
@@ -227,7 +228,7 @@ bool rdzv_make_places(struct rdzv *r);
 void rdzv_order_static(struct rdzv *r);
 void rdzv_order_elastic(struct rdzv *r, uint32_t n);
 
-/* Restart the silence of a node, because a message has arrived. */
+/* Record that a message of the node has arrived: its silence starts again now. */
 void rdzv_touch(struct rdzv *r, struct node *node);
 /* Return the time of the next check for silent nodes; UINT64_MAX = never. */
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
@@ -253,7 +254,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
     __attribute__((format(printf, 4, 5)));
 /* Schedule a message to the waiting nodes, because the missing nodes have changed. */
 void rdzv_schedule_notify(struct rdzv *r);
-/* Send this message if it is due. */
+/* Send the message to the waiting nodes if it is due (say_ms). */
 void rdzv_notify_if_due(struct rdzv *r);
 /* Format "node 1 (n1)" into `room`, or "node n1" if the node has no rank. Return `room`. */
 const char *rdzv_name(const struct node *node, char *room, size_t size);

@@ -95,8 +95,8 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
     return r->state;
 }
 
-/* Continue with a node whose connection was made again. The state of the job does not change, because the node has
- * missed no message. */
+/* Continue with a node that has a new connection after its old connection broke. The state of the job does not change,
+ * because the node receives all messages that it has missed. */
 static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], after[TEXT_MS_MAX];
@@ -175,7 +175,8 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* Begin the round after the last call. Members of the last round that have not returned lose their places. */
+/* Begin the round at the end of the last call. Members of the last round that have not joined again lose their places
+ * in the job. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -191,8 +192,8 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob". Without a signal, it is the agent's own
- * reason. */
+/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob". If the node leaves without a signal,
+ * return the reason that the agent has sent. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -376,7 +377,7 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
     return r->state;
 }
 
-/* Replace the failure by a more detailed report about the same worker. The failure time does not change. */
+/* Replace the failure by a more detailed report about the same worker. Keep the time of the first report. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.why == RDZV_WHY_FAILED && r->end.cause.failure.node_rank == node->node_rank &&
@@ -443,7 +444,8 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
     return rdzv_decide_if_stopped(r);
 }
 
-/* Each function below stores the time, checks whether the message is valid, steps the machine, and settles. */
+/* Each function below stores the time, checks whether the message is valid, applies its event to the state machine,
+ * and calls rdzv_settle. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
@@ -475,7 +477,7 @@ static bool has_rank(const struct node *node, int64_t rank)
     return rank >= node->first_rank && rank - node->first_rank < node->nproc;
 }
 
-/* Apply an event of a member, then settle, which may begin a round. */
+/* Apply an event of a member, then call rdzv_settle, which may begin a round. */
 static enum rdzv_answer handle_member(struct rdzv *r, uint64_t id, uint32_t round,
                                       const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -490,7 +492,7 @@ static enum rdzv_answer handle_member(struct rdzv *r, uint64_t id, uint32_t roun
     return RDZV_OK;
 }
 
-/* Let a node join without settling, because the hub must send the answer to the join before a round begins. */
+/* Let a node join, but do not call rdzv_settle. The hub must send the answer to the join before a round begins. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
 {
@@ -533,7 +535,7 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Apply a leave or a loss. A node that has its last verdict is only freed. */
+/* Apply the event LEAVE or LOST. If the node has its last verdict, only free the node. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)
@@ -553,7 +555,8 @@ void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_
     rdzv_settle(r, now_ms);
 }
 
-/* Check the silence first. If the node was already silent for too long, its silence is the cause, not the close. */
+/* Check first whether the node was silent for too long. If so, report its silence as the cause, not the closed
+ * connection. */
 void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -609,7 +612,7 @@ void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Settle until no step sets must_settle again. */
+/* Apply SETTLE events until no event sets must_settle again. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -640,8 +643,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* Remove silent nodes first, because a new round must not include them. Report to the waiting nodes last, because the
- * steps before may end their wait. */
+/* Remove silent nodes first, because a new round must not include them. Send messages to the waiting nodes last,
+ * because the other work of this function may end their wait. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     /* Limit the number of steps: a state whose deadline has passed already must not cause an endless loop. */

@@ -135,8 +135,9 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The cause of a round's end. A victim is a worker that failed because another worker was lost (it ended, or its
- * connection broke). The failure of the lost worker replaces the victim's, and may be reported later. */
+/* The cause of a round's end. A victim is a worker that failed only because it lost a peer: the peer ended, or the
+ * connection to the peer broke. The failure of the peer is the real cause. If it is reported after the failure of the
+ * victim, it replaces the failure of the victim. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */
@@ -165,7 +166,7 @@ struct rdzv_round {
  * complete. */
 struct rdzv_waiting {
     enum rdzv_state state;
-    uint32_t joined;                    /* nodes that have joined; members of the round while a round runs */
+    uint32_t joined;                    /* nodes that wait; while a round runs, members of the round */
     uint32_t min, max;                  /* least and greatest number of nodes */
     uint32_t spare;                     /* waiting nodes while a round runs */
     uint32_t returning;                 /* members of the last round that have not joined again */

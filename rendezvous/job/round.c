@@ -41,23 +41,23 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. If no
- * restart is left and the failure is permanent, too, return the permanent failure, because the user must correct it.
- * `failed` stops at max_restarts + 1, so that the number cannot overflow. */
+/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. There
+ * may be two reasons: the failure is permanent, and no restart is left. Then return the permanent failure, because the
+ * user must correct it. `failed` stops at max_restarts + 1, so that the number cannot overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
-        return NO_RESTART_NONE; /* no reason, because the user allows no restarts */
+        return NO_RESTART_NONE; /* give no reason, because the user expects no restart */
     if (cause->no_retry != NO_RESTART_NONE)
         return cause->no_retry;
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Apply --max_no_progress. The limit applies after any attempt has reported progress. From then on, an attempt that
- * reports no progress counts as an attempt without progress. */
+/* Return the reason against a restart by --max_no_progress. The limit applies only after an attempt has reported
+ * progress. From then on, an attempt that reports no progress counts as an attempt without progress. */
 static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -95,7 +95,8 @@ static uint32_t places_for_newcomers(const struct rdzv *r)
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return the number of nodes of a round that begins now: all returned members, and newcomers for the free places. */
+/* Return the number of nodes of a round that begins now. It includes all members of the last round that have joined
+ * again, and newcomers for the free places. */
 uint32_t rdzv_takes(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
@@ -153,7 +154,7 @@ static void assign_ranks(struct rdzv *r, uint32_t n)
     r->run.round++;
     for (uint32_t i = 0; i < n; i++)
         r->run.member[i]->round = r->run.round;
-    r->n_back = r->n_resting = 0; /* waiting nodes are newcomers of the next round */
+    r->n_back = r->n_resting = 0; /* from now on, all waiting nodes are newcomers */
     r->run.nnodes = r->run.n_members = r->run.n_open = n;
     r->run.n_done = 0;
 }
@@ -206,7 +207,7 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* Send the round to all members. The receiver's callback lists only the first nodes of a large round. */
+/* Send the round to all members. For a large round, the callback env.tell lists only the first nodes in the message. */
 static void send_round(struct rdzv *r, const struct rdzv_round *world)
 {
     count_roles(r);

@@ -139,8 +139,8 @@ static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* New connections are appended to the list `silent`, so the oldest one is the first. The first request of a connection
- * removes it from the list, so the list is short, and a search in it is fast. */
+/* New connections are appended to the list `silent`, so the oldest connection is the first. The first request of a
+ * connection removes the connection from the list. So the list is short, and a search in the list is fast. */
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self)
 {
@@ -151,14 +151,16 @@ void admission_init(struct admission *a, uint32_t max, uint32_t self)
     TAILQ_INIT(&a->silent);
 }
 
-/* Return true if the source may use only a fraction of the connections: any source except root and the store's user. */
+/* Return true if the source may use only a fraction of admission.max. Only root and the user of the store are sources
+ * without this limit. */
 static bool is_limited(const struct admission *a, const struct admission_key *key)
 {
     return !key->is_uid || (key->uid != 0 && key->uid != a->self);
 }
 
-/* Return the limit for the connections of a source: half of all for another user of this host, 7/8 of all for an
- * address. An address gets more, because one host may run most ranks of a job. */
+/* Return how many connections a source may have. Root and the user of the store may have `max` (admission.max).
+ * Another user of this host may have half of `max`. An address may have 7/8 of `max`. An address gets more than a
+ * user, because one host may run most ranks of a job. */
 static uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
     if (!is_limited(a, key))
@@ -207,7 +209,7 @@ static void release_source(struct admission_source *s)
 enum admission_verdict {
     ADMISSION_OK,
     ADMISSION_FULL,        /* the source has reached its limit */
-    ADMISSION_NEARLY_FULL, /* sources with a limit use 7/8 of all allowed connections */
+    ADMISSION_NEARLY_FULL, /* all limited sources together use 7/8 of admission.max */
     ADMISSION_NO_MEMORY
 };
 
@@ -288,7 +290,7 @@ enum place {
 };
 
 struct client {
-    struct conn conn;         /* must be the first member, because callbacks cast the pointer */
+    struct conn conn;         /* must be the first member: callbacks cast a conn pointer to struct client */
     struct clients *clients;  /* borrowed */
     conn_id id;               /* number in clients.map */
     TAILQ_ENTRY(client) link; /* in the list of `place`, unless SERVED */
@@ -298,7 +300,7 @@ struct client {
     uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */
     uint8_t place;            /* enum place */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
-    bool is_foreign;          /* the user is unknown, so the client is on another host */
+    bool is_foreign;          /* the kernel reports no user, so the client is on another host */
     bool has_begun;           /* the first byte was received, so it is known whether the client uses TLS */
     bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
     uint8_t n_asked;          /* received bytes of the request for the credential */
@@ -478,8 +480,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(
-            &c->conn); /* here, because the hub may handle held requests of a client that sends none now */
+        conn_stop_reading(&c->conn); /* also without new input: the hub may handle held requests */
     return !is_full && c->wants == 0;
 }
 
@@ -668,7 +669,8 @@ void clients_end_all(struct clients *clients)
     }
 }
 
-/* Loop over the map safely: conn_abort does not change the map; on_conn_closed does so later. */
+/* Abort each client of the map. The loop is safe, because conn_abort does not change the map: on_conn_closed removes
+ * the client later. */
 void clients_abort_all(struct clients *clients)
 {
     struct client *c;
@@ -925,7 +927,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
 }
 
 /* Close the connection if conn_open or hub_connect fails; on_conn_closed then frees the client. Do not call
- * hub_disconnect in this case, because the hub does not know the client, and ignores the later calls. */
+ * hub_disconnect in this case, because the hub does not know the client. For the same reason, the hub ignores the
+ * calls after hub_connect. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

@@ -57,8 +57,8 @@ struct replies {
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
  * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
- * of a source is a fraction of all connections. So for a job with thousands of ranks at one address, a high limit of
- * descriptors is sufficient. */
+ * of a source is a fraction of all connections. So a job with thousands of ranks at one address needs only a high
+ * limit of descriptors, and no other setting. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
@@ -134,19 +134,20 @@ void clients_init(struct clients *clients);
 /* Free the map. No client may be left, so call clients_end_all and run the loop first. */
 void clients_free(struct clients *clients);
 
-/* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client; -1 = unknown. If
- * the source has too many connections, close its oldest connection without a request. If it has none, reject the new
- * client: close `fd` and return false; freed() is then not called. */
+/* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client; -1 = unknown.
+ * If the source has too many connections, close its oldest connection that has sent no request. If there is no such
+ * connection, reject the new client: close `fd` and return false. freed() is then not called. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients without a request, the oldest first. Do not call this function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* Return the callbacks for the hub, all but `event`. The hub is not reentrant, so the callbacks never call the hub. A
- * client whose connection fails during a callback is removed from the hub at the end of the turn.
+/* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so the callbacks never call the
+ * hub. A client whose connection fails during a callback is removed from the hub at the end of the turn.
  *
  * If the unread replies of all clients are near their limit, a large reply must wait until other clients have read
- * theirs. Meanwhile no further requests from its client are read. Then clients.c calls hub_resume. */
+ * their replies. Meanwhile the store reads no further requests from the client that waits for the large reply. After
+ * the wait, clients.c calls hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
 /* Write the kept replies and close the doomed clients. Call this function before the loop sleeps. */

@@ -292,7 +292,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes, because the block is much larger or exceeds the limit */
+        holder = NULL; /* copy the bytes, because the whole block is much larger or exceeds the limit */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;
@@ -347,10 +347,10 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set the socket options. Replies are sent without delay (TCP_NODELAY). The others let the kernel detect a host that has
- * disappeared, so that its descriptors are freed: after 120 s without any answer (keep-alive: 60 s + 4 * 15 s). These
- * times are no heartbeat: agents and the hub detect lost nodes sooner. Failures are ignored, because the connection
- * works without the options. */
+/* Set the socket options. Replies are sent without delay (TCP_NODELAY). The other options let the kernel detect a host
+ * that has disappeared, so that its descriptors are freed. The kernel gives up after 120 s without any answer
+ * (keep-alive: 60 s + 4 * 15 s). These times are no heartbeat: agents and the hub detect lost nodes sooner. Failures
+ * are ignored, because the connection works without the options. */
 static void tune(int fd)
 {
     static const struct {

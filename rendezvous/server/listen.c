@@ -195,7 +195,7 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 
 enum {
     PAUSE_MS = 100, /* time between two tries while descriptors have run out */
-    AT_ONCE = 64,   /* most clients that are accepted before the accepted ones are served */
+    AT_ONCE = 64,   /* most clients that are accepted in one turn of the loop */
     RESERVE = 64, /* descriptors that stay free, because the store may run in ddprun, which starts workers */
 };
 
@@ -209,8 +209,8 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop accepting for PAUSE_MS. Call on_short once until a client is accepted again, and only if a client waits: a store
- * that has as many clients as it can have, and no more, has no problem. */
+/* Stop accepting for PAUSE_MS. If a client waits, call on_short, but only once until a client is accepted again. If no
+ * client waits, the shortage of descriptors affects no client, so do not report it. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);

@@ -50,11 +50,11 @@ struct store_server {
     uv_async_t stop_request; /* the only member that both threads use at the same time */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
-    uint64_t timer_at_ms;       /* UINT64_MAX = not set */
-    bool caught_up;             /* the timer was much too late, and is set again only to read input first */
-    bool stopping;              /* end_all was called */
-    bool stop_requested;        /* used only by the caller's thread */
-    uint64_t wait_nodes_ms;     /* the longest wait for nodes, set before the stop is requested */
+    uint64_t timer_at_ms;   /* UINT64_MAX = not set */
+    bool caught_up;         /* the timer was much too late, so it was set again to read unread input first */
+    bool stopping;          /* end_all was called */
+    bool stop_requested;    /* used only by the thread that called store_server_start */
+    uint64_t wait_nodes_ms; /* the longest wait for nodes, set before the stop is requested */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
     uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
     uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX = never */
@@ -86,7 +86,7 @@ static uint64_t next_deadline(const struct store_server *s)
 
 static void end_all(struct store_server *s);
 
-/* After a stop request, end the store when all nodes have left or the time is over. */
+/* After a stop request, end all clients when all nodes have left, or when the wait has reached its limit. */
 static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
 {
     if (hub_nodes(s->hub) == 0 || now_ms >= s->wait_nodes_end_ms) {

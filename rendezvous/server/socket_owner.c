@@ -129,7 +129,7 @@ static bool source_is(const struct end *end)
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
     ((struct sockaddr_in *)&to)->sin_port =
-        htons(9); /* any port; the port has the same offset in both families */
+        htons(9); /* any port; sockaddr_in and sockaddr_in6 have the port at the same offset */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else

@@ -347,8 +347,8 @@ static enum barrier_state arrive_next(struct barriers *b, struct barrier *barrie
     return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
-/* Reject an arrival at a passed barrier. Otherwise a rank that is one step late would meet the ranks of the next
- * step. */
+/* Reject an arrival at a passed barrier. Otherwise a rank that is one step late would enter the barrier together with
+ * the ranks of the next step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     answer_misuse(

@@ -97,7 +97,7 @@ struct barrier_call {
     struct slice members; /* u32 each, little-endian; empty = all ranks */
     uint32_t rank;        /* the calling rank, which must be a member */
     uint32_t world_size;
-    uint64_t now_ms; /* any clock that never goes back, but the same for all calls */
+    uint64_t now_ms; /* time on a clock that never goes back; all calls must use the same clock */
 };
 
 static inline struct slice barrier_name(const struct barrier *barrier)
@@ -143,7 +143,7 @@ bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const st
 void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);
 /* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);
-/* Cancel an open barrier. `who` is a name for the report. Return false if no barrier with this name is open. */
+/* Cancel an open barrier. `who` names the operator in the report. Return false if no barrier with this name is open. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms);
 
 /* Return the earliest deadline of an open barrier, or UINT64_MAX if no barrier is open. Call barriers_tick at this

@@ -75,8 +75,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Compare `value` with the address after the key only if `room` is not 0. With 0, the entry ends at this address, and
- * other memory may begin there. */
+/* Compare `value` with the address after the key only if `room` is not 0. If `room` is 0, the entry ends at this
+ * address, and another block of memory may begin there. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -91,7 +91,8 @@ static uint32_t block_cost(struct entry *entry)
     return entry_holder(entry) != NULL ? entry->cap : 0;
 }
 
-/* Move the first `keep` bytes of the value to a block of exactly `cap` bytes. After a failure, nothing has changed. */
+/* Move the first `keep` bytes of the value to a block of exactly `cap` bytes. Return false, without any change, if
+ * memory or quota is short. */
 static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, uint32_t keep)
 {
     const uint32_t old = block_cost(entry);
@@ -192,7 +193,7 @@ const struct queue_item *entry_front(const struct entry *entry)
     return entry->push_end != NULL ? entry->push_end->next : NULL;
 }
 
-/* Leave the item to the caller, because the bytes must be sent before they are freed. */
+/* Remove the item but do not free it, because the caller must first send its bytes. */
 struct queue_item *entry_pop(struct entry *entry)
 {
     struct queue_item *last = entry->push_end;

@@ -60,7 +60,7 @@ static inline struct slice entry_value(const struct entry *entry)
     return slice_of(entry->value, entry->exists ? entry->len : 0);
 }
 
-/* Return true if CHECK and WAIT count the key as existing: a queue with an item counts, too. */
+/* Return true if the key exists for the requests CHECK and WAIT: it has a value, or a queue with an item. */
 static inline bool entry_is_there(const struct entry *entry)
 {
     return entry->exists || entry->push_end != NULL;

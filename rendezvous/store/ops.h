@@ -49,9 +49,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. waits: the reply
- * may be sent much later; CANCEL_WAIT or the next request ends the wait. wakes: the request may end waits of other
- * connections. */
+/* The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. The column
+ * `waits` is true if the reply may be sent much later; CANCEL_WAIT or the next request ends the wait. The column
+ * `wakes` is true if the request may end waits of other connections. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \

@@ -21,7 +21,7 @@ struct quota {
     struct quota *whole; /* borrowed; NULL = this quota is not a share of another quota */
 };
 
-/* Return what this quota takes from its `whole`. */
+/* Return how many bytes this quota charges to its `whole`: the used bytes, but at least the reserved bytes. */
 static inline uint64_t quota_held(const struct quota *q)
 {
     return q->used > q->floor ? q->used : q->floor;
@@ -43,8 +43,8 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge memory that is allocated already, even beyond the limit. Charge each `whole` only with the bytes that exceed
- * the reserved ones. */
+/* Charge memory that is allocated already, even beyond the limit. Charge to each `whole` only the bytes that exceed
+ * `floor`, because `floor` is already reserved there. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

@@ -14,8 +14,7 @@
 
 #include <stdlib.h>
 
-/* strtoll cannot parse a value, because the value has no NUL at its end, and because strtoll skips other blanks in
- * other locales. */
+/* This file does not use strtoll. A value has no NUL at its end, and the locale decides which blanks strtoll skips. */
 
 static bool is_blank(char c)
 {
@@ -110,8 +109,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append a link to the list of `entry`. Add no second link if the request names the key twice. The first link is then
- * the last one of the list, because a wait adds all its links at once. */
+/* Append a link to the list of `entry`. If the request names the key twice, add only one link. The function detects
+ * this case if the last link of the list belongs to `wait`, because a wait adds all its links at once. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -334,7 +333,7 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Call written() unless the value is not a number. In that case nothing has changed, and the entry must stay. */
+/* Do not call written() if the value is not a number: nothing has changed, and the entry must stay. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
@@ -505,8 +504,8 @@ static void offer(struct store *s, struct entry *entry)
     }
 }
 
-/* Call offer(), because the connection may not have removed the item for which it was woken. Then offer() wakes another
- * connection for this item. */
+/* Call offer(), because the connection may not have removed the item for which it was woken. offer() then wakes
+ * another connection for this item. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;

@@ -121,8 +121,8 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
 /* End the wait of a connection without calling `wake`, because the connection sends another request or closes. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Record that a connection, which was woken for a queue, has then sent a request or has closed. Do nothing if it was not
- * woken for a queue. A woken connection need not remove an item: then the next waiter is woken for this item. */
+/* Record that a connection has sent a request or has closed. If the connection was woken for a queue but has not
+ * removed an item, wake the next waiter of the queue. If it was not woken for a queue, do nothing. */
 void store_acted(struct store *s, struct store_waiter *w);
 
 /* Return the number of keys that a connection still waits for; 0 = the connection does not wait. */

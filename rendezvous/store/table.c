@@ -23,7 +23,7 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-/* The secret of all tables. One secret for all, because callers use a hash for several tables. */
+/* The secret of the hash function. All tables share it, because callers use one hash for several tables. */
 static uint64_t hash_key[2];
 
 void table_set_hash_key(const uint64_t key[2])
@@ -126,7 +126,7 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Search only the rest of the chain, because equal keys have equal hashes. */
+/* Search only the rest of the chain, because all nodes with the same key are in the same chain. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;

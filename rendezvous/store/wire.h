@@ -19,18 +19,18 @@
 enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
 
 struct wire {
-    const struct op *op; /* NULL until the opcode has been scanned */
-    size_t at;           /* number of scanned bytes of the request */
-    size_t need;         /* number of bytes of the request, from its opcode on, that the next scan needs */
+    const struct op *op;      /* NULL until the opcode has been scanned */
+    size_t at;                /* number of scanned bytes of the request */
+    size_t need;              /* the next scan needs this number of bytes of the request, opcode included */
     size_t start[OP_FIELDS];  /* offset of each field's content */
     size_t length[OP_FIELDS]; /* length of each field's content */
     uint32_t left;            /* number of blobs of the list that have not been scanned */
     uint32_t count;           /* number of items of the list; a pair is one item */
     uint8_t dialect;          /* enum dialect; a guess until `greeted` is true */
     uint8_t field;            /* index of the next field to scan */
-    bool greeted; /* the first bytes of the connection were scanned: the dialect is C, or A or B */
-    bool in_list; /* the count of the list has been scanned */
-    bool settled; /* an opcode other than 7 was received; see detect_dialect_b in wire.c */
+    bool greeted;             /* the first bytes were scanned, so it is known whether the dialect is C */
+    bool in_list;             /* the count of the list has been scanned */
+    bool settled;             /* an opcode other than 7 was received; see detect_dialect_b in wire.c */
 };
 
 struct request {

@@ -19,7 +19,7 @@ enum call_side {
     AT_ROOT_WORLD /* only the root, n * world elements */
 };
 
-/* Rows of kind, name, input, output, whether the call has a reduce operation, whether it has a root. */
+/* Rows of kind, name, input, output, and two flags: the call has a reduce operation; the call has a root. */
 #define CALL_KIND_LIST(X)                                                  \
     X(ALL_REDUCE, "all_reduce", AT_ALL, AT_ALL, true, false)               \
     X(REDUCE, "reduce", AT_ALL, AT_ROOT, true, true)                       \

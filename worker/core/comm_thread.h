@@ -20,7 +20,7 @@ struct comm_thread;
 
 /* A job. The program owns the struct, and keeps it until the thread is drained. */
 struct comm_job {
-    void (*run)(void *user, size_t what); /* runs on the thread, with the two values below */
+    void (*run)(void *user, size_t what); /* called on the thread, with `user` and `what` */
     void *user;
     size_t what;
     uint64_t posted_ns;    /* time of clock_ns() when the job was posted; 0 = no flight recorder */

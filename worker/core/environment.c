@@ -87,7 +87,7 @@ static ddp_status read_env_text(const struct reader *r, const struct text_row *r
     return DDP_OK;
 }
 
-/* Append `name` to lists[1] if the variable is set, otherwise to lists[0]. Count the names of each list in
+/* Append `name` to lists[1] if the variable is set (`there`), otherwise to lists[0]. Count the names of each list in
  * `counts`. */
 static void note(char (*lists)[256], size_t counts[2], bool there, const char *name)
 {

@@ -29,8 +29,8 @@ static inline float bf16_to_f32(uint16_t h)
     return half_float((uint32_t)h << 16);
 }
 
-/* Convert f32 to bf16, its upper 16 bits. Add 0x7fff before the shift, and the last kept bit, so that ties round to
- * even. */
+/* Convert f32 to bf16, its upper 16 bits. Before the shift, add 0x7fff and the lowest of the 16 kept bits, so that
+ * ties round to even. */
 static inline uint16_t f32_to_bf16(float value)
 {
     uint32_t bits = half_bits(value);
@@ -59,7 +59,8 @@ static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
     uint32_t special = magnitude > 0x7f800000u ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0x7c00;
-    /* A subnormal f16 is a multiple of 2^-24, like an f32 between 0.5 and 1. So adding 0.5 rounds correctly. */
+    /* Every subnormal f16 is a multiple of 2^-24, and so is every f32 between 0.5 and 1. So adding 0.5 rounds
+     * correctly. */
     uint32_t small = half_bits(half_float(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? small : normal;

@@ -28,10 +28,10 @@ struct cpu_comm {
 /* Begin the next call: increase its number, write its mark and set its timeout. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
-/* Return the size in bytes of the input that `rank` passes, or the input's address in this process. The address is
- * NULL if the input is in private memory or has no bytes. cpu_input_of reads the mark of `rank`, which stays valid
- * during this call and the next call. */
+/* Return the size in bytes of the input that `rank` passes. */
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
+/* Return the address in this process of the input that `rank` passes. Return NULL if the input is in private memory
+ * or has no bytes. The address comes from the mark of `rank`, which stays valid during this call and the next call. */
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 
 /* Copy like memcpy, but faster if the data is in the cache of another core. */

@@ -181,8 +181,8 @@ static int net_connect(const char *address, int port, const char *source, int *f
 
 /* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
-/* Limits for connecting. After a refusal, retry for a second, because the other rank may be starting. After
- * silence, give up, because a retry would meet the same firewall. */
+/* Limits for connecting. After a refusal, retry for a second; try_again explains the reason. If the peer does not
+ * answer, give up, because a retry would meet the same firewall. */
 
 enum {
     REFUSED_MS = 1000, /* time for retries after a refusal */

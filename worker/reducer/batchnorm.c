@@ -129,7 +129,8 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
     }
 }
 
-/* Merge two batches with the method of Chan, Golub & LeVeque, which is numerically stable. */
+/* Merge the statistics `other` into `batch`, with the method of Chan, Golub & LeVeque, which is numerically
+ * stable. */
 void batch_merge(double *batch, const double *other, size_t channels)
 {
     const double a = batch[2 * channels], b = other[2 * channels], all = a + b;

@@ -113,7 +113,7 @@ static void reducer_settle(ddp_reducer *reducer)
 
 /* A job reduces one bucket, on the program's thread or on the communication thread:
  *
- *     all-reduce        [ / predivide ]  all_reduce  [ * rest of the factor ]
+ *     all-reduce        [ * before ]     all_reduce  [ * after ]         factors of struct averaging
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
  *     hook              the hook's operations
  *

@@ -26,7 +26,7 @@ static const struct {
 
 enum { BLOCKS = 5 + OPTIMIZER_SLOTS, LOSSES = 2 };
 
-/* The losses and the scaler of a checkpoint, in the types of the file. */
+/* The losses and the state of the scaler as doubles, for a checkpoint. */
 struct small {
     double loss[LOSSES];
     double scaler[DDP_SCALER_STATE];

@@ -63,23 +63,23 @@ struct compute_ops {
     /* Called after each pass. Returns an error if any call since `begin` has failed. */
     ddp_status (*end)(struct compute *c, struct ddp_err *err);
 
-    /* Computes y = the row of each token + the row of its place. */
+    /* Computes a row of y for each token: the token's row in `tokens` plus the row of its position in `places`. */
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
                               const void *places, size_t n);
-    /* Adds to dtokens, because the head may use the same weight and adds its gradient first. dplaces has `max_length`
-     * rows. */
+    /* Adds to dtokens, because the head may use the same weight; then dtokens already has the head's gradient.
+     * dplaces has `max_length` rows. */
     void (*embedding_backward)(struct compute *c, real *dtokens, real *dplaces, const void *dy,
                                const struct model_batch *batch, size_t max_length, size_t n);
     /* Normalizes each row as torch's nn.LayerNorm does. Stores its mean, and 1 / sqrt(variance + 1e-5) as `scale`,
      * for backward. */
     void (*layer_norm_forward)(struct compute *c, void *y, real *mean, real *scale, const void *x,
                                const void *weight, const void *bias, size_t rows, size_t n);
-    /* Adds to dx, which already has the gradient of the shortcut. */
+    /* Adds to dx, because dx already has the gradient of the residual connection around the block. */
     void (*layer_norm_backward)(struct compute *c, void *dx, real *dweight, real *dbias, const void *dy,
                                 const void *x, const real *mean, const real *scale, const void *weight,
                                 size_t rows, size_t n);
-    /* y = before + x W^T + b, with the weight as [out][in] as in torch's nn.Linear. `before` may be NULL, or
-     * equal to y. If `before` is NULL, `bias` may also be NULL. */
+    /* Computes y = before + x W^T + bias. The weight W has the shape [out][in], as in torch's nn.Linear. `before` may
+     * be NULL, or equal to y. If `before` is NULL, `bias` may also be NULL. */
     void (*linear_forward)(struct compute *c, void *y, const void *before, const void *x, const void *weight,
                            const void *bias, struct linear l);
     /* dbias may be NULL. */
@@ -109,7 +109,7 @@ struct compute_ops {
     /* Sets dx, or adds to dx if `add` is true. */
     void (*conv_backward_input)(struct compute *c, const struct conv *conv, void *dx, const void *dy,
                                 const void *weight, size_t rows, bool add, real *scratch);
-    /* Adds the shortcut of x to y. */
+    /* Adds the shortcut of x (struct shortcut) to y. */
     void (*shortcut_forward)(struct compute *c, const struct shortcut *s, void *y, const void *x,
                              size_t rows);
     void (*shortcut_backward)(struct compute *c, const struct shortcut *s, void *dx, const void *dy,

@@ -34,7 +34,7 @@ static uint64_t divided_up(uint64_t n, uint64_t by)
     return n / by + (n % by != 0);
 }
 
-/* Check that the batch and the world size suit the fixed number of shards. */
+/* Check that the batch and the world size suit the fixed number of shards of --determinism world. */
 static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int world_size, struct ddp_err *err)
 {
     uint64_t parts = SPLIT_WORLD_SHARDS * accumulate;

@@ -58,7 +58,8 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
 /* Return the text of choice `value` of option `name`, or NULL. */
 const char *train_options_word(const char *name, int64_t value);
 
-/* Maximum number of options that must be equal on all workers. Ranks compare them as numbers. */
+/* A fact is an option that must be equal on all workers, as a number that ranks can compare. TRAIN_FACTS is the
+ * maximum number of facts. */
 enum { TRAIN_FACTS = 64 }; /* unused facts are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 

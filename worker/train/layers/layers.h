@@ -8,7 +8,7 @@
 /* The first parameter of every layer, which the layers of the CPU do not need. */
 #define ON_CPU struct compute *on_cpu __attribute__((unused))
 
-/* y = x W^T, for `rows` rows. */
+/* The sizes of y = x W^T: x has rows x in numbers, and y has rows x out numbers. */
 struct linear {
     size_t rows, in, out;
 };
@@ -47,8 +47,9 @@ struct conv {
     size_t stride;        /* 1 or 2 */
 };
 
-size_t conv_side(const struct conv *c);    /* returns the side of y */
-size_t conv_columns(const struct conv *c); /* returns the number of scratch elements of all three functions */
+size_t conv_side(const struct conv *c); /* returns the side of y */
+size_t
+conv_columns(const struct conv *c); /* returns the scratch elements of forward and both backward functions */
 
 /* Return the number of multiplications and additions in a forward pass for one picture. */
 double conv_flops(const struct conv *c);

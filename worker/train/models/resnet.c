@@ -35,7 +35,7 @@
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* ranks with a common batch; NULL = only this rank */
+    ddp_ctx *ctx;       /* its ranks normalize over one common batch; NULL = only this rank's batch */
     double *records;    /* owned, on the device: records of all ranks, or sums */
 };
 

@@ -47,9 +47,8 @@ struct conv {
     size_t stride;        /* 1 or 2 */
 };
 
-size_t conv_side(const struct conv *c); /* returns the side of y */
-size_t
-conv_columns(const struct conv *c); /* returns the scratch elements of forward and both backward functions */
+size_t conv_side(const struct conv *c);    /* returns the side of y */
+size_t conv_columns(const struct conv *c); /* returns the scratch elements of forward and backward */
 
 /* Return the number of multiplications and additions in a forward pass for one picture. */
 double conv_flops(const struct conv *c);

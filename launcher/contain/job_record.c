@@ -137,7 +137,7 @@ int runtime_dir_open(int n)
     return place(n, path) ? open_ours(path) : -1;
 }
 
-/* Create the directory. Use an existing directory, because another start may have created the directory. */
+/* Create the runtime directory, or use the directory if it exists: another start may create it at the same time. */
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;

@@ -529,7 +529,8 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Return true if a line is due. A change of the finding causes a line, but at most every CHANGE_MS. */
+/* Return true if a short message is due. A change of the finding makes a message due, but at most one every
+ * CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_said *said = &d->said;

@@ -647,7 +647,7 @@ static void on_connected(uv_connect_t *connect, int status)
         store_link_connected(link);
 }
 
-/* Give the link a new wire, which owns `tls`. Return false if memory is short. */
+/* Give the link a new socket (struct link_wire), which owns `tls`. Return false if memory is short. */
 static bool open_wire(struct store_link *link, struct tls *tls)
 {
     struct link_wire *wire = calloc(1, sizeof(*wire));
@@ -672,7 +672,8 @@ static void on_wire_closed(uv_handle_t *handle)
     free(wire);
 }
 
-/* Close the wire, which frees itself. A reset, unlike a FIN, shows the store that the node still lives. */
+/* Close the socket of the link. The close callback frees the struct link_wire. A reset, unlike a FIN, shows the store
+ * that the node still lives. */
 static void drop_wire(struct store_link *link, bool by_reset)
 {
     struct link_wire *wire = link->wire;

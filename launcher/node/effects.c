@@ -555,7 +555,8 @@ static void signal_rest(struct node *n, int sig)
 
 static void on_more(uv_idle_t *idle);
 
-/* Keep the rows of the dump for the report, and carry out the waiting effects in the next turn of the loop. */
+/* Keep the rows of the stack dump for the report. Carry out the effects that wait for the dump in the next turn of
+ * the loop. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;

@@ -540,7 +540,8 @@ static const char *helper_start(struct stack_dump *d, const struct target *t)
     return helper_count(d, h) ? NULL : NOT_STARTED;
 }
 
-/* Return true if a killed reader of records has not ended yet, because its file server does not answer. */
+/* Return true if a helper that reads flight records was killed but has not ended, because its file server does not
+ * answer. */
 static bool has_stuck_reader(const struct node *n)
 {
     LIST_EACH(at, &n->run.dumps)

@@ -22,8 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and if this user
- * may not read the name. */
+/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and for a process
+ * whose function this user may not read. */
 static void look_where(pid_t pid, struct beat_look *look)
 {
     if (look->state != 'R')

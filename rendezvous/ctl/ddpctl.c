@@ -159,8 +159,8 @@ static bool append_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of the previous text. If stdout is not a terminal, append `text` as another block. Return
- * false if writing fails. */
+/* Show `text` in place of the previous text. If stdout is not a terminal, print `text` below the previous text.
+ * Return false if writing fails. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
@@ -274,13 +274,13 @@ enum {
 static struct operator
 {
     struct secret *secret; /* owned; NULL = not known */
-    bool asks;             /* the store has not been asked yet */
-    const char *unproven;  /* why the store has no credential, as the store answered; NULL = not answered */
+    bool asks;             /* the next connection asks the store for its credential */
+    const char *unproven;  /* the store's reason for sending no credential; NULL = no answer yet */
     const char *job;
     struct auth auth;
     struct tls_context *context; /* owned; NULL = no --encrypt, or the secret is not known */
     struct tls *tls;             /* owned; NULL before the handshake */
-    struct buf answer;           /* to the request for the credential before TLS */
+    struct buf answer;           /* bytes of the store's answer to the request for the credential */
 }
 operator;
 
@@ -298,7 +298,8 @@ static bool operator_greet(void *user, struct buf *out)
     return buf_append(out, hello, sizeof(hello));
 }
 
-/* Decode the credential in the store's answer: wait for munged, and keep the secret. */
+/* Decode the credential in the store's answer, and keep the secret. This function waits for munged, the daemon
+ * that decodes credentials. */
 static bool operator_unseal(struct operator* o, enum auth_result result, struct slice credential,
                             struct ddp_err *err)
 {
@@ -374,7 +375,8 @@ static bool tls_begin(void *user, struct buf *out)
     return o->tls != NULL && tls_receive(o->tls, slice_of(NULL, 0), &none, out) == TLS_HANDSHAKE;
 }
 
-/* Receive the credential, and begin the handshake with the secret in it. Return as client_tls.receive. */
+/* Receive the credential, and begin the handshake with the secret in it. Return the same values as
+ * client_tls.receive. */
 static int receive_credential(struct operator* o, struct slice bytes, struct buf *out, struct ddp_err *err)
 {
     struct slice credential = slice_of(NULL, 0);
@@ -443,10 +445,10 @@ static int print_text(struct buf *text, bool complete)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends no
- * other request to such a store. If a store answers that it has no secret or no credential, warn and connect again
- * without a secret, as a reader. With --encrypt, fail instead. After any other failure, do not connect again, because the
- * store may belong to an attacker. */
+/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends
+ * no other request to such a store. If a store answers that it has no secret or no credential, warn and connect
+ * again without a secret. Such a connection may only read. With --encrypt, fail instead. After any other
+ * failure, do not connect again, because the store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -481,7 +483,8 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     const struct ddp_err last = *err;
-    const char *within = strstr(last.msg, "no connection within "); /* covers only the second try */
+    /* the message has only the duration of the second try */
+    const char *within = strstr(last.msg, "no connection within ");
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;
     char at[ENDPOINT_TEXT_MAX];

@@ -1,8 +1,9 @@
 /* event_reader.c -- see timeline.h. Pure: the input is text, the output is a list.
  *
- * A life is one run of a job, with one store instance. Reading has four steps: read all lines in any order, choose
- * one life of one job, convert all times to the store's clock, and keep one copy of an event that several logs
- * report. The events are sorted last, because the times of two nodes cannot be compared before that. */
+ * A life is one run of a job, with one store instance. Reading has four steps. First, read all lines in any
+ * order. Second, choose one life of one job. Third, convert all times to the store's clock. Fourth, if several
+ * logs report an event, keep one copy. The events are sorted last, because times of two nodes cannot be
+ * compared before the third step. */
 #include "ctl/timeline.h"
 
 #include <stdio.h>
@@ -168,8 +169,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen life. An event without an instance belongs to this life if the job
- * and the process of the event do. */
+/* Return true if an event belongs to the chosen life. An event without an instance belongs to the chosen life
+ * if its job matches and its process belongs to that life. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))
@@ -256,7 +257,7 @@ static void place_all(struct timeline_events *e)
     for (size_t i = 0; i < e->n; i++)
         if (e->list[i].is_chosen)
             learn_offset(e, &e->list[i], timeline_time(&e->list[i], "store_ms"));
-    for (size_t i = 0; i < e->n; i++) /* processes that never reached the store */
+    for (size_t i = 0; i < e->n; i++) /* for processes without an offset: these never reached the store */
         if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
             learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
     for (size_t i = 0; i < e->n; i++) {
@@ -273,8 +274,9 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its events. An
- * event of a node is identified by time and subject. */
+/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its
+ * events, so the number identifies an event of the store. Process, time, kind and rank identify an event of a
+ * node. */
 static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
     int order = y->is_chosen - x->is_chosen;

@@ -231,8 +231,8 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
-/* Parse the command line. options_parse stops at the first word that is not an option. This function calls
- * options_parse again after each word, so that options may also follow the command, as in `ddpctl status --json`. */
+/* Parse the command line. options_parse stops at the first word that is not an option. So this function calls
+ * options_parse again after each word. Options may then follow the command, as in `ddpctl status --json`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
@@ -310,7 +310,7 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* Exit code 1 is a negative result and exit code 2 is a wrong command line, as with grep and diff. */
+/* As with grep and diff, exit code 1 is a negative result and exit code 2 is a wrong command line. */
 static const char tail[] =
     "\nexit status: 0 success, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
 

@@ -94,8 +94,8 @@ static bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 
 /* --- the order of the rows ------------------------------------------------------------------------------ */
 
-/* A row and its sort key. A store lists its keys and waiters in no order. ddpctl sorts rows by the first column, so
- * that two outputs of a hanging job can be compared. */
+/* A row and its sort key. A store sends keys and waiters in any order. ddpctl sorts rows by the first column,
+ * so that a user can compare two outputs of a hanging job. */
 struct sorted_row {
     const cJSON *row;
     const cJSON *by;
@@ -448,8 +448,8 @@ static bool append_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* Append "state running, 1 restart". The number of the round is left out: it is the attempt of the previous line plus
- * 1. */
+/* Append "state running, 1 restart". The round is left out, because its number is always one more than the
+ * attempt in the previous line. */
 static bool append_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
@@ -664,7 +664,7 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */
 
-/* Pure: ddpctl.c reads the records of running jobs. */
+/* This section is pure: ddpctl.c reads the records of running jobs. */
 
 static bool is_wanted(const struct ctl_job *job, const char *id)
 {

@@ -75,7 +75,8 @@ static size_t add_row(struct making *m)
     return m->t->n_rows - 1;
 }
 
-/* Allocate a map from agents or ranks to rows. A map is used because every event looks up a row. */
+/* Allocate a map from agents or ranks to rows. A search would be slow, because each event needs the row of its
+ * agent or rank. */
 static bool allocate_map(struct making *m, size_t **map, size_t n)
 {
     if (*map != NULL)
@@ -170,7 +171,7 @@ static void add_open_barrier(struct making *m, size_t row, const char *name)
         *open = (struct open_barrier){ .name = name, .row = row, .since_ms = m->now_ms };
 }
 
-/* Remove the latest barrier of that name. */
+/* Remove the barrier of that name that was added last. */
 static void remove_open_barrier(struct making *m, const char *name)
 {
     for (size_t i = m->n_open; i-- > 0;)
@@ -223,7 +224,8 @@ static char *format_row_name(const struct making *m, const struct timeline_row *
     return strdup(name);
 }
 
-/* Compare rows: nodes before ranks, each by number; rows without a number last, in order of creation. */
+/* Compare rows. Nodes are before ranks, and both are sorted by number. Rows without a number are last, in order
+ * of creation. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct timeline_row *x = a, *y = b;
@@ -311,15 +313,15 @@ static size_t update_node_row(struct making *m, const struct timeline_event *eve
     return row;
 }
 
-/* The handlers below have one event as argument. Each draws the end of the present state of a row and the beginning of the
- * next. */
+/* The argument of each handler below is one event. Each handler draws the end of a row's present state and the
+ * beginning of the next state. */
 
 static void on_launched(struct making *m, const struct timeline_event *event)
 {
     begin_bar(m, update_node_row(m, event), TIMELINE_LOOKING, TIMELINE_JOB);
 }
 
-/* Handle a join. A node that waits already, and joins again after a lost connection, keeps its bar. */
+/* Handle a join. If a node already waits and joins again after a lost connection, it keeps its bar. */
 static void on_join(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);

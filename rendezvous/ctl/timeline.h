@@ -16,10 +16,10 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs come from several nodes, and from runs that were killed while writing a line. A line that is not an event is
- * skipped, and reported with file and line. Of an event that several logs report, one copy is kept. Times of a node's
- * own clock are converted to the store's clock. If the node never reached the store, the wall clocks are used for
- * this conversion. */
+/* Logs come from several nodes, and from runs that were killed while writing a line. A line that is not an
+ * event is skipped, and reported with file and line. If several logs report an event, one copy is kept. Times
+ * of a node's own clock are converted to the store's clock. If the node never reached the store, the wall
+ * clocks are used for this conversion. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 

@@ -14,9 +14,10 @@
 
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
-/* Optional facts about a failure: R(X, kind, name, least, most, when missing, description, shown as, label). The
- * values from `kind` to `description` are a row X of hub/messages.h. 0 or false means unknown. Reports print a row that
- * is shown as BYTES after its label, and do not print a HIDDEN row. */
+/* Optional facts about a failure. The columns of R are: X, kind, name, least, most, value if missing,
+ * description, shown as, label. The columns from `kind` to `description` are the arguments of X, as for a row
+ * of hub/messages.h. 0 or false means unknown. Reports print a fact that is shown as BYTES after its label.
+ * They do not print a HIDDEN fact. */
 #define FAILURE_ROWS(R, X)                                                                        \
     R(X, MARK, from_stdout, 0, 0, 0, "the lines are from stdout: stderr was silent", HIDDEN, "")  \
     R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory of the worker, in bytes", BYTES, \

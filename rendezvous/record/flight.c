@@ -17,8 +17,8 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* Add an entry. First invalidate the old entry, and set `call` last, so that a reader sees either no entry or the new
- * entry. */
+/* Add an entry. First invalidate the old entry, and set its `call` last. So a reader sees either no entry or
+ * the whole new entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -42,8 +42,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     return op;
 }
 
-/* Set the new state of the operation. If the operation is the latest, also set the state in the head. With
- * asynchronous backends, an operation may complete after a later operation has begun. */
+/* Set the new state of the operation. If it is the latest operation, also set the state in the head of the
+ * page. With an asynchronous backend, an operation may complete after a later operation has begun. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -135,8 +135,8 @@ static void write_signed(struct out *o, int64_t n)
     write_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
-/* Write at most `max` bytes of `text`; a byte that breaks JSON or a terminal becomes '?'. Each byte is read once,
- * because a worker may be writing. */
+/* Write at most `max` bytes of `text`. A byte that would break JSON or control a terminal becomes '?'. Each
+ * byte is read only once, because the worker may change it between two reads. */
 static void write_string(struct out *o, const char *text, size_t max)
 {
     const volatile char *from = text;

@@ -1,13 +1,15 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
  *
- * Launcher and worker share the memory: each worker has one page of a memory file, which the worker finds by
- * DDPRUN_PAGE. So the record remains if a rank is stopped, loops or was killed. Under another launcher, only the
- * worker has the memory. A worker writes with relaxed atomics. Each such write is one instruction and never waits. A
- * concurrent reader may see one entry with old and new values. A number from the page is compared with its limit
- * before it is used as a size or an index.
+ * Launcher and worker share the memory: each worker has one page of a memory file. The worker finds its page
+ * through the environment variable DDPRUN_PAGE. So the record remains if a rank is stopped, loops or was
+ * killed. Under another launcher, only the worker has the memory.
  *
- * The words for kinds, types and operations are also in the page, because libddp has their table and the launcher
- * does not link libddp. */
+ * A worker writes with relaxed atomics: each write is one instruction and never waits. A concurrent reader may
+ * see an entry with both old and new values. A number from the page is compared with its limit before it is
+ * used as a size or an index.
+ *
+ * The words for kinds, types and operations are also in the page, because libddp has their table and the
+ * launcher does not link libddp. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 
@@ -26,7 +28,7 @@ enum {
     FLIGHT_MAGIC = 0x31746c66,   /* "flt1" */
 };
 
-/* Starts of the names of PyTorch's records and FIFOs, before the rank. A FIFO's name ends in ".pipe". */
+/* First parts of the names of PyTorch's records and FIFOs; the rank follows. A FIFO's name ends in ".pipe". */
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 
@@ -96,8 +98,8 @@ static inline enum flight_state flight_state(uint64_t call)
     return (enum flight_state)(call & 0xff);
 }
 
-/* Record that the worker has written its file. flight_is_kept returns true if the worker has recorded no call since
- * then. */
+/* Record that the worker has written its file. Afterwards, flight_is_kept returns true until the worker records
+ * another call. */
 void flight_note_kept(struct flight *f);
 bool flight_is_kept(const struct flight *f);
 
@@ -116,8 +118,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin)
 /* Set the state of a call to STARTED, COMPLETED or FAILED. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns);
 
-/* Copy a word of the page. A worker may have written any bytes there, but the copy is printable and ends with a NUL.
- * The copy is "?" for an index outside the table. */
+/* Copy entry `index` of the table `words` in the page. A worker may have written any bytes there, but the copy
+ * is printable and ends with a NUL. For an index outside the table, the copy is "?". */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
 /* Write the whole record as JSON (docs/libddp.md), in pieces. `why` is the reason for writing the record. The
@@ -130,9 +132,9 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
  * flight_RANK.json. Return false if the path does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function, or its launcher if the
- * rank cannot. An existing file is unlinked first, and no link is followed. After false, the file is incomplete or
- * missing. Safe in signal handlers. */
+/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function. If the rank
+ * cannot, its launcher calls it. An existing file is unlinked first, and no link is followed. After false, the
+ * file is incomplete or missing. Safe in signal handlers. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
 /* The value of DDPRUN_PAGE, with which a worker finds its page:

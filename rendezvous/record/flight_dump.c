@@ -46,8 +46,8 @@ static const cJSON *item_of(const cJSON *o, const char *name)
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
-/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". All ranks of a job have the same
- * backend. */
+/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". The backend is not needed,
+ * because all ranks of a job have the same backend. */
 static void read_name(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->name, sizeof(e->name), item_of(row, "profiling_name"));
@@ -102,9 +102,9 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* Read the group, which a record stores as [name, description]. The description of the group of all ranks is "world"
- * in libddp and "default_pg" in PyTorch. The name of the group differs between versions of PyTorch, so this function
- * ignores the name. */
+/* Read the group, which a record stores as [name, description]. Use only the description, because the name
+ * differs between versions of PyTorch. The description of the group of all ranks is "world" in libddp and
+ * "default_pg" in PyTorch. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
@@ -384,8 +384,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Keep half of FLIGHT_OPEN_MAX groups, because each group may need two calls. The world replaces the oldest kept group if
- * it is not among them. The result begins with the oldest group. */
+/* Keep the latest FLIGHT_OPEN_MAX / 2 groups, because each group may need two calls. If the group of all ranks
+ * is not among them, it replaces the oldest of them. The calls of the oldest group come first. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -453,8 +453,9 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     return earliest;
 }
 
-/* Return the earliest call in which two records differ. The first record may not contain the calls in which two other
- * records differ, so each record is also compared with the previous record. */
+/* Return the earliest call in which two records differ. Each record is compared with the first record and with
+ * the previous record. The first record alone is not sufficient, because it may lack the calls in which two
+ * other records differ. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -524,15 +525,15 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank has not reached the call `front` of a group. A rank without a call in the group does not count:
- * it is perhaps no member, or its record has lost its last call in this group. */
+/* Return true if a rank has not reached the call `front` of a group. Return false for a rank without a call in
+ * the group: the rank may be no member, or its record may no longer contain its last call in this group. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
     return last != NULL && last->seq < front->seq;
 }
 
-/* Return true if some rank has not completed the call. No rank waits in any other call. */
+/* Return true if some rank has not completed the call. If all ranks have completed a call, no rank waits in it. */
 static bool waits_in(const struct flight_dump *dumps, size_t n, const struct flight_entry *call)
 {
     for (size_t i = 0; i < n; i++) {
@@ -551,9 +552,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait. Consider the last call of each process group if one rank waits in
- * this call and another rank has not reached the call. Return the oldest of these calls, or without such a call, the
- * last call of the default group. */
+/* Return the call in which ranks most likely wait. For each process group, check the last call: one rank waits
+ * in it, and another rank has not reached it. Return the oldest call for which this is true. If it is true for
+ * no call, return the last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;

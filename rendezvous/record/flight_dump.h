@@ -33,7 +33,8 @@ struct flight_entry {
     int32_t root;
     uint32_t order; /* position in the record */
     char group
-        [FLIGHT_GROUP_MAX]; /* each process group numbers its calls separately; "" = the world of libddp */
+        /* each process group numbers its calls separately; "" = the group of all ranks of libddp */
+        [FLIGHT_GROUP_MAX];
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */
 };
@@ -55,13 +56,13 @@ ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct s
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
 
-/* Find the calls of a rank that its peers may wait for: the last call of each group, and before it the first call that
- * is not completed. The world is always among these groups, the latest groups are last. Return the number of calls;
- * `calls` points into the record. */
+/* Find the calls of a rank that its peers may wait for: the last call of each group, and before it the first
+ * call that is not completed. The group of all ranks is always included. The calls of the latest group are
+ * last. Return the number of calls; `calls` points into the record. */
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
-/* Find the call of the world that the GPUs of some ranks have started and the GPUs of other ranks have not. Return
- * NULL if there is no such call. */
+/* Find a call of the group of all ranks that the GPUs of some ranks have started and the GPUs of other ranks
+ * have not. Return NULL if there is no such call. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n);
 /* Return true if the record contains this call in the state "scheduled". */
 bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_entry *call);
@@ -69,7 +70,7 @@ bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_ent
 /* Format a call as "all_reduce #17 (f32 x 1024, sum)", cut to 256 bytes. Return `out`. */
 const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_entry *call);
 
-/* Sort the calls of a record that was filled by hand. */
+/* Sort the calls of a record. A caller that fills a record without flight_dump_read must call this function. */
 void flight_dump_sort(struct flight_dump *dump);
 
 /* Compare the records and sort them by rank. Return the result, which the caller frees (cJSON_Delete), or NULL if

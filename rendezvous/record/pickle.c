@@ -1,9 +1,11 @@
 /* pickle.c -- see pickle.h.
  *
- * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its opcodes. Most
- * opcodes push a value. A mark is a place on the stack. Some opcodes move the values above the last mark into a
- * container. The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two
- * places, so a container is copied. Copies count for the limits. */
+ * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its
+ * opcodes. Most opcodes push a value. A mark is an entry on the stack that separates values. Some opcodes move
+ * the values above the last mark into a container.
+ *
+ * The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two places,
+ * so a container from the memo is copied. The values of a copy count for the limits. */
 #include "record/pickle.h"
 
 #include <stdio.h>
@@ -53,7 +55,7 @@ struct value {
     int depth;   /* depth of containers inside this value: 0 for a string or a number */
 };
 
-/* A string or a container in the memo. For all other values, both members are empty. */
+/* A string or a container in the memo. For a value of another type, both members are empty. */
 struct memo {
     struct slice text;      /* borrowed from the file */
     const cJSON *container; /* borrowed from the stack, directly or inside a container */
@@ -160,7 +162,7 @@ static bool push_text(struct machine *m, struct slice text)
     return ok;
 }
 
-/* Return the index above the last mark, or 0 with an error if the stack has no mark. */
+/* Return the index of the first value above the last mark. If the stack has no mark, return 0 and set an error. */
 static size_t above_mark(struct machine *m)
 {
     size_t i = m->n;
@@ -180,7 +182,7 @@ static bool has_values(struct machine *m, size_t n)
     return true;
 }
 
-/* Update the depth of a container after a value of that depth was added. */
+/* Update the depth of a container to which a value of depth `depth` was added. */
 static bool deepen(struct machine *m, struct value *container, int depth)
 {
     if (container->depth < depth + 1)

@@ -108,7 +108,7 @@ ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, str
 
 /* --- printing ------------------------------------------------------------------------------------------- */
 
-/* Print consecutive ranks as one run. A missing rank ends the run. */
+/* Print consecutive ranks as one range, such as "2-5". A missing rank ends the range. */
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out)
 {
     const size_t begin = out->len;

@@ -182,8 +182,8 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return the row of the list that equals `row`, or append `row`. Return NULL if the list has no room. This function
- * owns `row`. `bytes` is the printed size of `row`. */
+/* Return the row of the list that equals `row`. Without such a row, append `row` and return it. Return NULL if
+ * the list has no room. This function owns `row`. `bytes` is the printed size of `row`. */
 static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
 {
     cJSON *at;
@@ -206,7 +206,7 @@ static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
     return row;
 }
 
-/* Add a thread to `row`, which is NULL if the list had no room. This function owns `thread`. */
+/* Add a thread to `row`. `row` is NULL if the list had no room. This function owns `thread`. */
 static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {
     cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
@@ -221,7 +221,7 @@ static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* Return a thread. Add "does" only with `with_does`, because the row may already contain "does". */
+/* Return a thread as JSON. Add "does" only if `with_does` is true, because the row may already contain "does". */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
     cJSON *o = cJSON_CreateObject();
@@ -494,8 +494,9 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return what all threads of a row do, or "" if they differ. A row with frames has the states at its threads. For several
- * threads, the frames alone are printed, because they show the place more precisely than a common state. */
+/* Return the state that all threads of a row share, or "" if their states differ. In a row with frames, each
+ * thread has its own state. For several threads with frames, return "": the frames show the place more
+ * precisely than a state. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");

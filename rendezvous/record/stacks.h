@@ -26,7 +26,7 @@ enum {
     STACKS_ROWS_MAX = 512,
     STACKS_THREADS_MAX = 4096,      /* threads of a row */
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
-    STACKS_FRAMES_MAX = 64,         /* innermost frames of a stack */
+    STACKS_FRAMES_MAX = 64,         /* kept frames of a stack, the innermost frames */
     STACKS_AGENT_BYTES = 256 << 10, /* bytes of the rows of one agent */
     STACKS_JOB_BYTES =
         900 << 10, /* bytes of the rows of a job; a reply from the store has no room for more */
@@ -40,7 +40,7 @@ enum {
     STACKS_PROCESS_MS = 2000, /* an agent waits for py-spy */
     STACKS_AGENT_MS = 3000,   /* an agent waits for all its processes */
     STACKS_STORE_MS = 4000,   /* the store waits for its agents; ddpctl waits 5 s */
-    STACKS_FAILURE_MS = 1000, /* an agent waits for stacks of survivors before it stops them */
+    STACKS_FAILURE_MS = 1000, /* after a failure: an agent waits for the stacks of running workers */
 };
 
 /* The value of "does" for a zombie process. */

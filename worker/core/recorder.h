@@ -30,7 +30,7 @@ struct recorder {
     /* The file, and the name that the file has while it is written; "" = no file. */
     char path[RECORDER_PATH], temporary[RECORDER_PATH];
     _Atomic int busy; /* 1 = a thread is writing the file */
-    /* The reducer sets these two before it makes a call: */
+    /* The reducer sets `bucket` and `posted_ns` before it makes a call: */
     int bucket;            /* number of the bucket that the next call reduces; -1 = none */
     uint64_t posted_ns;    /* time of clock_ns() when that bucket's job was posted; 0 = unknown */
     struct flight_op *op;  /* the entry of the last call */

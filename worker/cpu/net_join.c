@@ -95,8 +95,8 @@ static void card_key(char key[32], int rank)
 
 /* --- own identity ------------------------------------------------------------------------------------- */
 
-/* Fill in this rank's hello. If the run's name is too long, cut its beginning, because the attempt at its end
- * separates runs. */
+/* Fill in this rank's hello. If the run's name is too long, cut its beginning. Its end is the number of the attempt,
+ * which distinguishes runs of one job. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;

@@ -193,8 +193,8 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     return queue->given < queue->total;
 }
 
-/* Set *number to the next batch that may begin, or return false. The caller must call queue_draw at once, because
- * batches must draw their samples in order. */
+/* Set *number to the next batch that may begin. Return false if no batch may begin now. The caller must call
+ * queue_draw at once, because batches must draw their samples in order. */
 static bool queue_remove(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)

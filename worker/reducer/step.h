@@ -9,7 +9,7 @@
  *     FORWARD     FORWARD      BACKWARD         IDLE with find_unused or without sync, otherwise refused
  *     BACKWARD    refused      BACKWARD         IDLE if all are marked, with find_unused, or without sync
  *
- * With uneven inputs, forward is refused in phase FORWARD, and ready in phase IDLE.
+ * With uneven inputs, forward is also refused in phase FORWARD. Ready and unused are then also refused in phase IDLE.
  *
  * A step begins with forward. Without uneven inputs a program may leave out forward. Then the step begins with the
  * first ready. A step without sync only records which parameters were used, because the next step with sync must

@@ -195,8 +195,8 @@ static char *flat_of(const ddp_zero1 *zero, size_t i)
     return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
 }
 
-/* Return how many elements of parameter i are in this rank's share. For the first of them, set *first to its index
- * in the parameter and *shard_at to its index in the shard. */
+/* Return how many elements of parameter i are in this rank's share. For the first such element, set *first to the
+ * index in the parameter and *shard_at to the index in the shard. */
 static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];

@@ -144,7 +144,8 @@ enum auth_result auth_answer(struct auth *a, const struct secret *secret, const 
                              const uint8_t nonce[static AUTH_NONCE_BYTES], struct slice hello,
                              uint8_t out[static AUTH_ANSWER_BYTES]);
 
-/* Format the reason why the client closes the connection. `result` and `theirs` are the results of auth_prove. */
+/* Format the reason why the client closes the connection. `result` is the result of auth_prove. `theirs` is the
+ * fingerprint of the store, as auth_prove has set it. */
 void auth_explain(enum auth_result result, const struct secret *secret, const char *theirs, char *text,
                   size_t size);
 

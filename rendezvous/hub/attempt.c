@@ -1,8 +1,9 @@
 /* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts.
  *
- * Each attempt has its own keys. Before the next attempt begins, the launcher makes sure that the old workers are
- * dead. The store then closes the connections of identified workers at once. A plain c10d connection is closed at its
- * next request, because a close aborts a live process of torch 1.13. Agents and operators stay connected. */
+ * Each attempt has a separate set of keys. Before the next attempt begins, the launcher makes sure that the old
+ * workers are dead. The store then closes the connections of identified workers at once. A plain c10d connection is
+ * closed at its next request, because a close aborts a live process of torch 1.13. Agents and operators stay
+ * connected. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"

@@ -462,9 +462,9 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* rdzv_failed() for the call `failed`, or rdzv_explain() for the call `cause`. An agent sends `failed` at once, so
- * that the other nodes stop. After it has read the last lines of the worker, it sends `cause` with the same
- * members. */
+/* The type of rdzv_failed() and rdzv_explain(). The call `failed` uses rdzv_failed(), and the call `cause` uses
+ * rdzv_explain(). An agent sends `failed` at once, so that the other nodes stop. Then the agent reads the last lines
+ * of the worker, and sends `cause` with the same members. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
@@ -609,7 +609,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Keep a finding of a node about itself, such as a full /dev/shm, for the other nodes. Long texts are cut. */
+/* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
+ * finding. Long texts are cut. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -719,8 +720,8 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     return MESSAGE_COUNT;
 }
 
-/* Decode the call, and pass it to its handler. A malformed `join` gets a code, because every rejected node is shown
- * with its code on the other nodes. */
+/* Decode the call, and pass it to its handler. A malformed `join` gets a code, because the reports to the waiting
+ * nodes show each rejected node with its code. */
 static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     union message message;
@@ -743,7 +744,8 @@ static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool 
 }
 
 /* Answer a call with exactly one object. The answer to `stacks` is sent later, and `resume` sends its own answer.
- * Count rejected calls, too, because `resume` reports how many calls of the node have arrived. */
+ * Count rejected calls in session_node.received, too, because the answer to `resume` reports how many calls of the
+ * node have arrived. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

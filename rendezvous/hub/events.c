@@ -12,7 +12,7 @@
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10, /* most bytes of kept events, which the next taker receives first */
+    RECENT_BYTES = 64 << 10, /* most bytes of kept events; the next taker receives them first */
     PER_SECOND = 5000,       /* most events of barriers per second, of all jobs */
     ARRIVALS = 1024,         /* most arrivals in the event of a barrier */
     MEMBERS_BYTES =

@@ -39,9 +39,9 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Record a sign of progress. Ignore a sign that is older than the last one, or than the round: heartbeats of several
- * nodes arrive late and in any order. The time before the first sign does not count as a pause, because the program is
- * still starting. */
+/* Record a sign of progress. Ignore a sign that is older than the last recorded sign, or older than the round.
+ * Heartbeats of several nodes arrive late and in any order. The time before the first sign does not count as a pause,
+ * because the program is still starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;

@@ -90,7 +90,8 @@ static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
     return quota_left(&source->share) >= bytes;
 }
 
-/* Count the job at its new source before the old source is released, because both may be the same. */
+/* Count the job at its new source before releasing its old source, because both may be the same source. Otherwise this
+ * source would be freed. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;

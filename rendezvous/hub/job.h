@@ -81,7 +81,7 @@ struct job_hang {
     uint64_t rows_ms[2];    /* when these samples arrived */
 };
 
-/* The search for a rank that makes the others wait in each step (--profile_ranks). */
+/* The search for a slow rank: in each step, the other ranks wait for it (--profile_ranks). */
 struct job_profile {
     bool is_on;
     struct profile counts; /* samples of this attempt */
@@ -102,12 +102,12 @@ struct job {
     struct members members;
     struct rdzv *rdzv; /* owned; NULL = no agent has joined */
     char *round_nodes; /* owned: the nodes of the round as JSON; NULL = no round yet */
-    uint32_t spares;   /* nodes that a larger round could accept */
-    uint32_t agreed;   /* number of ranks, from rank 0 on, that have agreed to grow */
+    uint32_t spares;   /* number of waiting nodes that could join the round by a restart */
+    uint32_t agreed;   /* ranks 0 to agreed - 1 have agreed to a restart with more nodes */
     struct schedule_state watch;
     struct job_hang hang;
     struct job_profile profile;
-    struct torch_meets meets; /* barriers of PyTorch's ranks in this attempt */
+    struct torch_meets meets; /* barriers in which PyTorch's ranks have arrived in this attempt */
     struct finding given_up;  /* the finding about the first rank that gave up a wait */
     uint64_t given_up_ms;     /* when the first rank gave up; 0 = no rank has given up */
     struct job_events events;

@@ -321,8 +321,8 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
 }
 
 /* Handle `vouch`. A connection that has been closed meanwhile is no error. `pid` 0 confirms only the user. A
- * connection of an earlier era gets no rank, because the rank now belongs to another process. The session is detached
- * before it gets its rank, because an agent may correct an earlier `vouch`. */
+ * connection from an earlier attempt (session.era) gets no rank, because the rank now belongs to another process. The
+ * session is detached before it gets its rank, because an agent may correct an earlier `vouch`. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;

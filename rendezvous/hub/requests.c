@@ -326,7 +326,8 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* The reply is the stored, the expected or the new value, so check the room for the longest of them. */
+    /* The reply is the stored, the expected or the new value. So check the room for the longest of these three
+     * values. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;

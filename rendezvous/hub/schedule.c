@@ -1,8 +1,8 @@
 /* schedule.c -- see schedule.h.
  *
- * A check reads the whole job, so checks are rare: every few seconds while a job waits for nodes, and none in a
- * healthy run. After a node was rejected or lost, the check waits 200 ms. Several facts often arrive together, and one
- * report should contain all of them.
+ * A check reads the whole job, so checks are rare. While a job waits for nodes, there is a check every few seconds.
+ * While all ranks make progress, there is no check. After a node was rejected or lost, the check waits 200 ms. Several
+ * facts often arrive together, and one report should contain all of them.
  *
  * The times are in struct job, so this file decides when, and monitor.c decides what to report. */
 #include "hub/schedule.h"
@@ -128,8 +128,9 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
-/* Return what is due now, and clear it. A job that gathers nodes and a job that runs have separate timers. Each call
- * clears the timers of the other phase, so that no timer of an earlier round is left. */
+/* Return the checks that are due now, and clear their timers. Some timers are for a job that gathers nodes, and others
+ * for a job that runs. Each call clears the timers that do not fit the present state, so that no timer of an earlier
+ * round is left. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;

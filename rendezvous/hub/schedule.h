@@ -87,8 +87,8 @@ struct schedule_due {
     bool trouble;  /* report a problem that a rank has reported */
     bool spares;   /* report nodes that joined late and wait for the next round */
     bool looks;    /* check for missing nodes */
-    bool is_final; /* this check is the last one before the job fails */
-    bool still;    /* check for a rank that does not move while others wait for it */
+    bool is_final; /* this is the last check before the job fails */
+    bool still;    /* check for a rank that does not move while other ranks wait for it */
     bool stopped;  /* check for stopped ranks */
     bool torch;    /* check the waits of PyTorch's ranks */
 };
@@ -102,7 +102,7 @@ void schedule_trouble(struct job *job);
 /* Schedule a check because a PyTorch rank waits for another rank, or, with `has_surplus`, because a group may have
  * too many members. */
 void schedule_torch(struct job *job, bool has_surplus);
-/* Move the check of PyTorch's waiting ranks to an earlier time, because a process has ended. */
+/* Move the check of PyTorch's waiting ranks to an earlier time, because the process of a rank has ended. */
 void schedule_torch_exit(struct job *job);
 /* Schedule a check because a rank is in a collective. */
 void schedule_call(struct job *job);

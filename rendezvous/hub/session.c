@@ -367,7 +367,8 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
     cJSON_free(text);
 }
 
-/* Send a large value from the store's own memory. `holder` keeps this memory even if the key is deleted meanwhile. */
+/* Send a large value from the memory of the store, without a copy. `holder` keeps this memory until the value is sent,
+ * even if the key is deleted before. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))

@@ -253,7 +253,7 @@ bool control_owner(struct hub *hub, struct session *s, const union message *m, s
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Expect the answer of a node on its new connection `to`, because its old connection `from` has broken. */
+/* Wait for the stacks of a node on its new connection `to`, because its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
 /* End an open request for stacks if its time limit (job_sample.until_ms) has passed. */
 void stacks_tick(struct job *job);
@@ -273,8 +273,8 @@ bool inspect_why(struct hub *hub, struct session *s, const union message *m, str
  * Return NULL with hub->err if no job fits. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
-/* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none, or, in a hub of many jobs,
- * if the last is over. Return NULL if memory is short. */
+/* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none. In a hub of many jobs, also
+ * create one if the rendezvous of the job is over. Return NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
 /* Restart the round with more nodes if all ranks have agreed to this. */
 void rounds_look_at_grow_keys(struct job *job);
@@ -363,8 +363,8 @@ struct quota *session_quota(struct hub *hub, const struct session *s);
 /* Free a session whose connection is closed, for the reason `how`. The session first leaves its waits and barriers,
  * and the rendezvous. */
 void session_free(struct hub *hub, struct session *s, const char *how);
-/* Free a session and make the shell close its connection. A handler must not drop its own session, but return
- * false. */
+/* Free a session and make the shell close its connection. A handler must not call this function for the session whose
+ * request it handles. It must return false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
 /* Drop a session whose node has a new connection. The shell logs no warning. */
 void session_replace(struct hub *hub, struct session *s, const char *why);

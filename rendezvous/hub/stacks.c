@@ -334,8 +334,8 @@ static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t f
     }
 }
 
-/* Handle a node's answer. Drop an answer to an earlier request, and a second answer to this one. The last answer ends
- * the request. */
+/* Handle a node's answer. Ignore an answer to an earlier request, and a second answer of the same node. The answer of
+ * the last missing node ends the request. */
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;

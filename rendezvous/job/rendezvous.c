@@ -429,7 +429,8 @@ static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct
     return member ? rdzv_decide_if_stopped(r) : r->state;
 }
 
-/* Drop the members that have not stopped in time, so that one hanging node cannot block the restart of all others. */
+/* Drop the members that have not stopped in time, so that one hanging node cannot prevent the restart of all other
+ * nodes. */
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     const struct rdzv_event how = { .type = RDZV_LOST, .words = "its workers did not stop in time" };

@@ -44,7 +44,7 @@
     X(NODE_LOST, "node_lost") /* the connection of a node closed, or the node was silent for too long */ \
     X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */                                 \
     X(GROW, "grow")           /* the round restarts with more nodes */                                   \
-    X(HANGS, "hangs")         /* a rank that hangs keeps all others waiting (--on_hang) */               \
+    X(HANGS, "hangs")         /* a rank hangs and all other ranks wait for it (--on_hang) */             \
     X(TIMEOUT, "timeout")     /* too few nodes joined in time */                                         \
     X(REFUSED, "refused")     /* the store had no memory for the attempt */
 
@@ -99,7 +99,7 @@ struct rdzv_join {
     const char *version;  /* version of ddprun */
     const char *host;     /* name of the node's host */
     const char *boot_id;  /* boot id of the kernel, equal in all containers of a machine; "" = unknown */
-    const char *addr;     /* address of the node for the other nodes */
+    const char *addr;     /* address at which other nodes can reach this node */
     /* The address of the node on its connection to the store; NULL or "" = unknown. */
     const char *own;
     /* The scheduler, for example "Slurm", if it started the agent as one of several tasks; "" = none. */
@@ -270,7 +270,8 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms);
 /* Return true if the node is a spare: it waits while a round runs, or while more nodes wait than the job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
-/* Report that a worker has failed by itself. The agent has begun to stop the other workers of the node. */
+/* Report that a worker has failed by itself. The agent of the node has then already begun to stop the other workers of
+ * the node. */
 enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                              uint64_t now_ms);
 /* Report more details of the failure that this node reported before. */

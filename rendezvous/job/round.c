@@ -3,8 +3,8 @@
  * A static round is complete when all node ranks have joined. The first round of an elastic job begins when MAX nodes
  * have joined, or when MIN nodes have joined and the last call is over.
  *
- * A later elastic round begins when each member of the last round has returned or left, if members and spares are at
- * least MIN nodes. With fewer nodes, the round needs newcomers, and another last call follows.
+ * A later round of an elastic job begins when no member of the last round may still join again, and at least MIN nodes
+ * wait. If fewer nodes wait, the round needs newcomers, and another last call follows.
  *
  * The verdict waits for `stopped` from all members. It needs all exit codes, and no process of the last round may
  * disturb the next round. The end of a round decides whether another round follows:
@@ -481,9 +481,10 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. Check the strongest reason last, because a later reason replaces
- * an earlier one. Call restarts_progress only if another attempt is still possible, because that function counts the
- * attempt. If --max_restarts is 0, the user expects no restart, so the verdict gives no reason against one. */
+/* Decide between a restart and the end of the job. A reason against a restart that is found later replaces an earlier
+ * reason. So check the strongest reason last. Call restarts_progress only if another attempt is still possible,
+ * because that function counts the attempt. If --max_restarts is 0, the user expects no restart, so the verdict gives
+ * no reason against one. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

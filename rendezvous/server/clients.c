@@ -445,8 +445,8 @@ static void flush(struct clients *clients)
 }
 
 /* Send a reply for the hub (hub_sink.send). The first reply of a turn is sent at once; later replies are kept in
- * `replies` if they fit. Before a larger reply, the kept ones are written, so that the replies of a client stay in
- * order. */
+ * `replies` if they fit. Before a reply that does not fit, the kept replies are written, so that the replies of a
+ * client stay in order. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -492,7 +492,7 @@ static void stop_if_full(struct client *c)
 }
 
 /* Continue with the requests of a client that may_reply or stop_if_full has stopped. The hub handles the requests that
- * have already arrived; one of them may stop the client again. */
+ * have already arrived. Such a request may stop the client again. */
 static void resume(struct client *c)
 {
     struct clients *clients = c->clients;
@@ -501,7 +501,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* Return the waiting client with the smallest reply, because large replies must not delay small ones. */
+/* Return the waiting client with the smallest reply, because large replies must not delay small replies. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -535,7 +535,7 @@ static void on_drained(struct conn *conn)
 }
 
 /* Close clients that have read less than STALL_BYTES since the last check, because room is short. Otherwise one client
- * that does not read could delay the large replies of all others. */
+ * that does not read could delay the large replies to all other clients. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -681,7 +681,7 @@ void clients_abort_all(struct clients *clients)
 /* --- effects of the hub --------------------------------------------------------------------------------- */
 
 /* Close a client for the hub (hub_sink.close), which has already removed the client. First write the kept replies,
- * because one of them may be for this client. */
+ * because some may be for this client. */
 static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
     struct clients *clients = user;

@@ -71,8 +71,8 @@ enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *h
 /* Return the number of queued bytes that the socket has not accepted yet. */
 size_t conn_queued(const struct conn *conn);
 
-/* Stop reading. The peer then fills the buffers of the kernel and must wait. An end of the connection is not noticed
- * meanwhile. */
+/* Stop reading. The peer then fills the buffers of the kernel and must wait. While reading is stopped, the end of the
+ * connection is not detected. */
 void conn_stop_reading(struct conn *conn);
 /* Read again. Do nothing if reading was not stopped. */
 void conn_start_reading(struct conn *conn);

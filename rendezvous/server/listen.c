@@ -259,7 +259,7 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
-        continue; /* if clients remain, libuv calls this function again after serving the accepted ones */
+        continue; /* if clients remain, libuv calls this function again in the next turn */
 }
 
 /* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the

@@ -290,7 +290,7 @@ static enum barrier_state stays(struct barriers *b, struct barrier *barrier, con
 }
 
 /* Insert the barrier into the list of open barriers, which is sorted by deadline. Begin at the end, because a new
- * deadline is usually the latest one. */
+ * deadline is usually later than all other deadlines. */
 static void open_barrier(struct barriers *b, struct barrier *barrier, const struct barrier_call *call)
 {
     int64_t timeout_ms = call->timeout_ms < TEN_YEARS_MS ? call->timeout_ms : TEN_YEARS_MS;

@@ -134,8 +134,9 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Grow a full block by half, so that many small appends seldom copy the value. If memory is short, grow it only by the
- * new bytes. A reply that holds the block has its own length, so it may still send the old bytes. */
+/* Enlarge a full block by half of its size, so that many small appends seldom copy the value. If memory is short,
+ * enlarge the block only by the new bytes. A reply that holds the block has its own length, so it may still send the
+ * old bytes. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)

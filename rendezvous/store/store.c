@@ -1,7 +1,7 @@
 /* store.c -- see store.h.
  *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key,
- * BARRIER only if its caller is the last one. QUEUE_PUSH wakes one waiter for each item.
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
+ * BARRIER wakes them only if its caller is the last rank that arrives. QUEUE_PUSH wakes one waiter for each item.
  *
  * A key with a value can have waiters, too. BARRIER requests wait at the counter that they have created, and so do
  * WAIT requests that are older than the counter. */
@@ -231,8 +231,8 @@ static void empty_entry(struct entries *entries, struct entry *entry)
         ;
 }
 
-/* Fetch the next node before entry_settle frees this one. An entry that was offered to a connection stays until
- * store_acted. */
+/* Fetch the next node before entry_settle frees the present node. An entry for whose queue a connection was woken
+ * stays until store_acted. */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);
@@ -492,8 +492,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one connection for each item that no connection was woken for yet. A woken connection counts as the receiver of
- * one item, although it has not sent its QUEUE_POP yet. */
+/* Wake one connection for each item of the queue for which no connection was woken yet. A woken connection counts as
+ * the receiver of one item, although it has not sent its QUEUE_POP yet. */
 static void offer(struct store *s, struct entry *entry)
 {
     struct store_waiter *done;

@@ -1,8 +1,9 @@
 /* wire.c -- see wire.h.
  *
- * A request is an opcode and up to three fields. op_table has the fields of each request, field_table the shape of
- * each field. The scan reads one unit after the other: the opcode, an integer, the count of a list, or a blob with
- * its length. If a unit is incomplete, the scan sets `need` and stops; the next call begins with the same unit.
+ * A request is an opcode and up to three fields. op_table has the fields of each request, and field_table has the
+ * shape of each field. The scan (scan_opcode, scan_count, scan_list, scan_blob) reads one unit after the other. A unit
+ * is the opcode, an integer, the count of a list, or a blob with its length. If a unit is incomplete, the scan sets
+ * `need` and stops; the next call begins with the same unit.
  *
  * The scan handles any request. For the most frequent requests, wire_decode has a loop that needs half the time. */
 #include "store/wire.h"

@@ -5,8 +5,9 @@
  *     opcode   length of the key      key     length of the value      value
  *      ^at 0   ^at 1, need 9          ^at 1, need 11 ...
  *
- * The caller keeps all bytes of an incomplete request, and passes them again with more bytes. `struct wire` stores
- * how much of the request has been scanned, so that no field is scanned twice. The parser owns no memory.
+ * The caller keeps all bytes of an incomplete request. When more bytes arrive, the caller passes all bytes of the
+ * request again. `struct wire` stores how much of the request has been scanned, so that no field is scanned twice. The
+ * parser owns no memory.
  *
  * Each length is compared with its limit before it is used in a calculation. No memory is reserved for bytes that have
  * not arrived, so a client cannot fill the memory by announcing a long request. */

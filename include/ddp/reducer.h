@@ -135,8 +135,8 @@ DDP_API ddp_status ddp_reducer_finish(ddp_reducer *reducer);
 /* Return 1 if any rank used parameter i in the last finished step, else 0. Without find_unused, always return 1. */
 DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 
-/* Choose whether steps average (1, the default) or only accumulate (0), from the next forward on. All ranks must
- * choose the same. */
+/* Choose whether steps average gradients (on = 1, the default) or only accumulate gradients (on = 0). The choice
+ * applies from the next ddp_reducer_forward on, and must be the same on all ranks. */
 DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.

@@ -16,8 +16,8 @@
 struct comm_host;
 struct recorder;
 
-/* A communicator: the first member of each backend's own struct, so that a pointer to one is a pointer to the
- * other. */
+/* A communicator: the first member of each backend's own struct, so that a pointer to a backend's struct is also a
+ * pointer to its communicator. */
 struct comm {
     const struct comm_ops *ops;
     /* Number of the last call; `open` is call 1. 0 = the backend does not count every call. */

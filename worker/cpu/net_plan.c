@@ -12,8 +12,8 @@
 /* The layout. net_layout_open allocates all arrays with the world's size. The loops below run once per job;
  * list_pieces needs O(n log n) steps, the other loops O(n). */
 
-/* Sort the ranks by host. First count the ranks of host h in start[h + 1], then replace each count by the sum of
- * the counts up to it. So start[h] becomes the index of the host's first member. */
+/* Sort the ranks by host. First count the ranks of host h in start[h + 1], then replace each count by the sum of this
+ * count and all earlier counts. So start[h] becomes the index of the host's first member. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)

@@ -162,6 +162,18 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
+enum { NNODES_TEXT_MAX = 32 };
+
+/* Format --nnodes: "4", or "2:4" for a range. Return `text`. */
+static const char *nnodes_format(const struct cli_nnodes *nodes, char text[NNODES_TEXT_MAX])
+{
+    if (nodes->min == nodes->max)
+        snprintf(text, NNODES_TEXT_MAX, "%d", nodes->max);
+    else
+        snprintf(text, NNODES_TEXT_MAX, "%d:%d", nodes->min, nodes->max);
+    return text;
+}
+
 /* Check --node_rank. Each node of a static job of several nodes needs the option. If ddprun was started as torchrun,
  * a missing option means rank 0, as in torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
@@ -172,20 +184,21 @@ static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
     if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--nnodes=%d needs --node_rank on each node: 0 on the node with the master address, "
-                        "up to %d on the others; or use --rdzv_backend=c10d, which assigns the node ranks",
-                        cli->nnodes.max, cli->nnodes.max - 1);
+                        "%s%d on the other%s; or use --rdzv_backend=c10d, which assigns the node ranks",
+                        cli->nnodes.max, cli->nnodes.max > 2 ? "1 to " : "", cli->nnodes.max - 1,
+                        cli->nnodes.max > 2 ? "s" : "");
     return DDP_OK;
 }
 
 static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
 {
     const struct cli_nnodes *nodes = &cli->nnodes;
+    char text[NNODES_TEXT_MAX];
     if (cli->standalone && nodes->max > 1)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--standalone starts a job of this node only, but --nnodes=%d:%d requests more nodes; "
-            "leave one of the options out",
-            nodes->min, nodes->max);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--standalone starts a job of this node only, but --nnodes=%s requests more nodes; "
+                        "leave one of the options out",
+                        nnodes_format(nodes, text));
     if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--rdzv_backend=static needs one number of nodes, but --nnodes=%d:%d is a range; use "
@@ -217,6 +230,7 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
  * the job may start with one node, because other nodes cannot know the chosen port. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
+    char text[NNODES_TEXT_MAX];
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
     const bool open_port =
         (cli_gives(cli, OPT_MASTER_PORT) && cli->master_port == 0) || (endpoint && cli->endpoint.port == 0);
@@ -224,14 +238,15 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
         return DDP_ERR_ARG;
     if (cli->nnodes.max > 1 && !endpoint && !cli_gives(cli, OPT_MASTER_ADDR) && !cli->torchrun)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%d needs the address of the store: --master_addr=HOST (node 0's) or "
-                        "--rdzv_endpoint=HOST[:PORT], the same on every node",
-                        cli->nnodes.max);
+                        "--nnodes=%s needs the address of the store: %s--rdzv_endpoint=HOST[:PORT], the same "
+                        "on every node",
+                        nnodes_format(&cli->nnodes, text),
+                        cli_is_elastic(cli) ? "" : "--master_addr=HOST (node 0's) or ");
     if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%d needs a fixed port, because the other nodes cannot know the port that "
+                        "--nnodes=%s needs a fixed port, because the other nodes cannot know the port that "
                         "replaces 0; give a port above 0",
-                        cli->nnodes.max);
+                        nnodes_format(&cli->nnodes, text));
     if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--host_store=no needs --rdzv_endpoint, because a job of one node has no other node "

@@ -264,8 +264,10 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
     const int error = regcomp(&regex, text, REG_EXTENDED | REG_NOSUB);
     if (error != 0) {
         regerror(error, &regex, why, sizeof(why));
-        return ddp_fail(err, DDP_ERR_ARG, "a valid extended regular expression; this one has the error '%s'",
-                        why);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "an extended regular expression without the error '%s'; write '\\[' for a bracket in the text",
+            why);
     }
     regfree(&regex);
     return value_TEXT(text, to, err);

@@ -258,7 +258,8 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     if (error == 0 && mkdir(path, mode) != 0 && (must_be_new || errno != EEXIST))
         error = errno;
     if (error != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s: %s", path, strerror(error));
+        return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s: %s; choose another --log_dir",
+                        path, strerror(error));
     return DDP_OK;
 }
 

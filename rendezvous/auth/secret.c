@@ -332,8 +332,12 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
     line[SECRET_TEXT - 1] = '\n';
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot create the secret: %s; choose a new file", path,
-                          strerror(errno));
+        status =
+            ddp_fail(err, DDP_ERR_IO, "%s: cannot create the secret: %s", path,
+                     errno == EEXIST ? "the file exists, and ddprun overwrites no secret; use that file, or "
+                                       "choose another name"
+                     : errno == ENOENT ? "no such directory; create it first"
+                                       : strerror(errno));
     else if (write(fd, line, sizeof(line)) != (ssize_t)sizeof(line) || fsync(fd) != 0) {
         status = ddp_fail(err, DDP_ERR_IO, "%s: cannot write the secret: %s", path, strerror(errno));
         unlink(path);

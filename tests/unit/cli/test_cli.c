@@ -414,8 +414,7 @@ Test(cli_nodes, values_say_what_would_be_right)
     REFUSED_NODE("'fast' (1.5s) or a time of at least 500ms", "--node_timeout=10ms");
     REFUSED_NODE("'off' or a time of at least 1000ms", "--hang_timeout=0");
     REFUSED_NODE("'report', 'stop' or 'restart'", "--on_hang=kill");
-    REFUSED_NODE("a valid extended regular expression; this one has the error 'Unmatched [",
-                 "--progress=step [0-9");
+    REFUSED_NODE("an extended regular expression without the error 'Unmatched [", "--progress=step [0-9");
     REFUSED_NODE("a text that is not empty", "--progress=");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=0");
     REFUSED_NODE("1 <= MIN <= MAX <= 16384", "--nnodes=1:");
@@ -425,19 +424,22 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
 {
     REFUSED_NODE("--node_rank=2: expected less than --nnodes, which is 2", "--nnodes=2", "--node_rank=2",
                  "--master_addr=h");
-    REFUSED_NODE("--nnodes=2 needs --node_rank on each node", "--nnodes=2", "--master_addr=h");
-    REFUSED_NODE("--standalone starts a job of this node only, but --nnodes=2:2 requests more",
-                 "--standalone", "--nnodes=2");
+    REFUSED_NODE(
+        "--nnodes=2 needs --node_rank on each node: 0 on the node with the master address, 1 on the other;",
+        "--nnodes=2", "--master_addr=h");
+    REFUSED_NODE("--standalone starts a job of this node only, but --nnodes=2 requests more", "--standalone",
+                 "--nnodes=2");
     REFUSED_NODE("needs one number of nodes, but --nnodes=1:2 is a range", "--rdzv_backend=static",
                  "--nnodes=1:2");
     REFUSED_NODE("--nnodes=2 needs the address of the store", "--nnodes=2", "--node_rank=0");
+    REFUSED_NODE("--nnodes=2:4 needs the address of the store: --rdzv_endpoint", "--nnodes=2:4");
     REFUSED_NODE("are different hosts for one store", "--nnodes=2", "--node_rank=0", "--master_addr=a",
                  "--rdzv_endpoint=b");
     REFUSED_NODE("--master_port=1 and --rdzv_endpoint's port 2 are different ports", "--master_port=1",
                  "--rdzv_endpoint=b:2");
     REFUSED_NODE("--nnodes=2 needs a fixed port", "--nnodes=2", "--node_rank=0", "--master_addr=a",
                  "--master_port=0");
-    REFUSED_NODE("--nnodes=3 needs a fixed port", "--nnodes=2:3", "--rdzv_endpoint=localhost:0");
+    REFUSED_NODE("--nnodes=2:3 needs a fixed port", "--nnodes=2:3", "--rdzv_endpoint=localhost:0");
     REFUSED_NODE("--host_store=no needs --rdzv_endpoint", "--host_store=no");
 }
 

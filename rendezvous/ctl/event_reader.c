@@ -179,8 +179,8 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* Choose the events of one life. A process whose lines name only other lives is excluded. A process whose lines name no
- * life at all is included, because it never reached the store, and may be the reason why the job did not start. */
+/* Choose the events of one life. A process whose lines name only other lives is excluded. A process whose lines
+ * name no life is included: it never reached the store, and may have prevented the start of the job. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));

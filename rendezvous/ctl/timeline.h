@@ -59,8 +59,9 @@ struct timeline_events {
 
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
-/* Choose the events of one job after the last log was read, convert their times, sort these events, and drop the
- * events of all other jobs. `job` NULL = the latest job. Return false if no event was chosen, or if memory is short. */
+/* Choose the events of one job after the last log was read. Convert the times of these events, and sort the
+ * events. Drop the events of all other jobs. `job` NULL = the latest job. Return false if no event was chosen,
+ * or if memory is short. */
 bool timeline_settle(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 

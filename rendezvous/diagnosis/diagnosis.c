@@ -1,10 +1,10 @@
 /* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
  *
- * Each function below checks for one kind of problem and reports it with ADD. The functions may be called in any
- * order, because text.c inserts each finding in the order of findings.h: causes before consequences. A lost node is
- * reported instead of its ranks.
+ * Each function below checks for one kind of problem and reports it with ADD. The functions may be called in
+ * any order, because text.c inserts each finding in the order of findings.h: causes before consequences. A lost
+ * node is reported instead of its ranks.
  *
- * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks
+ * Most problems are reported only after a minimum duration. Nodes of one job start seconds apart, and ranks
  * reach a barrier one after the other. The last check before the job fails (`is_final`) reports all problems at
  * once. */
 #include "diagnosis/diagnosis.h"
@@ -351,7 +351,7 @@ static bool waits_for_torch(const struct snapshot_wait *wait)
     return is_torch_wait(wait, &key);
 }
 
-/* Return 1 ms more than the wait, so that a wait of 0 ms is not "no rank waits". */
+/* Return 1 ms more than the longest wait, because 0 means that no rank waits. */
 uint64_t diagnose_torch_waits(const struct snapshot *s)
 {
     struct torch_key key;
@@ -389,8 +389,8 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Check whether the wait is a part of the set-up of a PyTorch group, and report it. Return true in this case, even if
- * another finding already covers the wait, so that the caller does not report the key as an ordinary key. */
+/* Check whether the wait is a part of the set-up of a PyTorch group, and report it. In this case return true,
+ * even if another finding already covers the wait. The caller then does not report the key as an ordinary key. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;

@@ -609,7 +609,7 @@
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \
       "each user.")                                                                                         \
-    /* The remote shell had started ddprun on the host, and ended later. */                                 \
+    /* The remote shell has started ddprun on the host. The faults below occur later. */                    \
     X(HOST_ENDED, ERROR,                                                                                    \
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
       "read the lines of ${subject} above, correct the error and start again",                              \
@@ -1036,8 +1036,8 @@
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
       "while others wait in one. Typical causes: an endless loop, or preparation of data on one rank only.")        \
-    /* All ranks are in collectives. The ranks have called different collectives, or the fault is in the    \
-     * network or a GPU. */                                                                                 \
+    /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
+     * need a key, or the network or a GPU may have failed. */                                              \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
       "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",                 \
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \

@@ -48,7 +48,7 @@ static const struct {
 
 /* The activity of a rank between the two samples:
  *
- *     UNKNOWN     not known: the rank has no frames, is on a lost node, has failed, or is in a collective of libddp
+ *     UNKNOWN     no frames, a lost node, a failed rank, or a collective of libddp
  *     GONE        the rank has exited with code 0
  *     CULPRIT     the rank is at one place outside of a collective
  *     NEEDS_KEY   the rank waits outside of a collective for a key of the store
@@ -271,8 +271,8 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* The texts are cut to the size of their arrays. Hosts, files and functions are from other processes and may be long,
- * so each of them has a limit in the format ("%.100s") that leaves room for the other parts. */
+/* The texts are cut to the size of their arrays. Hosts, files and functions are from other processes and may be
+ * long. So the format limits each of them ("%.100s"), to leave room for the other parts. */
 
 /* Return "waits in" or "wait in" for a collective. Return "is in" or "are in" for a line that waits for a GPU. */
 static const char *group_verb(const struct group *group)
@@ -294,8 +294,8 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
-/* Sort the larger group first, and of two equal groups the one with the lower rank, so that two samples of the same
- * hang give the same sentence. */
+/* Sort the larger group first. Of two groups with equal sizes, sort the group with the lower rank first. So two
+ * samples of the same hang give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
@@ -513,8 +513,9 @@ static const cJSON *compared_rank(const struct hang *h, int64_t rank)
     return NULL;
 }
 
-/* Return the smallest or the largest group of ranks that made one of several different calls. Of groups with equal
- * sizes, return the last as the smallest and the first as the largest, so that the two differ even for two ranks. */
+/* Return the smallest or the largest group of ranks that made one of several different calls. If groups have
+ * equal sizes, the smallest is the last of them and the largest is the first. So the two results differ even
+ * for two ranks. */
 static const cJSON *differ_group(const struct hang *h, bool largest)
 {
     const cJSON *group, *found = NULL;
@@ -657,8 +658,8 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
-/* The verdict is one finding about one rank or group of ranks. The monitor reports it only if the next pair of samples
- * gives the same code and subject, so the choice below must not depend on chance. */
+/* The verdict is one finding about one rank or group of ranks. The store's monitor reports the verdict only if
+ * the next pair of samples gives the same code and subject. So the choice below must not depend on chance. */
 
 /* Return the culprit whose finding is the first in findings.h, because the most certain findings are first. Return
  * n_ranks if no rank is a culprit. */
@@ -901,7 +902,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
 }
 
 /* Count the culprits at the place of `rank`. adopt_majority calls this function for the first half of the ranks
- * until a majority is found, so a job without a majority needs quadratic time in its number of ranks. */
+ * until it finds a majority. Without a majority, the time is quadratic in the number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -944,10 +945,15 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding and return its rank, or -1. A rank without frames may be the culprit, so while such a rank exists,
- * only a known culprit or an ended rank is reported. The order is from the most to the least certain evidence: a culprit
- * outside of the collective, a rank that has exited, a missing key, different calls in the records, and last a fault
- * below the program (network or GPU) or different collectives. */
+/* Add the finding and return its rank, or -1. A rank without frames may be the culprit. So while such a rank
+ * exists, the stacks prove only a known culprit or a rank that has exited. The most certain evidence is
+ * checked first:
+ *
+ *     1. a culprit outside of a collective
+ *     2. a rank that has exited
+ *     3. a missing key
+ *     4. different calls in the flight records
+ *     5. different collectives, or a fault of the network or a GPU */
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -1028,8 +1034,9 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group that does not sleep in futex, because ranks in a collective of Gloo sleep in futex. If all
- * groups sleep in futex, return the smallest group. `states` has at least one group. */
+/* Return the smallest group that does not sleep in futex. Groups in futex are skipped, because ranks in a
+ * collective of Gloo sleep there. If all groups sleep in futex, return the smallest group. `states` has at
+ * least one group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;

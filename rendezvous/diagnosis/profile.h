@@ -1,14 +1,17 @@
-/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). Pure.
+/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks).
+ * Pure.
  *
  * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the
  * slowest rank itself waits least in collectives.
  *
- * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability k / n, its share.
- * Two hypotheses about a rank are compared: it waits with a tenth of this probability (a slow rank), or with at least
- * 0.85 times this probability. For each rank, the profile multiplies the likelihood ratios of all samples. By Ville's
- * inequality, such a product exceeds 1 / a in a window with probability a at most, no matter how often the product is
- * checked. So repeated checks need no correction. The lower limit least_evidence increases this probability by less
- * than a hundredth. */
+ * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability k / n. Two
+ * hypotheses about a rank are compared: it waits with a tenth of this probability (a slow rank), or with at
+ * least 0.85 times this probability. For each rank, the profile multiplies the likelihood ratios of all
+ * samples.
+ *
+ * Ville's inequality limits false reports: for any a, the product of a rank that is not slow exceeds 1 / a in a
+ * window with probability a at most. This is true no matter how often the product is checked, so repeated checks need no correction. The lower
+ * limit least_evidence increases this probability by less than a hundredth. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 

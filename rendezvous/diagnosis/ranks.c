@@ -1,10 +1,15 @@
 /* ranks.c -- the findings about ranks that others wait for, and their texts. See diagnosis.h.
  *
- * The store knows the requests from a rank, and the agent knows the state of the rank's process. Only both together
- * distinguish a computing rank from a hanging rank.
+ * The store knows the requests from a rank, and the agent knows the state of the rank's process. Only both
+ * together distinguish a computing rank from a hanging rank.
  *
- * Three situations are covered: ranks wait in the store (for a key or in a barrier), ranks wait in a collective of
- * libddp, and a rank has exited although others need it. hang.c covers collectives of PyTorch. */
+ * This file covers three situations:
+ *
+ *     ranks wait in the store, for a key or in a barrier
+ *     ranks wait in a collective of libddp
+ *     a rank has exited although others need it
+ *
+ * hang.c covers collectives of PyTorch. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"

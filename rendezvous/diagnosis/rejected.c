@@ -124,9 +124,8 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* Check whether a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
- * health check that connects every few seconds does not fill the log. told_ms is a time + 1, so that 0 can mean
- * "never". */
+/* Check whether a log line is due for the source of `row`. All rows of a source share one line per minute, so
+ * that a frequent health check does not fill the log. told_ms is a time + 1, so that 0 can mean "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)

@@ -73,9 +73,9 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
-/* Find the innermost frame of the program, and the library function that it called and in which the thread waits. The
- * outermost such function is used, because the user has called this function. A function whose name begins with '_' is
- * used only if there is no other function, because only the library itself calls functions with such names. */
+/* Find the innermost frame of the program, and the library function that it called and in which the thread
+ * waits. The outermost such function is used, because the user has called this function. Only the library
+ * itself calls functions whose names begin with '_'. So such a function is used only if there is no other. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame;

@@ -594,8 +594,8 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-/* Append that there is no finding. After QUIET_MS without a sign of progress, add when the stacks are compared, because
- * a user who asks after 20 s would otherwise conclude that nothing is wrong. */
+/* Append that there is no finding. After QUIET_MS without a sign of progress, also append when the stacks are
+ * compared. Otherwise a user who asks after 20 s would conclude that nothing is wrong. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;

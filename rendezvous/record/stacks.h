@@ -26,7 +26,7 @@ enum {
     STACKS_ROWS_MAX = 512,
     STACKS_THREADS_MAX = 4096,      /* threads of a row */
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
-    STACKS_FRAMES_MAX = 64,         /* kept frames of a stack, the innermost frames */
+    STACKS_FRAMES_MAX = 64,         /* frames that are kept of a stack: the innermost */
     STACKS_AGENT_BYTES = 256 << 10, /* bytes of the rows of one agent */
     STACKS_JOB_BYTES =
         900 << 10, /* bytes of the rows of a job; a reply from the store has no room for more */

@@ -462,9 +462,9 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* The type of rdzv_failed() and rdzv_explain(). The call `failed` uses rdzv_failed(), and the call `cause` uses
- * rdzv_explain(). An agent sends `failed` at once, so that the other nodes stop. Then the agent reads the last lines
- * of the worker, and sends `cause` with the same members. */
+/* The type of rdzv_failed() and rdzv_explain(). The call `failed` uses rdzv_failed(), and the call `cause` (struct
+ * message_explain) uses rdzv_explain(). An agent sends `failed` at once, so that the other nodes stop. Then the agent
+ * reads the last lines of the worker, and sends `cause` with the same members. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 

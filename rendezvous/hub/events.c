@@ -162,7 +162,7 @@ static bool is_too_many(struct job *job)
 
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
-/* Print the ranks of each node as rows of numbers, which are short, because there may be thousands of nodes. */
+/* Print the ranks of each node as a row of numbers. Numbers are short, and there may be thousands of nodes. */
 void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };
@@ -194,7 +194,7 @@ static void add_world(cJSON *o, struct job *job, const struct rdzv_record *recor
     job->events.members = NULL;
 }
 
-/* Add host and pid of a node, by which `ddpctl timeline` finds the node's own log. */
+/* Add host and pid of a node. `ddpctl timeline` uses them to find the log that this node has written. */
 static void add_node(cJSON *o, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "node", (double)record->node);
@@ -228,7 +228,7 @@ static const struct barrier_waiter *waiter_of(const struct list *node)
     return LIST_ENTRY(node, struct barrier_waiter, node);
 }
 
-/* Return when the rank has arrived. */
+/* Return the time at which the rank of `waiter` arrived. */
 static uint64_t came_ms(const struct barrier_waiter *waiter)
 {
     return TABLE_ENTRY(waiter, struct session, barrier_waiter)->waits_since_ms;

@@ -20,7 +20,8 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* Drop a job. The only job of a hub is emptied instead, because a hub always has a job. */
+/* Drop a job. If the job is the only job of the hub, make it an empty job without a name, because a hub always has a
+ * job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -39,10 +40,10 @@ static void forget(struct job *job)
     job_rename(job, "");
 }
 
-/* Run everything of a job that is due. Samples of stacks end before monitor_run(), which compares them, and
- * stacks_ask() follows, because monitor_run() may request the next sample. The monitor is before the rendezvous, whose
- * tick may end the job. So the nodes get the last report before their verdict. forget() is last, because it frees the
- * job. */
+/* Do all work of a job that is due now, in this order. Samples of stacks end before monitor_run(), which compares
+ * them, and stacks_ask() follows, because monitor_run() may request the next sample. The monitor is before the
+ * rendezvous, whose tick may end the job. So the nodes get the last report before their verdict. forget() is last,
+ * because it frees the job. */
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);

@@ -69,7 +69,7 @@ struct job_sample {
     bool for_profile;       /* the profile also waits for the answer */
 };
 
-/* The search for the rank that all other ranks wait for. */
+/* The search for a rank that hangs: the rank that all other ranks wait for. */
 struct job_hang {
     struct hang_watch watch;
     char action[16]; /* --on_hang: "report", "stop" or "restart" */

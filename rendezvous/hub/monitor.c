@@ -813,9 +813,9 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The rank is the last number in
- * the key. It is only believed if the keys with the numbers of all other ranks exist. Never return the highest rank: a
- * job that counts, for example with a key for each epoch, also lacks the key with the next number. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. This rank is the last number in
+ * the key. Return 0 unless the keys with the numbers of all other ranks exist. Never return the highest rank: a job
+ * that counts, for example with a key for each epoch, also lacks the key with the next number. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* limits the number of look-ups */

@@ -252,8 +252,9 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if no other job can claim the session. A session in a job is certain unless it is held. A session
- * without a job is certain if the kernel has reported the users, or if only one job has agents at the address. */
+/* Return true if no agent of another job may claim the session. This is the case for a session that is in a job and is
+ * not held. It is also the case for a session without a job if the kernel has reported the users. The same applies if
+ * only one job has agents at the address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)

@@ -20,7 +20,7 @@
 
 /* The handlers of ddprun's own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
  *
- * A wrong request is answered with an error text for the user. */
+ * The answer to an invalid request of this kind is an error text for the user. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 

@@ -112,12 +112,13 @@ void schedule_barrier(struct job *job);
 void schedule_stopped(struct job *job);
 /* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
-/* Set the hang rules: the limit (0 = adaptive, UINT64_MAX = off), and the action after a hang. */
+/* Set the hang rules. `limit_ms` is the time without progress until a suspicion; 0 = adaptive, UINT64_MAX = no
+ * suspicion. `action` is the value of --on_hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
 /* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
-/* Record the result of a check: how long ranks have waited (0 = no rank waits), and whether a finding was
- * reported. */
+/* Record the result of a check. `waited_ms` is the length of the longest wait of ranks; 0 = no rank waits. `tell` is
+ * true if a finding about this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* Return true if a wait is shorter than `factor` times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);

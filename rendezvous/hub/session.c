@@ -49,9 +49,9 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. hub->out never contains earlier answers to this session, which would
- * have to be sent before this byte. hub->out belongs to hub->feeding, whose request has first ended any open wait of
- * that session. */
+/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once, because hub->out contains no earlier answer to
+ * this session. hub->out has only answers to hub->feeding. This session is not hub->feeding, because each request of a
+ * session first ends the wait of this session. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;

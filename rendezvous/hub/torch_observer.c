@@ -197,12 +197,13 @@ void torch_observe(struct job *job)
 
 /* --- groups with more members than ranks ------------------------------------------------------------------ */
 
-/* a barrier counts 4 of 2 ranks        all ranks counted there
- *     two processes are rank 0             all processes with an address there
+/* A claim says that a process acts as a rank. A report about a group with too many members lists these claims:
  *
- * A claim says that a process acts as a rank. Claims are compared by pid, because one process may publish two
- * addresses. A client of torch 2.x sends its pid; for an older client an agent reports the pid. Claims without a pid
- * are not compared. */
+ *     a barrier has counted 4 arrivals of 2 ranks      the claims of all clients that have arrived in this barrier
+ *     two processes act as rank 0                      the claims of all clients that have published an address
+ *
+ * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
+ * an older client an agent reports the pid. Claims without a pid are not compared. */
 
 /* Return the claim of a session to be a rank. A process that the rank's worker has started is a child, as with
  * mp.spawn. */
@@ -345,8 +346,8 @@ static uint32_t count_clients(const struct job *job)
     return n;
 }
 
-/* Look for a barrier with too many members, and without one, for two processes that act as one rank. The first sort is
- * for are_double(), the second for the report and for join_same(). */
+/* Look for a barrier with too many members. If there is no such barrier, look for two processes that act as one rank.
+ * The first sort is for are_double(). The second sort is for the report and for join_same(). */
 bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
 {
     const struct torch_meet *meet = find_surplus(job, &s->surplus.key);

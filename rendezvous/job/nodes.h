@@ -153,7 +153,7 @@ struct rdzv {
     uint32_t n_gone; /* number of all nodes that left; the next one gets the entry n_gone % RDZV_GONE_MAX */
 };
 
-/* The columns of the state machine in rendezvous.c. */
+/* The events of the state machine: the columns of its table in rendezvous.c. */
 enum rdzv_event_type {
     RDZV_FAILED,    /* a worker of the node failed by itself */
     RDZV_EXPLAINED, /* the node sent more details of a failure */

@@ -37,7 +37,7 @@
     X(BACKING_OFF, "backing off") /* the pause before the next attempt */                                  \
     X(OVER, "over")               /* all nodes have their last verdict */
 
-/* Why a round, or the job before its first round, ends. */
+/* The reasons why a round ends, or why a job ends before its first round. */
 #define RDZV_WHYS(X)                                                                                     \
     X(DONE, "done")           /* every worker of every node ended with 0 */                              \
     X(FAILED, "failed")       /* a worker failed by itself */                                            \

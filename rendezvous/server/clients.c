@@ -278,7 +278,7 @@ enum {
     ENDING_MS = 5000, /* time for a client to close its side, after the store has finished */
     STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
-    REPLY_MIN = 64 << 10, /* while less room than this is left, no waiting reply is sent */
+    REPLY_MIN = 64 << 10, /* if less room than this is left, no waiting reply is sent */
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 

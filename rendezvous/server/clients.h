@@ -116,7 +116,7 @@ struct clients {
     struct replies replies;    /* replies that are written at the end of the turn */
     bool has_replied;          /* a reply was written in this turn of the loop */
     struct admission admission;
-    uint32_t n_waiting;  /* clients whose reply is not sent until other replies were read (client.wants) */
+    uint32_t n_waiting;  /* number of clients with a reply that waits for room (client.wants) */
     uint64_t stall_ms;   /* time of the next check_readers; UINT64_MAX = none */
     struct gate dropped; /* limits log messages about dropped clients */
     bool log_peers;      /* log each connect, disconnect and drop, without the limit of `dropped` */

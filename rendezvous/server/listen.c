@@ -196,7 +196,7 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 enum {
     PAUSE_MS = 100, /* time between two tries while descriptors have run out */
     AT_ONCE = 64,   /* most clients that are accepted in one turn of the loop */
-    RESERVE = 64, /* descriptors that stay free, because the store may run in ddprun, which starts workers */
+    RESERVE = 64,   /* descriptors that clients may not use: ddprun needs some to start workers */
 };
 
 static void on_connectable(uv_poll_t *poll, int status, int events);

@@ -93,7 +93,7 @@ struct barrier_env {
 /* A BARRIER_NAMED request. Slices are borrowed for the call. */
 struct barrier_call {
     struct slice name;
-    int64_t timeout_ms;   /* from the client, so it may be negative */
+    int64_t timeout_ms;   /* as the client has sent it, so it may be negative */
     struct slice members; /* u32 each, little-endian; empty = all ranks */
     uint32_t rank;        /* the calling rank, which must be a member */
     uint32_t world_size;

@@ -34,7 +34,7 @@ struct queue_item {
 struct entry {
     struct table_node node;
     uint8_t *value;    /* NULL, or the address after the key in `key`, or `bytes` of an owned struct shared */
-    uint32_t len, cap; /* bytes that the value has, and bytes that fit without a new allocation */
+    uint32_t len, cap; /* length of the value, and the longest value without a new allocation */
     uint32_t woken;    /* connections that were woken for the queue, until store_acted (store.h) */
     uint16_t room;     /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */
     bool exists;       /* the key has a value, which may be empty */

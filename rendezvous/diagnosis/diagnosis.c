@@ -134,8 +134,8 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- rejected clients ----------------------------------------------------------------------------------- */
 
-/* Check whether a node has joined from this address. Unidentified connections from such an address are usually the
- * node's own workers. */
+/* Check whether a node has joined from this address. Connections without IDENTIFY from such an address are
+ * usually from workers of the node. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -475,7 +475,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
-/* Check whether some process of the group does not belong to the job. Such a process is from another launch. */
+/* Check whether a process of the group is not part of the job. Such a process is from another launch. */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)

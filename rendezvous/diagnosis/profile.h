@@ -10,8 +10,9 @@
  * samples.
  *
  * Ville's inequality limits false reports: for any a, the product of a rank that is not slow exceeds 1 / a in a
- * window with probability a at most. This is true no matter how often the product is checked, so repeated checks need no correction. The lower
- * limit least_evidence increases this probability by less than a hundredth. */
+ * window with probability a at most. This is true no matter how often the product is checked, so repeated
+ * checks need no correction. The lower limit least_evidence increases this probability by less than a
+ * hundredth. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 

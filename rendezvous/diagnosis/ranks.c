@@ -535,8 +535,8 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     buf_free(&where);
 }
 
-/* `lost` is the peer that the last lines of rank `waiter` name (hub/lost_rank.c). If they name no peer (-1), any rank that
- * has exited may be this peer. */
+/* `lost` is the rank that the last lines of rank `waiter` name as its peer (hub/lost_rank.c). If these lines
+ * name no rank (-1), any rank that has exited may be the peer. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
 {
     struct buf who = { 0 };

@@ -1,7 +1,7 @@
-/* spot.h -- where the main thread of each rank is in one sample of the stacks: at which line of the user's program,
- * and in which collective. Private to the diagnosis. Pure.
+/* spot.h -- the place of each rank's main thread in one sample of the stacks: the line of the user's program,
+ * and the collective, if any. Private to the diagnosis. Pure.
  *
- * The search for a hang (hang.c) compares two samples; the profile (profile.h) uses many samples. */
+ * The search for a hang (hang.c) compares two samples. The profile (profile.h) uses many samples. */
 #ifndef RENDEZVOUS_DIAGNOSIS_SPOT_H
 #define RENDEZVOUS_DIAGNOSIS_SPOT_H
 

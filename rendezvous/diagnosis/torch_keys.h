@@ -120,10 +120,10 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* Notes about a job's PyTorch ranks while their process groups form.
  *
- * torch_observer.c records two facts that a check could not find later. The first fact is which clients have added to
- * the counter of a store-based barrier, because torch 1.13 then polls the counter instead of waiting. The second fact
- * is the rank under which a client has published its address. A check uses these facts to find missing ranks and
- * extra processes.
+ * torch_observer.c records two facts at once, because a check could not find them later. The first fact is
+ * which clients have added to the counter of a store-based barrier. With torch 1.13 these clients do not wait
+ * in the store: they poll the counter. The second fact is the rank under which a client has published its
+ * address. A check uses these facts to find missing ranks and extra processes.
  *
  * The notes are deleted with the attempt. */
 

@@ -63,8 +63,9 @@ void session_enter(struct session *s, struct job *job)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Free a session and remove it from all structures. No other function frees a session. The charge of its unfinished
- * request is returned after leave_job(), which moves the charge from the job to the common quota. */
+/* Free a session and remove it from all structures. No other function frees a session. The memory of its unfinished
+ * request is charged to a quota. Return this charge only after leave_job(), because leave_job() moves the charge from
+ * the job to the common quota. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);

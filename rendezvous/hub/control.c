@@ -221,8 +221,8 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Find the index of a word in `words`. An empty word has index 0. An unknown word, for example from a newer agent,
- * is rejected. */
+/* Set *which to the index of `word` in `words`, or to 0 if `word` is empty. Reject an unknown word, for example from a
+ * newer agent. */
 static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
                       struct ddp_err *err)
 {
@@ -499,7 +499,8 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
     return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
-/* Handle `stopped`. Without a code of rank 0 the node either does not run rank 0, or the launcher ended rank 0. */
+/* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if the launcher has
+ * ended rank 0. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;

@@ -62,7 +62,8 @@ static void append_count(const struct session *s, const struct torch_key *key, s
             (long long)meet->count, ranks, plural);
 }
 
-/* Append why the wait could not end: the state of the rank that sets the key, or the number of ranks in a barrier. */
+/* Append why the wait could not end. For a key, append the state of the rank that must set the key. For a barrier,
+ * append the number of ranks that have arrived. */
 static void append_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;

@@ -882,8 +882,8 @@ static void compare_samples(struct job *job)
     free(now);
 }
 
-/* Replace the older of the two samples by the fresh one. A verdict compares two samples, so the first sample of a
- * suspicion is only counted. */
+/* Drop the older of the two kept samples, and keep the new sample (`fresh`) instead. A verdict compares two samples,
+ * so only count the first sample of a suspicion. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;

@@ -583,8 +583,9 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep the unfinished request `rest`. These are the last bytes of `in`, or if `in` is empty, bytes that the shell
- * owns. Its time limit starts when its first byte arrives, so a client cannot prolong it by sending single bytes. */
+/* Keep `rest`, the bytes of an unfinished request. `rest` is the end of `in`, or bytes of the shell if `in` is empty.
+ * The time limit of the request starts when its first byte arrives, so a client cannot prolong the limit by sending
+ * single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;

@@ -24,9 +24,9 @@
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). All nodes get this list, so the messages
- * of a round would grow with the square of its nodes. For a large round, list only the first nodes, because a node
- * shows only a few names. Return NULL if memory is short. */
+/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). Each node gets this list, so the bytes
+ * of all lists grow with the square of the number of nodes. For a large round, list only the first nodes, because an
+ * agent shows only a few names. Return NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;

@@ -158,7 +158,7 @@ struct hub {
     /* The session whose bytes are being processed; NULL = none. It must not be freed meanwhile. */
     struct session *feeding;
     struct buf out;     /* answers to `feeding` that are not sent yet */
-    bool must_repeat;   /* the current request must be repeated: its reply cannot be sent yet */
+    bool must_repeat;   /* handle the current request again later, because its reply cannot be sent yet */
     bool is_backed_up;  /* the current session must read its replies before its next request */
     bool answers_later; /* the current CONTROL request gets its answer by a push */
     struct ddp_err err; /* error of the current request; no text = memory is short */
@@ -169,7 +169,7 @@ struct hub {
     struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session for this reason */
     struct event_limit events;
     uint32_t lives;   /* number of rendezvous that were created, for their instance ids */
-    uint32_t n_nodes; /* connections of agents that have joined a job */
+    uint32_t n_nodes; /* number of agents that are connected and have joined a job */
     struct list cut;  /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests,

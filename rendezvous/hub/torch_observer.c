@@ -128,7 +128,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* Record a wait. The end of an earlier wait is forgotten, because the rank has not given up. */
+/* Record a wait. Forget when an earlier wait ended, because a rank that waits again has not given up. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;

@@ -456,7 +456,8 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* Return true if a member in this state is open: the verdict of the round waits until the member sends `stopped`. */
+/* Return true if a member in this state is open. The verdict of the round waits until no member is open, because each
+ * open member must still send `stopped`. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;

@@ -89,7 +89,7 @@ struct rdzv_run {
     uint32_t n_done;    /* number of members that became DONE, including members that have left since */
     uint64_t began_ms;
     struct node **member;  /* indexed by node rank, NULL = the member has left; owned; `room` entries */
-    struct node **order;   /* array for sorting in nodes.c, `room` entries */
+    struct node **order;   /* used by nodes.c for sorting, `room` entries */
     struct rdzv_row *rows; /* indexed by node rank, `room` entries */
     uint32_t room;
 };

@@ -310,8 +310,8 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* Return the exit code of a failure, as a shell would return it, and never 0. An error of exec comes before the exit
- * code, because a program that did not start has no exit code. */
+/* Return the exit code of a failure, as a shell would return it, and never 0. If exec has failed, use its error,
+ * because a program that did not start has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;

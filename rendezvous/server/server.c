@@ -63,7 +63,7 @@ struct store_server {
     struct uid_gate uid_gate;
     struct clients clients;
     struct hub *hub;          /* owned */
-    struct gate short_of_fds; /* limits the log message of on_short */
+    struct gate short_of_fds; /* limits how often the shortage of descriptors is logged */
     struct tls_context *tls;  /* owned; NULL = the store does not encrypt */
     pthread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub borrows `instance`, `host` and `endpoint` */

@@ -9,8 +9,8 @@
  *
  * A short first value is stored in the entry, after the key, because this saves a call of malloc. The struct fills one
  * cache line of 64 bytes: with a million entries, the request rate depends on the number of cache lines that the
- * processor fetches. To save space, the struct has no pointer to the last waiter (it is first->prev) and none to the
- * oldest item (it is push_end->next). */
+ * processor fetches. To save space, the struct has no pointer to the last waiter, which is first->prev. It also has no
+ * pointer to the oldest item, which is push_end->next. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 

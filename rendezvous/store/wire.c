@@ -222,8 +222,8 @@ static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t m
 }
 
 /* Decode a complete request of dialect C that has no list, in half the time of the scan. In all other cases call the
- * scan, which also finds the reason for a rejection: for the first request of a connection, an old dialect, and a
- * request that has a list, is incomplete, invalid or too long. */
+ * scan. These cases are the first request of a connection, an old dialect, a list, and a request that is incomplete,
+ * invalid or too long. The scan also finds the reason why a request is rejected. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)
 {

@@ -88,8 +88,8 @@ struct snapshot_surplus {
     /* The key of the group or barrier. TORCH_KEY_NONE if the members were counted by their published addresses,
      * not by the counter of a barrier. */
     struct torch_key key;
-    bool is_double;                      /* two processes have the same rank */
-    uint64_t count;                      /* registrations, including those of closed connections */
+    bool is_double; /* two processes have the same rank */
+    uint64_t count; /* arrivals in the barrier, also those of closed connections; without a barrier, n */
     const struct snapshot_claim *claims; /* sorted: the job's own processes first */
     uint32_t n;
 };

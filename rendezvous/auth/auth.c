@@ -132,8 +132,8 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 
 /* --- proofs and keys -------------------------------------------------------------------------------------- */
 
-/* Compute the proof of one side. The name of the side is part of it, so that a proof cannot be sent back to its
- * sender. */
+/* Compute the proof of one side. The proof covers the name of the side, so that an attacker cannot send a proof back
+ * to its sender. */
 static void make_proof(const struct auth *a, const struct secret *secret, const char *side,
                        uint8_t out[static AUTH_HASH_BYTES])
 {
@@ -227,7 +227,8 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
 
 /* --- the store's side ------------------------------------------------------------------------------------- */
 
-/* Check the client's hello. The fingerprint only helps to report a wrong secret early: the proof decides. */
+/* Check the client's hello. A different fingerprint only lets the store report a wrong secret early. Equal
+ * fingerprints prove nothing: only the client's proof shows that it has the secret. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
 {

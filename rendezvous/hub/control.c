@@ -308,8 +308,8 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
-/* Apply the hang rules of the job's first node to all nodes. The caller's node is the first if the job has had no
- * round and has no other node. */
+/* Use the hang rules of the first node (--hang_timeout, --on_hang) for the whole job. The node that sends `m` is the
+ * first node if the job has had no round and has no other node. */
 static void apply_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -524,7 +524,7 @@ static bool call_leave(struct hub *hub, struct session *s, const union message *
 
 /* --- heartbeat -------------------------------------------------------------------------------------------- */
 
-/* Return true for a number from `least` to 9e15. A double represents whole numbers up to 9e15 exactly. */
+/* Return true if `item` is a number from `least` to 9e15. A double represents whole numbers up to 9e15 exactly. */
 static bool is_count(const cJSON *item, double least)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;

@@ -38,7 +38,7 @@
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* also exact as a double, because JSON numbers are doubles */
 
-/* Limit of times in requests, in ms: a year. The sum of a few such times cannot overflow. */
+/* The longest time in a request, in ms: a year. The sum of a few such times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least` is

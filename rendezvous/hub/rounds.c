@@ -174,7 +174,8 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Return true if the nodes of a round need no check. Translated addresses are checked only in the first round. */
+/* Return true if the nodes of a round need no comparison (schedule_round): all have the same number of workers, and no
+ * address is translated. Check addresses only in the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {

@@ -222,8 +222,8 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedule a check of PyTorch's ranks. It is earlier if a process of the round has ended, because that process will
- * not arrive. */
+/* Schedule a check of PyTorch's ranks. If a process of the round has ended, the check is earlier, because that process
+ * will never arrive. */
 void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
@@ -239,7 +239,8 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* Return the limit, which is shorter if a process of the round has ended, because that process will not arrive. */
+/* Return the shortest wait that is reported. If a process of the round has ended, return a shorter time, because that
+ * process will never arrive. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;

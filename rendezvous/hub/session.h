@@ -286,7 +286,8 @@ void torch_observe(struct job *job);
  * memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
-/* Report a rank whose end makes a barrier fail (lost_rank.c). The barrier still has its waiters. */
+/* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in
+ * the barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
 /* Check at the end of a round whether the failed rank had lost another rank or had given up a wait, and report the
  * result. */

@@ -266,8 +266,8 @@ void stacks_tick(struct job *job)
         sample_finish(job);
 }
 
-/* Begin the operator's wait before the nodes are asked. An agent can also be the operator, and each later request of
- * the session ends this wait (answer_all). */
+/* Begin the wait of the operator before asking the nodes. One session can be the operator and also an asked agent.
+ * Each later request of the session ends its wait (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -365,8 +365,9 @@ static bool is_ours(int64_t uid)
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. Call this function after socket_owner_find: as long as this connection
- * exists, no newer connection can have the same addresses, so the owner is the right one. */
+/* Return true if the connection was reset. Call this function after socket_owner_find. If this connection still
+ * exists, no newer connection can have the same two addresses. socket_owner_find has then found the owner of this
+ * connection. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

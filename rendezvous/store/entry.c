@@ -113,8 +113,9 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Keep the old block if it has `cap` to 4 * `cap` bytes. So ADD need not allocate again, and a key that once had 8 MiB
- * does not keep 8 MiB. If a reply that is being sent also holds the old block, allocate another block. */
+/* Keep the old block if the new value fits and needs at least a quarter of the block. So ADD need not allocate again,
+ * and a key that once had 8 MiB does not keep 8 MiB. If a reply that is being sent also holds the old block, allocate
+ * another block. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;

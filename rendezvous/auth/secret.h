@@ -67,7 +67,7 @@ struct secret_call *secret_seal_begin(const struct secret *secret);
 struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 
 /* Return true if secret_seal_end or secret_unseal_end would return at once: libmunge has returned, or 3 s have passed
- * since the begin of the call. */
+ * since the call began. */
 bool secret_call_is_over(struct secret_call *call);
 
 /* End and free the call. `credential` has SECRET_CREDENTIAL_MAX bytes for the result; NULL = discard the result. Return

@@ -7,6 +7,8 @@
 #ifndef RENDEZVOUS_EXIT_CODES_H
 #define RENDEZVOUS_EXIT_CODES_H
 
+#include "ddp/error.h"
+
 #define EXIT_CODE_LIST(X)                                                                                 \
     X(0, OK, "every worker exited with 0", "none is needed",                                              \
       "The agents of all nodes reported this. Typical cause: the job is done.",                           \
@@ -16,6 +18,12 @@
       "ddprun checked all options before the first process. Typical causes: a spelling error, or "        \
       "options that exclude each other.",                                                                 \
       "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
+    X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer, and no other worker failed",                  \
+      "read the end of the worker's log, which names the peer, and the log of this peer",                 \
+      "A worker exited with DDP_EXIT_PEER_LOST, and no other worker failed within the time that ddprun "  \
+      "waits for this. Typical causes: a rank that left a process group early, or a broken network "      \
+      "connection.",                                                                                      \
+      "rank 3 on n1 failed first: exit 75, 12.3 s after its start")                                       \
     X(123, STORE_LOST,                                                                                    \
       "this node has lost the store: its ddprun has ended, its host is down, the network is cut, or "     \
       "this node was frozen; ddprun stopped the workers here",                                            \
@@ -50,8 +58,7 @@
       "./trian: no such file")                                                                            \
     X(128, SIGNAL,                                                                                        \
       "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent", \
-      "see the report, which names the signal and its sender; 137 (SIGKILL) often means that memory ran " \
-      "out",                                                                                              \
+      "see the report, which names the signal, and its sender if Linux reports it",                       \
       "The wait status of the process contains the signal, or ddprun itself received the signal. "        \
       "Typical causes: Ctrl-C (130), a lack of memory (137), a bug in C or C++ code (139), or a time "    \
       "limit of the scheduler (143).",                                                                    \

@@ -305,22 +305,27 @@ static bool explain_finding(enum finding_code code, struct buf *out)
 }
 
 /* Append the row of an exit code. All codes 128 + signal share one row. A code without a row is the exit code of a
- * worker, which ddprun passes on, so the texts about a failed worker apply. */
+ * worker, which ddprun passes on, so the texts about a failed worker apply. The example has the reader's code. */
 static bool explain_exit_code(int code, struct buf *out)
 {
     const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;
     const int row = signal != NULL ? EXIT_CODE_SIGNAL : code;
+    char end[48], example[128];
+    snprintf(end, sizeof(end), "exit %d", code);
+    if (signal != NULL)
+        snprintf(end, sizeof(end), "killed by SIG%s (signal %d)", signal, code - EXIT_CODE_SIGNAL);
+    snprintf(example, sizeof(example), "rank 3 on n1 failed first: %s, 12.3 s after its start", end);
     bool ok = buf_printf(out, "exit code %d", code);
     if (signal != NULL)
         ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", code - EXIT_CODE_SIGNAL, signal);
     for (int i = 0; i < EXIT_ROWS; i++)
         if (exit_rows[i].code == row)
-            return ok && buf_printf(out, "\n") && append_paragraph(out, "Example", exit_rows[i].example) &&
+            return ok && buf_printf(out, "\n") &&
+                   append_paragraph(out, "Example", signal != NULL ? example : exit_rows[i].example) &&
                    append_paragraph(out, "Meaning", exit_rows[i].meaning) &&
                    append_detection(out, "Detection", exit_rows[i].detection) &&
                    append_paragraph(out, "Remedy", exit_rows[i].remedy);
-    return ok && buf_printf(out, "\n") &&
-           append_paragraph(out, "Example", finding_example(FINDING_WORKER_FAILED)) &&
+    return ok && buf_printf(out, "\n") && append_paragraph(out, "Example", example) &&
            append_paragraph(out, "Meaning", "the exit code of the worker that failed first") &&
            append_detection(out, "Detection", finding_detection(FINDING_WORKER_FAILED)) &&
            append_paragraph(out, "Remedy",
@@ -354,6 +359,15 @@ static bool list_all(struct buf *out)
            buf_printf(out, "\n'ddprun explain CODE' prints the meaning, the causes and the remedy of one.\n");
 }
 
+/* Return the exit code for the name of a signal ("SIGKILL": 137), or 0. */
+static int exit_code_of_signal(const char *name)
+{
+    for (int i = 1; strncmp(name, "SIG", 3) == 0 && i <= EXIT_STATUS_MAX - EXIT_CODE_SIGNAL; i++)
+        if (signal_abbrev(i) != NULL && strcmp(name + 3, signal_abbrev(i)) == 0)
+            return EXIT_CODE_SIGNAL + i;
+    return 0;
+}
+
 /* Accept '-' for '_', as option names do. Reject a number above 255, because no finding has such a name. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)
 {
@@ -371,6 +385,9 @@ ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)
     snprintf(name, sizeof(name), "%s", code);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    const int of_signal = exit_code_of_signal(name);
+    if (of_signal > 0)
+        return explain_exit_code(of_signal, out) ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     const enum finding_code finding = finding_by_name(name);
     ok = finding != FINDING_NONE ? explain_finding(finding, out)
                                  : *name != '\0' && list_findings(name, out, &n);

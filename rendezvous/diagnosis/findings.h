@@ -1247,9 +1247,9 @@ bool findings_print_man(struct buf *out);
 /* --- explain ------------------------------------------------------------------------------------------------ */
 
 /* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of
- * a finding ("RANK_STALLED", in any case) or an exit code of ddprun ("125"). If `code` is only a part of names,
- * append one line for each of these names. If `code` is NULL, append one line for each finding and exit code.
- * Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
+ * a finding ("RANK_STALLED", in any case), an exit code of ddprun ("125") or the name of a signal ("SIGKILL", as
+ * 137). If `code` is only a part of names, append one line for each of these names. If `code` is NULL, append one line
+ * for each finding and exit code. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err);
 
 #endif

@@ -762,8 +762,9 @@ Test(findings, explain_has_every_section_for_every_code)
 #define X(code, ...) expect_sections(#code, of_findings);
     FINDINGS(X)
 #undef X
-    for (const char *const *code = (const char *const[]){ "0", "1", "2", "123", "124", "125", "126", "127",
-                                                          "128", "137", "255", NULL };
+    for (const char *const *code =
+             (const char *const[]){ "0", "1", "2", "75", "123", "124", "125", "126", "127", "128", "137",
+                                    "139", "255", "SIGKILL", NULL };
          *code != NULL; code++)
         expect_sections(*code, of_exit_codes);
 }

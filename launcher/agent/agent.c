@@ -34,7 +34,7 @@ struct agent {
     uint64_t now_ms;              /* time of the current event */
     uint64_t deadline_ms;         /* when the shell sends AGENT_TICK; UINT64_MAX = never */
     int attempt;                  /* number of the attempt; the first attempt is 0 */
-    uint64_t linger_until_ms;     /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
+    uint64_t wait_peers_until_ms; /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
     struct agent_verdict verdict; /* valid if `judged` */
     bool judged;                  /* the store has sent a verdict that ends the job */
     int told_code;                /* exit code of another node's failure; 0 = no failure was reported */
@@ -131,7 +131,7 @@ static bool in_hurry(const struct agent *a)
 /* Report the end of the attempt to the store, and wait for the verdict. The cause precedes `stopped`, because the
  * store may send the verdict as soon as all nodes have stopped. If in_hurry() returns true, wait only
  * AGENT_LEAVE_MS. */
-static enum agent_state await(struct agent *a)
+static enum agent_state wait_verdict(struct agent *a)
 {
     if (a->store_lost || a->judged)
         return finish(a, NULL);
@@ -150,7 +150,7 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     a->stop.stuck = true;
     agent_settle(a);
     agent_explain(a, NO_RESTART_UNKILLABLE);
-    return await(a);
+    return wait_verdict(a);
 }
 
 /* Kill the leftovers, which are the running processes that workers have started. Send SIGKILL at least once before
@@ -162,14 +162,14 @@ static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 
 /* Wait for the other nodes, because every worker of this node ended with exit code 0. The job of a single node has
  * succeeded and ends now. */
-static enum agent_state linger(struct agent *a)
+static enum agent_state wait_peers(struct agent *a)
 {
     agent_emit(a, EFFECT_TELL_DONE, -1, 0);
     if (a->options.alone)
         return finish(a, NULL);
-    a->linger_until_ms = a->now_ms + a->options.linger_ms;
+    a->wait_peers_until_ms = a->now_ms + a->options.wait_peers_ms;
     a->deadline_ms =
-        a->now_ms + (a->options.linger_ms < AGENT_SILENT_MS ? a->options.linger_ms : AGENT_SILENT_MS);
+        a->now_ms + (a->options.wait_peers_ms < AGENT_SILENT_MS ? a->options.wait_peers_ms : AGENT_SILENT_MS);
     return AGENT_WAIT_PEERS;
 }
 
@@ -181,9 +181,9 @@ static enum agent_state attempt_over(struct agent *a, const struct agent_event *
     if (a->store_lost || a->judged)
         return finish(a, e);
     if (a->first_failure < 0 && !a->told && a->stop.by_user == 0)
-        return linger(a);
+        return wait_peers(a);
     if (a->stop.by_user != 0)
-        return await(a);
+        return wait_verdict(a);
     a->deadline_ms = UINT64_MAX;
     agent_emit(a, EFFECT_DRAIN, -1, 0);
     return AGENT_DRAINING;
@@ -192,7 +192,7 @@ static enum agent_state attempt_over(struct agent *a, const struct agent_event *
 static enum agent_state drained(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    return await(a);
+    return wait_verdict(a);
 }
 
 /* --- next step of the job ------------------------------------------------------------------------------- */
@@ -243,11 +243,11 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
  * hosts the store does not end at the timeout, because the other nodes need the store. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
-    const bool is_up = e->now_ms >= a->linger_until_ms;
+    const bool is_up = e->now_ms >= a->wait_peers_until_ms;
     agent_emit(a, EFFECT_SAY_WAITING, -1, 0);
     if (is_up && !a->hosts)
         return finish(a, e);
-    a->deadline_ms = is_up ? UINT64_MAX : a->linger_until_ms;
+    a->deadline_ms = is_up ? UINT64_MAX : a->wait_peers_until_ms;
     return a->state;
 }
 
@@ -282,7 +282,7 @@ static enum agent_state user_leaves(struct agent *a, const struct agent_event *e
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
-    return await(a);
+    return wait_verdict(a);
 }
 
 /* Handle the user's stop while this node waits for the verdict. End at the second request. After the first request,
@@ -573,7 +573,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
 }
 
 /* Wait at most settle_ms for the end of the lost peer, because the worker that has just ended reports a lost peer. */
-static enum agent_state doubt(struct agent *a)
+static enum agent_state settle(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
     a->settle_until_ms = a->deadline_ms + AGENT_DYING_MS;
@@ -640,12 +640,12 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     if (w->verdict == WORKER_FAILED && a->stop.signal == 0)
         return agent_stop_all(a, SIGTERM);
     if (w->verdict == WORKER_VICTIM && a->state == AGENT_RUNNING && (a->alive > 0 || a->spawning >= 0))
-        return doubt(a);
+        return settle(a);
     return sweep_if_gone(a);
 }
 
 /* Wait for the end of a worker that the kernel is still cleaning up. Print the reason once. */
-static enum agent_state await_end_of(struct agent *a, int local_rank)
+static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
     if (!a->said_dying)
@@ -659,7 +659,7 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
 static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
-        return await_end_of(a, e->local_rank);
+        return wait_for_end_of(a, e->local_rank);
     agent_settle(a);
     return agent_stop_all(a, SIGTERM);
 }
@@ -852,7 +852,7 @@ enum exit_policy agent_exit_policy(const struct agent *a)
 
 bool agent_overstays(const struct agent *a)
 {
-    return a->state == AGENT_WAIT_PEERS && a->hosts && a->now_ms >= a->linger_until_ms;
+    return a->state == AGENT_WAIT_PEERS && a->hosts && a->now_ms >= a->wait_peers_until_ms;
 }
 
 bool agent_lost_store(const struct agent *a)

@@ -168,7 +168,7 @@ struct agent_options {
     uint64_t grace_ms;  /* grace period: time between SIGTERM and SIGKILL */
     uint64_t settle_ms; /* wait for the end of a lost peer or lost node; 0 = AGENT_DOUBT_MS */
     /* after the success of all workers of this node: how long to wait for the other nodes */
-    uint64_t linger_ms;
+    uint64_t wait_peers_ms;
     enum exit_policy exit_policy;
     int max_restarts; /* only to explain a missing restart; the store counts the restarts */
     bool alone;       /* the job has one node, so the success of this node is the success of the job */

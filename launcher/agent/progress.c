@@ -143,7 +143,7 @@ static const char *find_end(const char *at, const char *end)
     return at;
 }
 
-void progress_feed(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms)
+void progress_add(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms)
 {
     struct progress_rank *r = local_rank >= 0 && local_rank < p->n ? &p->ranks[local_rank] : NULL;
     if (r == NULL || bytes.len == 0)

@@ -62,6 +62,6 @@ void progress_free(struct progress *p);
 void progress_reset(struct progress *p);
 
 /* Examine the output of a worker. `which` is 0 for stdout, 1 for stderr. */
-void progress_feed(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms);
+void progress_add(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms);
 
 #endif

@@ -254,7 +254,7 @@ static bool has_close_range(void)
  * ordinary user, because process 1 belongs to root. */
 static bool shows_all(void)
 {
-    return !procfs_is_ours() || access("/proc/1/stat", F_OK) == 0;
+    return !procfs_is_own() || access("/proc/1/stat", F_OK) == 0;
 }
 
 static const struct {
@@ -262,7 +262,7 @@ static const struct {
     bool grave;
     const char *words;
 } rows[] = {
-    { procfs_is_ours, true,
+    { procfs_is_own, true,
       "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM and "
       "are killed when the workers are gone; run 'mount -t proc proc /proc' (docker and podman mount "
       "/proc)" },

@@ -124,7 +124,7 @@ static void children_by_wait(struct buf *pids)
 static enum way way_to_children(void)
 {
     static enum way way;
-    if (way == UNKNOWN && !procfs_is_ours())
+    if (way == UNKNOWN && !procfs_is_own())
         way = BY_WAIT;
     if (way == UNKNOWN) {
         struct buf probe = { 0 };

@@ -118,7 +118,7 @@ static bool safe_place(int n, char out[PATH_MAX])
 
 /* Open the directory if only this user can use it. Return -1 and set errno if the directory is missing or not
  * safe. */
-static int open_ours(const char *path)
+static int open_own(const char *path)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -134,7 +134,7 @@ static int open_ours(const char *path)
 int runtime_dir_open(int n)
 {
     char path[PATH_MAX];
-    return place(n, path) ? open_ours(path) : -1;
+    return place(n, path) ? open_own(path) : -1;
 }
 
 /* Create the runtime directory, or use the directory if it exists: another start may create it at the same time. */
@@ -144,7 +144,7 @@ int runtime_dir_make(char path[PATH_MAX])
     path[0] = '\0';
     for (int i = 0; fd < 0 && i < RUNTIME_DIRS; i++)
         if (safe_place(i, path) && (mkdir(path, 0700) == 0 || errno == EEXIST))
-            fd = open_ours(path);
+            fd = open_own(path);
     return fd;
 }
 
@@ -152,7 +152,7 @@ int runtime_dir_make(char path[PATH_MAX])
 static bool is_usable(const char *path)
 {
     char parent[PATH_MAX];
-    int fd = open_ours(path);
+    int fd = open_own(path);
     if (fd >= 0) {
         close(fd);
         return true;

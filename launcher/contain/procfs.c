@@ -187,7 +187,7 @@ uint64_t procfs_own_start(void)
 
 /* Return true if /proc belongs to the PID namespace of this process. In the /proc of another namespace, the link
  * "self" names another pid than getpid(). */
-bool procfs_is_ours(void)
+bool procfs_is_own(void)
 {
     char text[32];
     ssize_t n = readlink("/proc/self", text, sizeof(text) - 1);

@@ -97,6 +97,6 @@ uint64_t procfs_own_start(void);
 bool procfs_namespace_lives(uint64_t number);
 
 /* Return true if /proc is mounted and belongs to the PID namespace of this process. */
-bool procfs_is_ours(void);
+bool procfs_is_own(void);
 
 #endif

@@ -38,7 +38,8 @@ static bool parse_end(const char *text, struct sockaddr_storage *out)
 }
 
 /* Find the owner of a socket on this host. Return false if no process holds the socket. */
-static bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner)
+static bool peer_lookup_owner(struct peer_lookup *v, const char *ours, const char *theirs,
+                              struct socket_owner *owner)
 {
     struct sockaddr_storage near, far;
     return parse_end(ours, &near) && parse_end(theirs, &far) &&
@@ -48,14 +49,14 @@ static bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, s
 
 /* Search with the address v->own in place of `ours`, because a router may have translated the address. Such a router
  * usually keeps the port. */
-static bool translated_owner(struct vouch *v, const char *ours, const char *theirs,
+static bool translated_owner(struct peer_lookup *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
 {
     struct endpoint end;
     char text[ENDPOINT_TEXT_MAX];
     return v->own[0] != '\0' && endpoint_parse(ours, 0, &end, NULL) == DDP_OK &&
            strcmp(end.host, v->own) != 0 &&
-           vouch_owner(v, endpoint_print(v->own, end.port, text), theirs, owner);
+           peer_lookup_owner(v, endpoint_print(v->own, end.port, text), theirs, owner);
 }
 
 /* --- the sockets of the workers --------------------------------------------------------------------------- */
@@ -64,7 +65,7 @@ enum { WALK_EVERY_MS = 100, QUESTIONS_MAX = 4096 };
 
 struct vouch_socket {
     uint64_t inode;
-    struct vouch_process process;
+    struct peer_process process;
 };
 
 /* Compare two sockets by inode. A subtraction of 64-bit inodes would not fit into an int. */
@@ -87,7 +88,7 @@ static uint64_t inode_of_link(int dir, const char *name)
 }
 
 /* Add the sockets of a process. If memory is short, sockets are left out. */
-static void check_process(struct vouch *v, struct vouch_process process)
+static void check_process(struct peer_lookup *v, struct peer_process process)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)process.pid);
@@ -108,7 +109,7 @@ static void add_children(struct buf *family, const char *path, int rank)
     int pid;
     FILE *file = fopen(path, "re");
     while (file != NULL && fscanf(file, "%d", &pid) == 1) {
-        struct vouch_process child = { pid, rank };
+        struct peer_process child = { pid, rank };
         if (!buf_append(family, &child, sizeof(child)))
             break;
     }
@@ -118,7 +119,7 @@ static void add_children(struct buf *family, const char *path, int rank)
 
 /* Append the children of all threads, because the kernel lists a child only under the thread that created the
  * child. */
-static void add_all_children(struct buf *family, struct vouch_process of)
+static void add_all_children(struct buf *family, struct peer_process of)
 {
     char path[400];
     snprintf(path, sizeof(path), "/proc/%d/task", (int)of.pid);
@@ -135,13 +136,13 @@ static void add_all_children(struct buf *family, struct vouch_process of)
 
 /* Walk through all workers and their descendants. The list `family` grows during the walk, so each entry is copied
  * before the array may move. */
-static void walk_processes(struct vouch *v, const struct vouch_process *workers, size_t n)
+static void walk_processes(struct peer_lookup *v, const struct peer_process *workers, size_t n)
 {
     struct buf family = { 0 };
     v->sockets.len = 0;
     bool ok = buf_append(&family, workers, n * sizeof(*workers));
     for (size_t i = 0; ok && i < family.len / sizeof(*workers); i++) {
-        struct vouch_process process = ((const struct vouch_process *)(const void *)family.data)[i];
+        struct peer_process process = ((const struct peer_process *)(const void *)family.data)[i];
         check_process(v, process);
         add_all_children(&family, process);
     }
@@ -153,7 +154,7 @@ static void walk_processes(struct vouch *v, const struct vouch_process *workers,
 
 /* Find a process that has the socket. If several processes have the socket, any of them is correct, because they
  * belong to the same worker. */
-static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
+static bool known(const struct peer_lookup *v, uint64_t inode, struct peer_process *found)
 {
     struct vouch_socket key = { .inode = inode };
     const struct vouch_socket *s = NULL;
@@ -166,7 +167,7 @@ static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *f
 
 /* Find a running process that has the socket. An entry of an ended process is ignored, because its inode number may
  * be reused. */
-static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_process *found)
+static bool known_and_alive(const struct peer_lookup *v, uint64_t inode, struct peer_process *found)
 {
     char path[64];
     if (!known(v, inode, found))
@@ -177,17 +178,17 @@ static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_
 
 /* --- questions -------------------------------------------------------------------------------------------- */
 
-enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
-                             struct vouch_process *found, struct socket_owner *owner)
+enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const char *theirs,
+                                  struct peer_process *found, struct socket_owner *owner)
 {
-    if (!vouch_owner(v, ours, theirs, owner) && !translated_owner(v, ours, theirs, owner))
-        return VOUCH_CLOSED;
+    if (!peer_lookup_owner(v, ours, theirs, owner) && !translated_owner(v, ours, theirs, owner))
+        return PEER_CLOSED;
     if (owner->uid != geteuid())
-        return VOUCH_FOREIGN;
-    return known_and_alive(v, owner->inode, found) ? VOUCH_FOUND : VOUCH_UNKNOWN;
+        return PEER_FOREIGN;
+    return known_and_alive(v, owner->inode, found) ? PEER_FOUND : PEER_UNKNOWN;
 }
 
-uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms)
+uint64_t peer_lookup_put_off(struct peer_lookup *v, const struct peer_question *question, uint64_t now_ms)
 {
     if (v->questions.len / sizeof(*question) >= QUESTIONS_MAX ||
         !buf_append(&v->questions, question, sizeof(*question)))
@@ -195,14 +196,15 @@ uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, u
     return v->next_walk_ms > now_ms ? v->next_walk_ms : now_ms;
 }
 
-void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms)
+void peer_lookup_walk(struct peer_lookup *v, const struct peer_process *workers, size_t n, uint64_t now_ms)
 {
     v->walks++;
     v->next_walk_ms = now_ms + WALK_EVERY_MS;
     walk_processes(v, workers, n);
 }
 
-bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found, struct vouch_process *found)
+bool peer_lookup_next(struct peer_lookup *v, struct peer_question *question, bool *is_found,
+                      struct peer_process *found)
 {
     if (v->questions.len < sizeof(*question))
         return false;
@@ -212,13 +214,13 @@ bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found
     return true;
 }
 
-bool vouch_knows(const struct vouch *v, uint64_t inode)
+bool peer_lookup_knows(const struct peer_lookup *v, uint64_t inode)
 {
-    struct vouch_process found;
+    struct peer_process found;
     return known(v, inode, &found);
 }
 
-void vouch_free(struct vouch *v)
+void peer_lookup_free(struct peer_lookup *v)
 {
     socket_owners_close(&v->owners);
     buf_free(&v->questions);

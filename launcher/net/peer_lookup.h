@@ -20,58 +20,58 @@
 
 /* As an argument: a worker. As a result: the process that owns a socket. `rank` is the rank of the worker, or of the
  * worker from which the process descends. */
-struct vouch_process {
+struct peer_process {
     pid_t pid;
     int rank;
 };
 
 /* A question of the store that waits for the next walk. */
-struct vouch_question {
+struct peer_question {
     int64_t conn; /* the store's number of the connection */
     uint64_t inode;
     bool any; /* the store also asks for owners that are no workers */
 };
 
-/* The known sockets of this agent's workers. Zero the struct before its first use, and free it with vouch_free. */
-struct vouch {
+/* The known sockets of this agent's workers. Zero the struct before its first use, and free it with peer_lookup_free. */
+struct peer_lookup {
     /* The address that this host itself uses for the store; differs from the address that the store sees if a
      * router translates addresses. Set by the owner of this struct; "" = not known. */
     char own[64];
     struct socket_owners owners;
     struct buf sockets;    /* array of struct vouch_socket, sorted by inode */
-    struct buf questions;  /* array of struct vouch_question */
+    struct buf questions;  /* array of struct peer_question */
     uint64_t next_walk_ms; /* earliest time of the next walk */
     unsigned walks;        /* number of walks so far */
 };
 
-enum vouch_answer {
-    VOUCH_FOUND,   /* a worker, or its descendant, holds the socket */
-    VOUCH_CLOSED,  /* no process of this host holds the socket */
-    VOUCH_FOREIGN, /* a process of another user holds the socket */
-    VOUCH_UNKNOWN  /* a process of this user holds the socket; only the next walk shows which */
+enum peer_answer {
+    PEER_FOUND,   /* a worker, or its descendant, holds the socket */
+    PEER_CLOSED,  /* no process of this host holds the socket */
+    PEER_FOREIGN, /* a process of another user holds the socket */
+    PEER_UNKNOWN  /* a process of this user holds the socket; only the next walk shows which */
 };
 
 /* Find the process that holds the connection from `ours` to `theirs` in the results of the last walk. Both are
- * texts such as "10.0.0.2:41234". Set *found for VOUCH_FOUND, and *owner unless the result is VOUCH_CLOSED. */
-enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
-                             struct vouch_process *found, struct socket_owner *owner);
+ * texts such as "10.0.0.2:41234". Set *found for PEER_FOUND, and *owner unless the result is PEER_CLOSED. */
+enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const char *theirs,
+                                  struct peer_process *found, struct socket_owner *owner);
 
 /* Keep a question until the next walk. Return the time of the next walk, which may be `now_ms`. Return UINT64_MAX
  * if the question was dropped, because too many questions wait or memory is short. */
-uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
+uint64_t peer_lookup_put_off(struct peer_lookup *v, const struct peer_question *question, uint64_t now_ms);
 
-/* Find the sockets of `workers` and their descendants. The caller then reads the answers with vouch_next until
- * vouch_next returns false. */
-void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms);
+/* Find the sockets of `workers` and their descendants. The caller then reads the answers with peer_lookup_next until
+ * peer_lookup_next returns false. */
+void peer_lookup_walk(struct peer_lookup *v, const struct peer_process *workers, size_t n, uint64_t now_ms);
 
 /* Remove one question, and find its answer in the last walk. Set *is_found if a worker or its descendant holds the
  * socket; *found is then this process. Return false if no question is left. */
-bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
-                struct vouch_process *found);
+bool peer_lookup_next(struct peer_lookup *v, struct peer_question *question, bool *is_found,
+                      struct peer_process *found);
 
 /* Return true if the last walk found this socket. */
-bool vouch_knows(const struct vouch *v, uint64_t inode);
+bool peer_lookup_knows(const struct peer_lookup *v, uint64_t inode);
 
-void vouch_free(struct vouch *v);
+void peer_lookup_free(struct peer_lookup *v);
 
 #endif

@@ -1,4 +1,4 @@
-/* effects.c -- connects the agent with the machine: node_feed passes an event to the agent, and node_pump carries out
+/* effects.c -- connects the agent with the machine: node_handle_event passes an event to the agent, and node_run_effects carries out
  * the agent's effects. Effects start processes, send signals, and notify the store and the user.
  *
  * SIGCHLD only sets `reap`. In the next turn of the loop, on_more() collects all children that have ended. */
@@ -33,7 +33,7 @@ enum { STORE_ANSWER_MS = 60000 };
 
 /* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
  * effects are valid only until the next call. */
-void node_feed(struct node *n, struct agent_event event)
+void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
     event.now_ms = clock_ms();
@@ -180,14 +180,14 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     }
     n->run.pids[local_rank] = 0;
     input_ended(n->out.input, local_rank);
-    node_feed(n, (struct agent_event){ .type = AGENT_EXITED,
-                                       .local_rank = local_rank,
-                                       .pid = pid,
-                                       .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-                                       .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                                       .unasked = !n->run.asked[local_rank],
-                                       .lost_peer = has_lost_peer(n, local_rank, status),
-                                       .import_error = import_error_of(n, local_rank, status) });
+    node_handle_event(n, (struct agent_event){ .type = AGENT_EXITED,
+                                               .local_rank = local_rank,
+                                               .pid = pid,
+                                               .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                                               .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                                               .unasked = !n->run.asked[local_rank],
+                                               .lost_peer = has_lost_peer(n, local_rank, status),
+                                               .import_error = import_error_of(n, local_rank, status) });
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         evidence_ended(n->run.evidence, local_rank, pid, status, usage);
@@ -231,7 +231,7 @@ static void reap_children(struct node *n)
     n->run.reap = !reap_others(n);
     reap_workers(n);
     if (n->run.alone)
-        node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
+        node_handle_event(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
 /* --- timers of workers ------------------------------------------------------------------------------------- */
@@ -311,7 +311,7 @@ bool node_print_not_started(const struct node *n, int error, struct buf *words)
                                            .path = env_find(n->plan->facts->environ_block, "PATH"),
                                            .look = &look };
     memset(&look, 0, sizeof(look));
-    (void)program_see_failed(failed, n->plan->script, &look);
+    (void)program_examine_failed(failed, n->plan->script, &look);
     bool ok = start_cause(&failure, words);
     const size_t len = words->len;
     ok = ok && buf_printf(words, "; ") && start_remedy(&failure, words);
@@ -327,7 +327,7 @@ bool node_print_not_started(const struct node *n, int error, struct buf *words)
 static struct report report_now(const struct node *n)
 {
     static struct program_look look; /* static, because its paths are too large for the stack */
-    const bool seen = program_see_failed(n->run.spawner.failed, n->plan->script, &look);
+    const bool seen = program_examine_failed(n->run.spawner.failed, n->plan->script, &look);
     return (struct report){ .plan = n->plan,
                             .agent = n->agent,
                             .stdout_tails = output_tails(n->out.output, STD_OUT),
@@ -517,7 +517,7 @@ static void spawn(struct node *n, int local_rank)
     pid_t pid = 0;
     int error = spawner_start(&n->run.spawner, local_rank, &pid);
     if (error != 0) {
-        node_feed(
+        node_handle_event(
             n, (struct agent_event){ .type = AGENT_SPAWN_FAILED, .local_rank = local_rank, .error = error });
         announce_worker_ended(&n->out.announce, local_rank, agent_worker(n->agent, local_rank));
         return;
@@ -532,7 +532,7 @@ static void spawn(struct node *n, int local_rank)
     store_link_mention(n->meet.link,
                        encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
     announce_worker_started(&n->out.announce, local_rank, pid);
-    node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
+    node_handle_event(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
 /* Send a signal to all descendants, which are mostly processes that workers left. For SIGKILL, descendants_kill_all()
@@ -550,7 +550,7 @@ static void signal_rest(struct node *n, int sig)
     if (!n->run.alone)
         return;
     node_close_dumps(n); /* descendants_kill_all() may have reaped the helpers of dumps */
-    node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
+    node_handle_event(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
 static void on_more(uv_idle_t *idle);
@@ -574,7 +574,7 @@ static void sample(struct node *n)
     node_end_dumps(n);
     n->run.holds = n->run.sample.by_py_spy;
     if (!n->run.holds)
-        node_keep_beats(n);
+        node_keep_heartbeats(n);
     else if (!node_dump_stacks(n, &(struct stack_request){ .is_failure = true, .done = on_sampled }))
         n->run.holds = false;
 }
@@ -587,7 +587,7 @@ static void begin_to_finish(struct node *n, int exit_code)
     n->out.finishing = true;
     n->exit_code = exit_code;
     note_failed(n);
-    node_explain_beats(n);
+    node_explain_heartbeats(n);
     if (exit_code != 0)
         node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)
@@ -690,12 +690,12 @@ static void on_more(uv_idle_t *idle)
     struct node *n = idle->data;
     if (n->run.reap)
         reap_children(n);
-    node_pump(n);
+    node_run_effects(n);
 }
 
 /* Carry out some effects. Between two calls the loop reads pipes and handles signals. Otherwise the start of 256
  * workers would block the loop for 0.1 s. */
-void node_pump(struct node *n)
+void node_run_effects(struct node *n)
 {
     struct agent_effect effect;
     for (int i = 0; i < EFFECTS_PER_TURN && !n->ended && next_effect(n, &effect); i++)

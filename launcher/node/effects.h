@@ -4,9 +4,9 @@
 
 #include "node/node.h"
 
-/* Pass an event to the agent. The resulting effects wait for the next node_pump(), so callbacks may call this
+/* Pass an event to the agent. The resulting effects wait for the next node_run_effects(), so callbacks may call this
  * function at any time. */
-void node_feed(struct node *n, struct agent_event event);
+void node_handle_event(struct node *n, struct agent_event event);
 
 /* Record that a request was sent to the store. If no answer arrives within --timeout (default: 60 s), the store
  * counts as lost. */
@@ -28,8 +28,8 @@ void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 
 /* Carry out some effects. If effects remain, the loop calls this function again in its next turn. Every callback that
- * calls node_feed() calls this function afterwards. */
-void node_pump(struct node *n);
+ * calls node_handle_event() calls this function afterwards. */
+void node_run_effects(struct node *n);
 
 /* Open torchrun's file timer if the user has enabled it. node_finish() closes the timer. */
 ddp_status node_open_timers(struct node *n, struct ddp_err *err);

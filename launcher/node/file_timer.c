@@ -132,7 +132,7 @@ static bool handle_line(struct timer_table *t)
 }
 
 /* Process bytes that were read. Return the number of lines that were invalid or could not be kept. */
-static size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n)
+static size_t timer_table_add(struct timer_table *t, const char *bytes, size_t n)
 {
     size_t wrong = 0;
     for (size_t i = 0; i < n; i++) {
@@ -250,7 +250,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     const ssize_t n = status == 0 ? read(ft->fd, bytes, sizeof(bytes)) : -1;
     if (n <= 0)
         return;
-    note_wrong(ft, timer_table_feed(&ft->table, bytes, (size_t)n));
+    note_wrong(ft, timer_table_add(&ft->table, bytes, (size_t)n));
     set_timer(ft);
 }
 

@@ -8,7 +8,8 @@
 
 /* Return the CPU share since the last sample, in percent of one processor. With several threads the share may exceed
  * 100. Without an earlier sample, return 0. */
-static int cpu_percent(const struct beat_known *k, const struct beat_look *look, uint64_t ticks_per_s)
+static int cpu_percent(const struct heartbeat_known *k, const struct heartbeat_sample *look,
+                       uint64_t ticks_per_s)
 {
     const uint64_t us = look->at_us - k->at_us;
     if (k->at_us == 0 || us == 0 || look->cpu_ticks < k->cpu_ticks)
@@ -24,13 +25,13 @@ static bool has_share(int percent)
 }
 
 /* Return true if the sample differs enough from the last state to be sent. */
-static bool is_news(const struct beat_known *k, const struct beat_look *look, int percent)
+static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *look, int percent)
 {
     return k->state != look->state || strcmp(k->where, look->where) != 0 ||
            abs(k->cpu_percent - percent) >= BEAT_CPU_STEP || has_share(k->cpu_percent) != has_share(percent);
 }
 
-static void add_row(struct cJSON *workers, int local_rank, const struct beat_known *k)
+static void add_row(struct cJSON *workers, int local_rank, const struct heartbeat_known *k)
 {
     const char state[2] = { k->state, '\0' };
     cJSON *row = cJSON_CreateArray();
@@ -44,7 +45,7 @@ static void add_row(struct cJSON *workers, int local_rank, const struct beat_kno
 
 /* Set the state of a busy process to R (running). Otherwise the state would alternate between R and S, and each
  * change would be sent. */
-static void settle(struct beat_look *look, int percent)
+static void settle(struct heartbeat_sample *look, int percent)
 {
     if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
         look->state = 'R';
@@ -52,12 +53,12 @@ static void settle(struct beat_look *look, int percent)
     }
 }
 
-void beat_compare(struct beat_known *k, int local_rank, int pid, const struct beat_look *seen,
-                  uint64_t ticks_per_s, struct cJSON *workers)
+void heartbeat_compare(struct heartbeat_known *k, int local_rank, int pid,
+                       const struct heartbeat_sample *seen, uint64_t ticks_per_s, struct cJSON *workers)
 {
-    struct beat_look look = *seen;
+    struct heartbeat_sample look = *seen;
     if (k->pid != pid)
-        *k = (struct beat_known){ .pid = pid };
+        *k = (struct heartbeat_known){ .pid = pid };
     if (look.state == '\0')
         return;
     const int percent = cpu_percent(k, &look, ticks_per_s);
@@ -75,7 +76,7 @@ void beat_compare(struct beat_known *k, int local_rank, int pid, const struct be
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
 /* Append the row of a position to `steps`. `look->step` is the step plus 1, and 0 means no step. */
-static void add_step(struct cJSON *steps, int local_rank, const struct beat_step_look *look)
+static void add_step(struct cJSON *steps, int local_rank, const struct heartbeat_step_sample *look)
 {
     cJSON *row = cJSON_CreateArray();
     cJSON_AddItemToArray(row, cJSON_CreateNumber(local_rank));
@@ -86,9 +87,9 @@ static void add_step(struct cJSON *steps, int local_rank, const struct beat_step
         cJSON_Delete(row);
 }
 
-struct beat_step_look beat_read_step(const struct flight *page)
+struct heartbeat_step_sample beat_read_step(const struct flight *page)
 {
-    struct beat_step_look look = { 0 };
+    struct heartbeat_step_sample look = { 0 };
     if (page == NULL)
         return look;
     look.step = atomic_load_explicit(&page->step, memory_order_relaxed);
@@ -101,13 +102,13 @@ struct beat_step_look beat_read_step(const struct flight *page)
 }
 
 /* Append only a changed position, because the store measures how long a position has not changed. */
-void beat_compare_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
-                       struct cJSON *steps)
+void heartbeat_compare_step(struct heartbeat_step *k, int local_rank, int pid,
+                            const struct heartbeat_step_sample *look, struct cJSON *steps)
 {
     if (steps == NULL || look->records == 0)
         return;
     if (k->pid == pid && k->step == look->step && k->call == look->call)
         return;
-    *k = (struct beat_step){ .pid = pid, .step = look->step, .call = look->call };
+    *k = (struct heartbeat_step){ .pid = pid, .step = look->step, .call = look->call };
     add_step(steps, local_rank, look);
 }

@@ -19,7 +19,7 @@ enum {
 };
 
 /* A sample of a process. */
-struct beat_look {
+struct heartbeat_sample {
     uint64_t at_us;             /* time of the sample, monotonic, in us */
     char state;                 /* the letter of /proc/PID/stat; 0 = the process is gone, or was not read */
     uint64_t cpu_ticks;         /* CPU time since the start of the process, in clock ticks */
@@ -27,7 +27,7 @@ struct beat_look {
 };
 
 /* The last state of a worker that was sent to the store. A zeroed struct means that no state was sent. */
-struct beat_known {
+struct heartbeat_known {
     int pid; /* pid of the worker; another pid resets the record */
     char state;
     int cpu_percent; /* percent of one processor */
@@ -38,29 +38,29 @@ struct beat_known {
 /* Compare a sample of worker `local_rank`, process `pid`, with the last state that was sent. If the state has
  * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. If only
  * the CPU share has changed, by less than BEAT_CPU_STEP and without crossing BEAT_CPU_SHARE, append nothing. */
-void beat_compare(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
-                  uint64_t ticks_per_s, struct cJSON *workers);
+void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid,
+                       const struct heartbeat_sample *look, uint64_t ticks_per_s, struct cJSON *workers);
 
 /* The position of a worker: its training step and its latest collective call. A sample is read from the worker's page
  * of shared memory (record/flight.h). */
-struct beat_step_look {
+struct heartbeat_step_sample {
     /* members of struct flight; `records` 0 = the worker has recorded no call, or has no page */
     uint64_t step, records, call;
     char word[FLIGHT_WORD]; /* the call in which the worker waits; "" = none */
 };
 
 /* Read a worker's position from its page. `page` NULL = the worker has no page. */
-struct beat_step_look beat_read_step(const struct flight *page);
+struct heartbeat_step_sample beat_read_step(const struct flight *page);
 
 /* The last position of a worker that was sent to the store. A zeroed struct means that no position was sent. */
-struct beat_step {
+struct heartbeat_step {
     int pid;
     uint64_t step, call;
 };
 
 /* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Append nothing
  * if the position is the last one that was sent for this worker. If `steps` is NULL, nothing is sent or recorded. */
-void beat_compare_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
-                       struct cJSON *steps);
+void heartbeat_compare_step(struct heartbeat_step *known, int local_rank, int pid,
+                            const struct heartbeat_step_sample *look, struct cJSON *steps);
 
 #endif

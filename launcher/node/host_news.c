@@ -66,7 +66,7 @@ static void end_by_news(struct node *n, const struct news *news)
 /* Handle a finding of another host. If the other host has ended, end this node while it waits for the first round. If
  * the other host still runs, keep and print the finding, which explains why the node of this host is missing. A
  * finding with an empty code withdraws the last finding of this host. */
-static void take_news(struct node *n, const struct news *news)
+static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
     char words[FINDING_TEXT_MAX];
@@ -92,7 +92,7 @@ static void on_news(uv_poll_t *poll, int status, int events)
     (void)status, (void)events;
     while (!n->ended && (size = recv(NEWS_FD, line, sizeof(line), MSG_DONTWAIT)) > 0)
         if (decode_news(slice_of(line, (size_t)size), &news))
-            take_news(n, &news);
+            receive_news(n, &news);
     if (!n->ended && size == 0) /* the relay has ended */
         uv_poll_stop(poll);
 }

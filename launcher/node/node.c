@@ -50,8 +50,8 @@ static int find_dying(const struct node *n)
 static void tick(struct node *n)
 {
     const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;
-    node_feed(n, (struct agent_event){
-                     .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
+    node_handle_event(n, (struct agent_event){
+                             .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
 }
 
 /* Handle the earliest deadline. The store and unread output come first, because their functions may end the node.
@@ -70,7 +70,7 @@ static void node_on_timer(uv_timer_t *timer)
         return;
     }
     tick(n);
-    node_pump(n);
+    node_run_effects(n);
 }
 
 /* --- joining the job ------------------------------------------------------------------------------------ */
@@ -574,8 +574,8 @@ static void on_output_idle(void *user)
     if (n->out.finishing) {
         node_finish(n, n->exit_code);
     } else {
-        node_feed(n, (struct agent_event){ .type = AGENT_DRAINED });
-        node_pump(n);
+        node_handle_event(n, (struct agent_event){ .type = AGENT_DRAINED });
+        node_run_effects(n);
     }
 }
 
@@ -611,7 +611,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
         node_signal(n, &heard);
     if (!n->ended && (got == 0 || errno != EAGAIN))
         finish_without_guardian(n);
-    node_pump(n);
+    node_run_effects(n);
 }
 
 /* Open the handles, signals first, so that no stop by the user is missed. node_finish() closes all these handles, so
@@ -642,7 +642,7 @@ static struct agent_options agent_options_of(const struct plan *plan)
     return (struct agent_options){ .nproc = plan->nproc,
                                    .grace_ms = cli->grace_ms,
                                    .settle_ms = plan->meeting.nnodes_max > 1 ? loss_ms : 0,
-                                   .linger_ms = cli->exit_barrier_ms,
+                                   .wait_peers_ms = cli->exit_barrier_ms,
                                    .exit_policy = cli->exit_policy,
                                    .max_restarts = cli->max_restarts,
                                    .alone = !plan->meeting.elsewhere && cli->events == NULL };
@@ -737,7 +737,7 @@ static void close_progress(struct node *n)
 static void on_printed(void *user, int local_rank, int stream, struct slice bytes)
 {
     struct node *n = user;
-    progress_feed(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
+    progress_add(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
 /* Open all parts of the node, files of the user first, so that their errors are reported before a port is bound.
@@ -803,14 +803,15 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
 
 /* Keep the store running for a short time, because other nodes may still need the verdict. After a stop by the user,
  * the time is shorter. */
-static void linger_for_others(struct node *n)
+static void wait_for_peers(struct node *n)
 {
     /* the store must still report the rejection to another node */
     if (n->meet.store != NULL && n->meet.refused)
-        store_server_linger(n->meet.store, LINGER_REFUSED_MS);
+        store_server_wait_nodes(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
     if (n->meet.store != NULL && (others || n->meet.waiting.joined > 1))
-        store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
+        store_server_wait_nodes(n->meet.store,
+                                agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
 /* Free all parts of the node. The loop is first, because callbacks of its handles use the other parts. The store
@@ -823,7 +824,7 @@ static void close_node(struct node *n)
         close(n->meet.held_port);
     input_free(n->out.input);
     refusing_store_stop(n->meet.refusing);
-    linger_for_others(n);
+    wait_for_peers(n);
     store_server_begin_stop(n->meet.store);
     agent_free(n->agent);
     evidence_free(n->run.evidence);
@@ -841,7 +842,7 @@ static void close_node(struct node *n)
     free(n->run.sample.beats_seen);
     close_progress(n);
     rank_pages_close(&n->run.pages);
-    vouch_free(&n->meet.vouch);
+    peer_lookup_free(&n->meet.vouch);
     spawner_close(&n->run.spawner);
     exits_close(&n->run.exits);
     store_server_stop(n->meet.store);

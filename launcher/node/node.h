@@ -1,7 +1,7 @@
 /* node.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
- * A turn is one pass of the event loop. A callback passes an event to node_feed(), which calls the agent and queues
- * the effects. node_pump() carries out a few effects in each turn. One thread runs the loop and all these functions;
+ * A turn is one pass of the event loop. A callback passes an event to node_handle_event(), which calls the agent and queues
+ * the effects. node_run_effects() carries out a few effects in each turn. One thread runs the loop and all these functions;
  * the threads of timed_call.h never touch struct node. Each file calls only files that are lower in this list:
  *
  *     node.c           opens, runs and frees; the way into the job; time
@@ -80,8 +80,8 @@ struct node_meeting {
 
     struct tls_context *tls; /* owned; NULL = this node does not encrypt */
     struct tls_relay *relay; /* carries the workers' store traffic; NULL = the workers use the store itself */
-    struct vouch vouch;      /* questions of the store about owners of connections */
-    uv_timer_t vouch_timer;  /* time of the next search for these owners */
+    struct peer_lookup vouch; /* questions of the store about owners of connections */
+    uv_timer_t vouch_timer;   /* time of the next search for these owners */
     /* Searches for a process may use only a share of the time. Each search moves `whose_ms` ahead, and no search
      * starts while it is too far in the future (find_holder). */
     uint64_t whose_ms;
@@ -110,10 +110,11 @@ struct exits {
 /* A sample of the surviving workers at the time of a failure: their states, or their stacks. */
 struct node_sample {
     bool by_py_spy; /* a worker is a Python program and py-spy is available, so the stop waits for py-spy */
-    bool is_taken;  /* node_keep_beats() has filled `beats_seen` after a failure in this attempt */
+    bool is_taken;  /* node_keep_heartbeats() has filled `beats_seen` after a failure in this attempt */
     unsigned beats; /* number of heartbeats in this attempt */
-    struct beat_known *beats_seen; /* by local rank, at the last heartbeat; pid 0 = the worker had ended */
-    struct cJSON *stacks;          /* owned: rows of record/stacks.h; NULL = none */
+    struct heartbeat_known
+        *beats_seen;      /* by local rank, at the last heartbeat; pid 0 = the worker had ended */
+    struct cJSON *stacks; /* owned: rows of record/stacks.h; NULL = none */
 };
 
 /* The memory that this node shares with its workers: a page of record/flight.h for each worker, in an unnamed memory
@@ -133,8 +134,8 @@ struct node_run {
     /* By local rank: the agent requested a signal while the worker still ran. If this is false, the signal is not the
      * reason of the worker's end. */
     bool *asked;
-    struct beat_known *known;      /* by local rank: the last state of the process that the store received */
-    struct beat_step *steps;       /* by local rank: the last step that the store received */
+    struct heartbeat_known *known; /* by local rank: the last state of the process that the store received */
+    struct heartbeat_step *steps;  /* by local rank: the last step that the store received */
     struct rank_pages pages;       /* pages of the workers that use libddp */
     struct file_timer *file_timer; /* NULL = the file timer is not enabled */
     struct evidence *evidence; /* facts about the ends of workers, for the report; NULL = memory was short */
@@ -281,9 +282,9 @@ void node_close_dumps(struct node *n);
 void node_begin_samples(struct node *n);
 void node_look_for_python(struct node *n);
 
-/* Keep the workers' states at the last heartbeat, from which node_explain_beats makes rows. */
-void node_keep_beats(struct node *n);
-void node_explain_beats(struct node *n);
+/* Keep the workers' states at the last heartbeat, from which node_explain_heartbeats makes rows. */
+void node_keep_heartbeats(struct node *n);
+void node_explain_heartbeats(struct node *n);
 
 /* --- host_news.c --- */
 

@@ -171,7 +171,7 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     if (n->run.resting) /* suspended processes must continue in order to exit */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
-    node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
+    node_handle_event(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
 /* Pass the signal on to the workers, but not to the processes that they started. Such a process, for example a data
@@ -265,7 +265,7 @@ static void on_signal(uv_poll_t *poll, int status, int events)
         if (!is_wake(n, &info))
             node_signal(n, &heard);
     }
-    node_pump(n);
+    node_run_effects(n);
 }
 
 static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)

@@ -219,7 +219,7 @@ void node_look_for_python(struct node *n)
 
 /* Copy the states of the last heartbeat. A state of a worker that has ended since then is removed, because the sample
  * is about survivors. */
-void node_keep_beats(struct node *n)
+void node_keep_heartbeats(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
     memcpy(s->beats_seen, n->run.known, (size_t)n->plan->nproc * sizeof(*s->beats_seen));
@@ -229,9 +229,9 @@ void node_keep_beats(struct node *n)
     s->is_taken = true;
 }
 
-/* Make the rows of the report from the states that node_keep_beats() has kept. Do nothing if a sample of py-spy
+/* Make the rows of the report from the states that node_keep_heartbeats() has kept. Do nothing if a sample of py-spy
  * exists. For a Python program, add the reason why Python frames are missing. */
-void node_explain_beats(struct node *n)
+void node_explain_heartbeats(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
     struct stacks stacks;
@@ -239,7 +239,7 @@ void node_explain_beats(struct node *n)
     if (!s->is_taken || s->stacks != NULL || !stacks_init(&stacks, STACKS_AGENT_BYTES))
         return;
     for (int i = 0; i < n->plan->nproc; i++) {
-        const struct beat_known *k = &s->beats_seen[i];
+        const struct heartbeat_known *k = &s->beats_seen[i];
         struct stack_thread t = { .rank = node_rank(n, i),
                                   .pid = contain_shown_pid(n->run.contain, k->pid),
                                   .is_main = true,

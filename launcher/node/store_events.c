@@ -24,7 +24,7 @@
 
 /* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and for a process
  * whose function this user may not read. */
-static void look_where(pid_t pid, struct beat_look *look)
+static void look_where(pid_t pid, struct heartbeat_sample *look)
 {
     if (look->state != 'R')
         procfs_line(pid, "wchan", look->where, sizeof(look->where));
@@ -33,9 +33,9 @@ static void look_where(pid_t pid, struct beat_look *look)
 }
 
 /* Return a sample of a worker. The state 0 means that the process is gone. */
-static struct beat_look look_at(pid_t pid)
+static struct heartbeat_sample look_at(pid_t pid)
 {
-    struct beat_look look = { .at_us = clock_us() };
+    struct heartbeat_sample look = { .at_us = clock_us() };
     struct proc_stat stat;
     if (!procfs_stat(pid, &stat))
         return look;
@@ -85,10 +85,10 @@ static void on_beat(void *user, struct message_heartbeat *beat)
     for (int i = 0; i < n->plan->nproc; i++) {
         if (n->run.pids[i] == 0 || n->run.resting)
             continue;
-        const struct beat_look look = look_at(n->run.pids[i]);
-        beat_compare(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
-        const struct beat_step_look step = beat_read_step(rank_page(&n->run.pages, i));
-        beat_compare_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
+        const struct heartbeat_sample look = look_at(n->run.pids[i]);
+        heartbeat_compare(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
+        const struct heartbeat_step_sample step = beat_read_step(rank_page(&n->run.pages, i));
+        heartbeat_compare_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
     add_progress(n, beat);
 }
@@ -134,7 +134,7 @@ static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
 
 /* Send the worker that owns a connection. The message contains the pid outside the PID namespace, because users need
  * this pid. */
-static void send_socket_worker(struct node *n, int64_t conn, const struct vouch_process *found)
+static void send_socket_worker(struct node *n, int64_t conn, const struct peer_process *found)
 {
     store_link_send(n->meet.link,
                     encode_vouch(conn, found->rank, contain_shown_pid(n->run.contain, found->pid)));
@@ -144,11 +144,11 @@ static void send_socket_worker(struct node *n, int64_t conn, const struct vouch_
 static void walk(struct node *n)
 {
     size_t count = 0;
-    struct vouch_process *workers = calloc((size_t)n->plan->nproc, sizeof(*workers));
+    struct peer_process *workers = calloc((size_t)n->plan->nproc, sizeof(*workers));
     for (int i = 0; workers != NULL && i < n->plan->nproc; i++)
         if (n->run.pids[i] != 0)
-            workers[count++] = (struct vouch_process){ .pid = n->run.pids[i], .rank = node_rank(n, i) };
-    vouch_walk(&n->meet.vouch, workers, count, clock_ms());
+            workers[count++] = (struct peer_process){ .pid = n->run.pids[i], .rank = node_rank(n, i) };
+    peer_lookup_walk(&n->meet.vouch, workers, count, clock_ms());
     free(workers);
 }
 
@@ -156,17 +156,17 @@ static void walk(struct node *n)
 static bool holds_socket(struct node *n, uint64_t inode)
 {
     walk(n);
-    return vouch_knows(&n->meet.vouch, inode);
+    return peer_lookup_knows(&n->meet.vouch, inode);
 }
 
 /* Walk once, and answer all questions that wait for the walk. */
 static void answer_all(struct node *n)
 {
-    struct vouch_question question;
-    struct vouch_process found;
+    struct peer_question question;
+    struct peer_process found;
     bool is_found;
     walk(n);
-    while (vouch_next(&n->meet.vouch, &question, &is_found, &found)) {
+    while (peer_lookup_next(&n->meet.vouch, &question, &is_found, &found)) {
         if (is_found)
             send_socket_worker(n, question.conn, &found);
         else if (question.any)
@@ -181,9 +181,9 @@ static void on_walk(uv_timer_t *timer)
 
 /* Keep a question for the next walk. Many questions arrive together when all workers connect, and one walk answers
  * all. */
-static void put_off(struct node *n, const struct vouch_question *question)
+static void put_off(struct node *n, const struct peer_question *question)
 {
-    const uint64_t now_ms = clock_ms(), walk_ms = vouch_put_off(&n->meet.vouch, question, now_ms);
+    const uint64_t now_ms = clock_ms(), walk_ms = peer_lookup_put_off(&n->meet.vouch, question, now_ms);
     if (walk_ms == now_ms)
         answer_all(n);
     else if (walk_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)&n->meet.vouch_timer))
@@ -196,7 +196,7 @@ static void put_off(struct node *n, const struct vouch_question *question)
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
-    struct vouch_process found;
+    struct peer_process found;
     struct socket_owner owner;
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
     const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
@@ -206,13 +206,13 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
         peer = worker;
         store = relay;
     }
-    const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
-    if (answer == VOUCH_FOUND) {
+    const enum peer_answer answer = peer_lookup_find(&n->meet.vouch, peer, store, &found, &owner);
+    if (answer == PEER_FOUND) {
         send_socket_worker(n, conn, &found);
-    } else if (answer == VOUCH_UNKNOWN) { /* unknown yet; the next scan of /proc finds it */
+    } else if (answer == PEER_UNKNOWN) { /* unknown yet; the next scan of /proc finds it */
         store_link_send(n->meet.link, encode_vouch(conn, -1, 0));
-        put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
-    } else if (answer == VOUCH_FOREIGN && any) {
+        put_off(n, &(struct peer_question){ .conn = conn, .inode = owner.inode, .any = any });
+    } else if (answer == PEER_FOREIGN && any) {
         send_socket_owner(n, conn, owner.inode);
     }
 }
@@ -341,7 +341,7 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
  * The names of log files may contain a rank, so an attempt is prepared after the round is known. For a single node
  * the ranks are known before, so the attempt is prepared while the store answers.
  *
- * The link calls the callbacks in the order of the store's messages. Each callback ends with node_pump(), so that its
+ * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so that its
  * effects are carried out before the next message. */
 
 /* Most nodes join within a short time. A first line about missing nodes is printed after WAITING_SAID_MS, further
@@ -418,8 +418,8 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
 static void cannot_begin(struct node *n, const struct ddp_err *err)
 {
     output_note(n->out.output, "error: %s", err->msg);
-    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
-    node_pump(n);
+    node_handle_event(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_run_effects(n);
 }
 
 /* Begin the attempt of a round. The start of the job is announced only in the first round. */
@@ -436,10 +436,10 @@ static void begin_round(struct node *n)
         event_log_round(n->out.announce.events, n->meet.round->round);
     if (agent_state(n->agent) == AGENT_GATHERING && n->meet.round->round == 1)
         announce_job(&n->out.announce, n->meet.port_note);
-    node_feed(n, (struct agent_event){ .type = AGENT_START,
-                                       .attempt = n->meet.round->attempt,
-                                       .hosts = n->meet.store != NULL });
-    node_pump(n);
+    node_handle_event(n, (struct agent_event){ .type = AGENT_START,
+                                               .attempt = n->meet.round->attempt,
+                                               .hosts = n->meet.store != NULL });
+    node_run_effects(n);
 }
 
 /* Begin the prepared attempt if its round is known. Preparation and round may come in any order. */
@@ -603,8 +603,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
     }
     output_note(n->out.output, "error: this node cannot join the next round: %s%s%s [%s]", why, semicolon,
                 advice, code);
-    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
-    node_pump(n);
+    node_handle_event(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_run_effects(n);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
@@ -652,14 +652,15 @@ static void on_stop(void *user, const struct failure *cause)
     set_cause(n, cause);
     if (node_cause_is_elsewhere(n)) {
         announce_remote_stop(&n->out.announce, cause);
-        node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
+        node_handle_event(
+            n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
             cause->rank >= 0) /* with several nodes, every node prints the line */
             announce_remote_stop(&n->out.announce, cause);
-        node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
+        node_handle_event(n, (struct agent_event){ .type = AGENT_HEARD });
     }
-    node_pump(n);
+    node_run_effects(n);
 }
 
 /* Handle a verdict, which may have more facts about the cause than the stop. After a final verdict the link is
@@ -671,12 +672,12 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     n->run.step = verdict->step;
     n->run.best_step = verdict->best > n->run.best_step ? verdict->best : n->run.best_step;
     n->meet.next_attempt = verdict->attempt;
-    node_feed(n, (struct agent_event){ .type = AGENT_VERDICT, .verdict = verdict->what });
+    node_handle_event(n, (struct agent_event){ .type = AGENT_VERDICT, .verdict = verdict->what });
     if (agent_state(n->agent) == AGENT_DONE) {
         store_link_close(n->meet.link);
         n->meet.link = NULL;
     }
-    node_pump(n);
+    node_run_effects(n);
 }
 
 /* Handle a finding that a rank left while others waited. Only the first finding is kept, because later findings
@@ -756,11 +757,11 @@ void node_on_lost(void *user, const char *why)
     output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
                 n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                 state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
-    node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
+    node_handle_event(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     /* the loss of the store explains the lost peer, so it replaces the lost peer as the cause */
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
-    node_pump(n);
+    node_run_effects(n);
 }
 
 const struct store_link_calls node_store_calls = { .round = on_round,

@@ -294,7 +294,7 @@ static void account(struct console_stream *s)
 }
 
 /* Return true while a progress bar is active, because the caller must then call console_stream_update later. */
-bool console_stream_feed(struct console_stream *s, struct slice bytes)
+bool console_stream_add(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
         if (s->sink == SINK_STDERR && bytes.len > 0)
@@ -303,7 +303,7 @@ bool console_stream_feed(struct console_stream *s, struct slice bytes)
         return false;
     }
     stamp(s);
-    lines_feed(&s->lines, bytes);
+    lines_append(&s->lines, bytes);
     account(s);
     queue_batch(s->console->sinks, s->sink, &s->console->batch);
     return s->lines.update.len > 0;

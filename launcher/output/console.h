@@ -91,7 +91,7 @@ void console_stream_free(struct console_stream *s);
 void console_stream_started(struct console_stream *s, pid_t pid);
 
 /* Process the bytes of one read. Return true if console_stream_update must be called later for a progress bar. */
-bool console_stream_feed(struct console_stream *s, struct slice bytes);
+bool console_stream_add(struct console_stream *s, struct slice bytes);
 
 /* Print the latest update of a progress bar, unless it is printed already. */
 void console_stream_update(struct console_stream *s);

@@ -128,7 +128,7 @@ static bool is_plain(const struct lines *l, const char *p, size_t len)
     return l->text.len == 0 && l->update.len == 0 && len <= l->limit && memchr(p, '\r', len) == NULL;
 }
 
-void lines_feed(struct lines *l, struct slice bytes)
+void lines_append(struct lines *l, struct slice bytes)
 {
     const char *p = bytes.data, *end = p + bytes.len;
     while (p < end) {
@@ -188,7 +188,7 @@ static bool tail_grow(struct tail *t, size_t need)
 
 /* Append bytes, and overwrite the oldest when the ring is full. If the slice is longer than the ring, only its
  * last bytes are copied. */
-void tail_feed(struct tail *t, struct slice bytes)
+void tail_add(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
     size_t len = bytes.len;
@@ -276,7 +276,7 @@ static bool merge_append_rest(struct merge *m, struct buf *out)
     return ok;
 }
 
-bool merge_feed(struct merge *m, struct slice bytes, struct buf *out)
+bool merge_add(struct merge *m, struct slice bytes, struct buf *out)
 {
     const char *p = bytes.data, *end = p + bytes.len, *newline;
     bool ok = true;

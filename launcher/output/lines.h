@@ -1,6 +1,6 @@
 /* lines.h -- cuts one stream of a worker into whole lines.
  *
- * lines_feed receives the bytes of read(2) and calls `line` once per line. The caller then writes prefix, text and
+ * lines_append receives the bytes of read(2) and calls `line` once per line. The caller then writes prefix, text and
  * newline in one piece, so lines of two workers never mix. The result does not depend on where reads cut the
  * bytes.
  *
@@ -62,7 +62,7 @@ struct lines {
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit);
 void lines_free(struct lines *l);
 
-void lines_feed(struct lines *l, struct slice bytes);
+void lines_append(struct lines *l, struct slice bytes);
 
 /* Deliver the latest update as LINE_UPDATE, unless it was delivered before. Return true if the update was
  * delivered. */
@@ -88,7 +88,7 @@ struct tail {
 };
 
 /* Append `bytes`, and drop the oldest bytes if the tail is full. When memory is short, drop `bytes` instead. */
-void tail_feed(struct tail *t, struct slice bytes);
+void tail_add(struct tail *t, struct slice bytes);
 
 /* Append the last `max` lines to `out`, each with a newline. Blank lines at the end are skipped. Return the number
  * of lines, or 0 when memory is short. */
@@ -112,7 +112,7 @@ struct merge {
 
 /* Append to `out` the lines that these bytes complete. A line longer than MERGE_LINE_MAX is written in pieces, and
  * lines of other streams may come between the pieces. Return false when memory is short; bytes are then missing. */
-bool merge_feed(struct merge *m, struct slice bytes, struct buf *out);
+bool merge_add(struct merge *m, struct slice bytes, struct buf *out);
 
 /* Append the unfinished line, because the stream has ended. A newline is added, so that the next line of the file
  * is separate. */

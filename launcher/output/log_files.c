@@ -399,11 +399,11 @@ static void filtered_append(struct filtered *f)
     f->out.len = 0;
 }
 
-void filtered_feed(struct filtered *f, struct slice bytes)
+void filtered_add(struct filtered *f, struct slice bytes)
 {
     if (f->words == NULL)
         return;
-    lines_feed(&f->lines, bytes);
+    lines_append(&f->lines, bytes);
     filtered_append(f);
 }
 

@@ -56,7 +56,7 @@ struct filtered {
 ddp_status filtered_init(struct filtered *f, const struct console_stream *console, struct ddp_err *err);
 void filtered_free(struct filtered *f);
 
-void filtered_feed(struct filtered *f, struct slice bytes);
+void filtered_add(struct filtered *f, struct slice bytes);
 
 /* Write the unfinished line, because the stream has ended. */
 void filtered_finish(struct filtered *f);

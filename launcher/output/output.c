@@ -189,18 +189,18 @@ static void pass_merged(struct stream *s)
  * before the filtered lines, because the console reads the clock for both. */
 static void pass_bytes(struct stream *s, struct slice bytes)
 {
-    tail_feed(&s->tail, bytes);
+    tail_add(&s->tail, bytes);
     if (s->group->printed != NULL)
         s->group->printed(s->group->printed_user, s->local_rank, s->which, bytes);
     if (s->shared) {
-        merge_feed(&s->merge, bytes, &s->group->merged);
+        merge_add(&s->merge, bytes, &s->group->merged);
         pass_merged(s);
     } else if (s->file != STREAM_NO_SINK) {
         sinks_write(s->group->sinks, s->file, bytes);
     }
-    if (s->to_console && console_stream_feed(&s->console, bytes))
+    if (s->to_console && console_stream_add(&s->console, bytes))
         s->group->bar(s->group->user, console_is_screen(&s->console));
-    filtered_feed(&s->filtered, bytes);
+    filtered_add(&s->filtered, bytes);
 }
 
 static void pipe_closed(uv_handle_t *handle)

@@ -422,7 +422,7 @@ static ddp_status add_items(struct specs *s, const char *list, const char *count
 }
 
 /* Pass the list to the caller, or free the list after an error. */
-static ddp_status give_specs(struct specs *s, ddp_status status, struct host_spec **out, int *n)
+static ddp_status return_specs(struct specs *s, ddp_status status, struct host_spec **out, int *n)
 {
     if (status != DDP_OK)
         free(s->list);
@@ -434,7 +434,7 @@ static ddp_status give_specs(struct specs *s, ddp_status status, struct host_spe
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err)
 {
     struct specs s = { 0 };
-    return give_specs(&s, add_items(&s, list, "", err), out, n);
+    return return_specs(&s, add_items(&s, list, "", err), out, n);
 }
 
 /* Parse a line without its comment: an item, then "slots=N". Ignore max_slots=N of Open MPI. */
@@ -477,5 +477,5 @@ ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *
     free(copy);
     if (status == DDP_OK && s.n == 0)
         status = ddp_fail(err, DDP_ERR_ARG, "no host in the file; write one host in each line");
-    return give_specs(&s, status, out, n);
+    return return_specs(&s, status, out, n);
 }

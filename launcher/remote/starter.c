@@ -303,7 +303,7 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     p->sends = true;
     p->said_code = exit_code;
     s->tell_ms = clock_ms() + TELL_MS;
-    if (open && merge_feed(&p->out, slice_str("\n"), lines) && s->n == 1)
+    if (open && merge_add(&p->out, slice_str("\n"), lines) && s->n == 1)
         lines->len--;
     collect_store(p->files, buf_slice(&p->held));
     p->held.len = 0;
@@ -718,7 +718,7 @@ static void handle_bytes(struct peer *p, bool is_err, struct slice bytes)
         ok = remove_answers(p, bytes, &clean, &files);
         bytes = buf_slice(&clean);
     }
-    ok = merge_feed(is_err ? &p->err : &p->out, bytes, &lines) && ok;
+    ok = merge_add(is_err ? &p->err : &p->out, bytes, &lines) && ok;
     if (files >= 0 && p->starter->collects)
         begin_files(p, files, &lines);
     if (!is_err && !p->sends)
@@ -806,7 +806,7 @@ static void end_peer(struct peer *p)
     if (merge_finish(&p->err, &lines))
         print_host_lines(s, SINK_STDERR, &lines);
     lines.len = 0;
-    if (ran && !p->sends && merge_feed(&p->out, buf_slice(&p->held), &lines))
+    if (ran && !p->sends && merge_add(&p->out, buf_slice(&p->held), &lines))
         print_host_lines(s, SINK_STDOUT, &lines);
     lines.len = 0;
     if (ran && merge_finish(&p->out, &lines))

@@ -861,7 +861,7 @@ static void find_near(const char *path, char out[PATH_MAX])
 }
 
 /* Examine a program. Its header is compared with that of ddprun's own executable, which runs on this machine. */
-static void program_see(const char *path, struct program_look *look)
+static void program_examine(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
     struct rlimit processes;
@@ -879,7 +879,7 @@ static void program_see(const char *path, struct program_look *look)
     size_t n = read_head(path, head, &ok), n_ours = read_head("/proc/self/exe", ours, &self_ok);
     if (!ok)
         return;
-    program_look_at_bytes(look, slice_of(head, n), slice_of(ours, n_ours));
+    program_check_bytes(look, slice_of(head, n), slice_of(ours, n_ours));
     if (look->interpreter[0] != '\0')
         look->helper = kind_of(look->interpreter);
     else if (look->elf.interpreter[0] != '\0')
@@ -888,11 +888,11 @@ static void program_see(const char *path, struct program_look *look)
 
 /* Examine the program that could not be started. A name without a slash was searched in PATH and not found, so
  * there is no file to examine; return false. */
-bool program_see_failed(const char *failed, const char *script, struct program_look *look)
+bool program_examine_failed(const char *failed, const char *script, struct program_look *look)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))
         return false;
-    program_see(failed, look);
+    program_examine(failed, look);
     look->is_python_file = failed == script;
     return true;
 }

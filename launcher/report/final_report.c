@@ -618,7 +618,7 @@ void final_report(struct report *r, struct output *output, const struct evidence
         r->utc_offset_s = utc_offset_s();
     if (r->elsewhere == NULL) {
         r->evidence = evidence_of(evidence, agent_first_failure(r->agent));
-        r->look = program_see_failed(program, r->plan->script, &details.look) ? &details.look : NULL;
+        r->look = program_examine_failed(program, r->plan->script, &details.look) ? &details.look : NULL;
         find_python(r, &details);
         if (!disk_hangs(DISK_HUNG_MS, NULL)) {
             read_error_file(r, &details);

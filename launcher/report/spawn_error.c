@@ -178,7 +178,7 @@ static void read_first_line(struct program_look *look, const char *text, size_t 
         memcpy(look->interpreter, text + at, stop - at);
 }
 
-void program_look_at_bytes(struct program_look *look, struct slice head, struct slice ours)
+void program_check_bytes(struct program_look *look, struct slice head, struct slice ours)
 {
     const char *text = head.data;
     look->empty = head.len == 0;

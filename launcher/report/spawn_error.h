@@ -57,7 +57,7 @@ struct program_look {
 
 /* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `ours`
  * contains the first bytes of a program that runs on this machine. */
-void program_look_at_bytes(struct program_look *look, struct slice head, struct slice ours);
+void program_check_bytes(struct program_look *look, struct slice head, struct slice ours);
 
 struct start_failure {
     int error;           /* errno of execve, of the search in PATH, or of fork */

@@ -263,7 +263,7 @@ static void leave_barrier(struct client_call *c)
 
 /* Wait for the outcome of the barrier. Usually it arrives before the deadline of this client, because all ranks have the
  * same timeout. If the rank that arrived first has set a longer one, this client must leave the barrier. */
-static void await_outcome(struct client_call *c)
+static void wait_for_outcome(struct client_call *c)
 {
     size_t len;
     uint8_t outcome = client_read_u8(c);
@@ -290,7 +290,7 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
 }
 
 /* Fail unless the store has accepted IDENTIFY. Call this function before a request of ddprun is sent. */
-static void need_ours(struct client_call *c)
+static void need_identify(struct client_call *c)
 {
     if (!c->store->ours)
         client_fail(c, DDP_ERR_UNSUPPORTED,
@@ -308,7 +308,7 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
     client_begin(&c, store, OP_BARRIER_NAMED, name, timeout_ms);
     const uint64_t wait_ms = c.deadline_ms - c.start_ms;
     c.deadline_ms += BARRIER_GRACE_MS;
-    need_ours(&c);
+    need_identify(&c);
     if (store->rank < 0)
         client_fail(&c, DDP_ERR_ARG, "this handle has no rank; connect with `rank` in the options");
     client_append_blob(&c, FIELD_NAME, slice_str(name));
@@ -316,7 +316,7 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
     append_members(&c, members, members != NULL ? n : 0);
     client_send(&c);
     if (client_ok(&c))
-        await_outcome(&c);
+        wait_for_outcome(&c);
     return client_end(&c, err);
 }
 
@@ -341,7 +341,7 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
     NOT_NULL(reply, err);
     struct client_call c;
     client_begin(&c, store, OP_CONTROL, NULL, timeout_ms);
-    need_ours(&c);
+    need_identify(&c);
     client_append_json(&c, OP_CONTROL, request);
     client_send(&c);
     char *answer = client_read_json(&c, 0);

@@ -25,7 +25,7 @@
 /* Change the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
 {
-    quota_give(session_quota(hub, s), s->in.cap);
+    quota_release(session_quota(hub, s), s->in.cap);
     s->job = job;
     quota_charge(session_quota(hub, s), s->in.cap);
 }
@@ -71,7 +71,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     leave_job(s, how);
     list_remove(&s->midway);
     session_end_auth(hub, s);
-    quota_give(session_quota(hub, s), s->in.cap);
+    quota_release(session_quota(hub, s), s->in.cap);
     buf_free(&s->in);
     table_remove(&hub->sessions, &s->node);
     session_node_free(hub, s);
@@ -109,7 +109,7 @@ void session_replace(struct hub *hub, struct session *s, const char *why)
 static void drop_unfinished(struct session *s)
 {
     list_remove(&s->midway);
-    quota_give(session_quota(s->job->hub, s), s->in.cap);
+    quota_release(session_quota(s->job->hub, s), s->in.cap);
     buf_free(&s->in);
 }
 

@@ -576,7 +576,7 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handle a heartbeat. hub_feed() has already recorded that the node lives. Check here whether all ranks agree to more
+/* Handle a heartbeat. hub_receive() has already recorded that the node lives. Check here whether all ranks agree to more
  * nodes, because a check at every SET would cost too much. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -604,7 +604,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
     if (m->heartbeat.moved_ms != MESSAGE_NONE)
         schedule_moved(s->job, (uint64_t)m->heartbeat.moved_ms);
     job_touch(s->job);
-    rounds_look_at_grow_keys(s->job);
+    rounds_check_grow_keys(s->job);
     return true;
 }
 

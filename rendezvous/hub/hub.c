@@ -128,7 +128,7 @@ static void note_first(struct session *s, struct slice bytes)
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
-    bool ok = requests_feed(hub, s, bytes);
+    bool ok = requests_process(hub, s, bytes);
     if (hub->drop_fed.msg[0] != '\0') {
         hub->err = hub->drop_fed;
         hub->drop_fed.msg[0] = '\0';
@@ -144,7 +144,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
 }
 
 /* Process the held bytes of sessions whose job is now known. These bytes may release further sessions. */
-static void feed_released(struct hub *hub)
+static void process_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
         struct session *s = LIST_ENTRY(hub->peers.released.next, struct session, midway);
@@ -167,7 +167,7 @@ void hub_set_foreign(struct hub *hub, conn_id conn)
         gate_meet(hub, s);
 }
 
-void hub_await_tls(struct hub *hub, conn_id conn)
+void hub_expect_tls(struct hub *hub, conn_id conn)
 {
     struct session *s = session_find(hub, conn);
     if (s != NULL)
@@ -221,7 +221,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 
 /* Ignore the bytes of an unknown id: the hub has closed that connection, but the shell had already read these
  * bytes. */
-void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
+void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
     if (s == NULL)
@@ -233,7 +233,7 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
         note_first(s, bytes);
     feed(hub, s, bytes);
     if (!list_is_empty(&hub->peers.released))
-        feed_released(hub);
+        process_released(hub);
 }
 
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
@@ -244,7 +244,7 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
     hub->now_ms = now_ms;
     s->is_paused = false;
     feed(hub, s, slice_of("", 0));
-    feed_released(hub);
+    process_released(hub);
 }
 
 /* --- time ----------------------------------------------------------------------------------------------- */
@@ -294,7 +294,7 @@ void hub_tick(struct hub *hub, uint64_t now_ms)
         jobs_tick(hub);
     peer_tick(hub);
     gate_tick(hub);
-    feed_released(hub);
+    process_released(hub);
 }
 
 void hub_count(struct hub *hub, enum hub_counter counter)

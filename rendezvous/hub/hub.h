@@ -4,7 +4,7 @@
  * session (session.h) for each connection. The shell (server/clients.c) passes received bytes and times to the hub.
  * The hub calls the shell to send bytes or to close a connection.
  *
- *     bytes -> hub_feed -> requests_feed -> wire -> store | barrier | control -> sink.send(conn, bytes)
+ *     bytes -> hub_receive -> requests_process -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
  * All calls happen on one thread. A callback of the sink must not call the hub. One call may send bytes to several
  * connections: a SET, for example, also answers the clients that wait for the key. */
@@ -101,7 +101,7 @@ void hub_set_foreign(struct hub *hub, conn_id conn);
 
 /* Announce that the connection must begin with TLS. Until hub_set_secret, the hub counts the connection as a stranger
  * and no agent may confirm it. Call this function before hub_set_foreign. */
-void hub_await_tls(struct hub *hub, conn_id conn);
+void hub_expect_tls(struct hub *hub, conn_id conn);
 
 /* Record that the client has proven `secret` for `job` by TLS ("" = no job). The session may then use only the jobs of
  * this tenant, and only an agent of this job may confirm the session. */
@@ -111,7 +111,7 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
 /* Append the answer to a client that asks for the credential before TLS (auth/auth.h). */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
-/* Reject a connection whose bytes the shell cannot pass to hub_feed. `bytes` are the last received bytes. With
+/* Reject a connection whose bytes the shell cannot pass to hub_receive. `bytes` are the last received bytes. With
  * `is_ddprun`, the client is a ddprun, so the user of the job must see the reason. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
@@ -124,7 +124,7 @@ bool hub_has_request(struct hub *hub, conn_id conn);
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 
 /* Process received bytes, which are valid only during the call. The hub copies an incomplete request. */
-void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
+void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
 /* Process the requests of a connection that the hub has paused, because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);

@@ -4,7 +4,7 @@
  * Complete requests are decoded in the receive buffer, without a copy. Only an unfinished request is copied into
  * session.in, to which later bytes are appended.
  *
- *     SET    on_read -> on_bytes (server/) -> hub_feed -> requests_feed -> wire_decode -> on_set -> store_set
+ *     SET    on_read -> on_bytes (server/) -> hub_receive -> requests_process -> wire_decode -> on_set -> store_set
  *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
  * A handler gets a request that is complete, within its limits, and allowed on this connection. PyTorch's protocol
@@ -579,7 +579,7 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
-    quota_give(quota, old_cap);
+    quota_release(quota, old_cap);
     quota_charge(quota, s->in.cap);
 }
 
@@ -616,7 +616,7 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 
 /* Consecutive requests, all decoded before the first is handled, so that their keys can be prefetched. For a
  * connection without a job, decode one request at a time, because its requests may be held. All slices borrow from the
- * bytes that were passed to requests_feed(), or from session.in. */
+ * bytes that were passed to requests_process(), or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX]; /* first byte of each request */
@@ -678,7 +678,7 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 /* Process received bytes. A paused or held session only collects bytes. A stranger passes the gate before each
  * request, because the request before may have admitted it. Requests are handled in order, up to the first request
  * that must wait. It waits for room in the reply (pause_session), or for the job (peer_hold). */
-bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
+bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */
 

@@ -305,7 +305,7 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* Count the ranks that have agreed to a restart with more nodes. Each call continues with the first rank that had not
  * agreed at the last call, so most calls read only one key. */
-void rounds_look_at_grow_keys(struct job *job)
+void rounds_check_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)
         return;

@@ -211,7 +211,7 @@ enum { KEPT_MAX = 4 << 20 };
 /* Charge the memory of the kept frames. It is charged to the hub, because the job of a node may change. */
 static void charge_kept(struct hub *hub, const struct kept *sent, size_t before)
 {
-    quota_give(&hub->quota, before);
+    quota_release(&hub->quota, before);
     quota_charge(&hub->quota, sent->bytes.cap);
 }
 
@@ -234,7 +234,7 @@ static void session_forgets_frames(struct session *s)
     if (s->as_node == NULL || s->as_node->token[0] == '\0')
         return;
     s->as_node->token[0] = '\0';
-    quota_give(&s->job->hub->quota, s->as_node->sent.bytes.cap);
+    quota_release(&s->job->hub->quota, s->as_node->sent.bytes.cap);
     buf_free(&s->as_node->sent.bytes);
 }
 
@@ -265,7 +265,7 @@ void session_node_free(struct hub *hub, struct session *s)
 {
     if (s->as_node == NULL)
         return;
-    quota_give(&hub->quota, s->as_node->sent.bytes.cap);
+    quota_release(&hub->quota, s->as_node->sent.bytes.cap);
     buf_free(&s->as_node->sent.bytes);
     list_remove(&s->as_node->cut);
     free(s->as_node);
@@ -312,7 +312,7 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes)
     return !hub->must_repeat;
 }
 
-/* Ask the shell whether the current session reads its replies. If not, requests_feed() pauses the session, so that a
+/* Ask the shell whether the current session reads its replies. If not, requests_process() pauses the session, so that a
  * client which only sends cannot fill the memory. */
 static void check_backlog(struct hub *hub)
 {

@@ -178,7 +178,7 @@ struct hub {
 
 /* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason (no text =
  * memory is short). */
-bool requests_feed(struct hub *hub, struct session *s, struct slice bytes);
+bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
 /* Begin an attempt of the job `name`, declared by an agent or by the first worker (attempt.c). The sessions of the
  * previous attempt leave the job. Return false, without any change, if memory is short. */
@@ -277,7 +277,7 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
  * create one if the rendezvous of the job is over. Return NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
 /* Restart the round with more nodes if all ranks have agreed to this. */
-void rounds_look_at_grow_keys(struct job *job);
+void rounds_check_grow_keys(struct job *job);
 
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */

@@ -22,7 +22,7 @@ void members_free(struct members *m)
         free(m->member[rank].error);
     }
     free(m->member);
-    quota_give(m->quota, members_cost(m->world_size));
+    quota_release(m->quota, members_cost(m->world_size));
     m->member = NULL;
     m->world_size = 0;
     m->known = false;
@@ -35,7 +35,7 @@ bool members_begin(struct members *m, const struct job_name *name, bool by_agent
         return false;
     struct member *member = calloc(name->world_size, sizeof(*member));
     if (member == NULL) {
-        quota_give(m->quota, members_cost(name->world_size));
+        quota_release(m->quota, members_cost(name->world_size));
         return false;
     }
     for (uint32_t rank = 0; rank < name->world_size; rank++)

@@ -244,7 +244,7 @@ static struct rdzv *allocate_rdzv(struct quota *quota)
         return NULL;
     struct rdzv *r = calloc(1, sizeof(*r));
     if (r == NULL)
-        quota_give(quota, own_bytes());
+        quota_release(quota, own_bytes());
     return r;
 }
 
@@ -274,7 +274,7 @@ void rdzv_free(struct rdzv *r)
     while (!list_is_empty(&r->nodes))
         rdzv_remove_node(r, LIST_ENTRY(r->nodes.next, struct node, joined));
     rdzv_forget_rules(r);
-    quota_give(r->quota, room_bytes(r->run.room) + own_bytes());
+    quota_release(r->quota, room_bytes(r->run.room) + own_bytes());
     free(r->run.member);
     free(r->run.order);
     free(r->run.rows);
@@ -329,7 +329,7 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     if (!grow_array(&r->run.member, sizeof(*r->run.member), room) ||
         !grow_array(&r->run.order, sizeof(*r->run.order), room) ||
         !grow_array(&r->run.rows, sizeof(*r->run.rows), room)) {
-        quota_give(r->quota, more);
+        quota_release(r->quota, more);
         return false;
     }
     r->run.room = room;
@@ -347,14 +347,14 @@ bool rdzv_make_places(struct rdzv *r)
         return false;
     r->place = calloc(r->rules.max, sizeof(struct node *));
     if (r->place == NULL)
-        quota_give(r->quota, bytes);
+        quota_release(r->quota, bytes);
     return r->place != NULL;
 }
 
 void rdzv_forget_rules(struct rdzv *r)
 {
     if (r->place != NULL)
-        quota_give(r->quota, r->rules.max * sizeof(struct node *));
+        quota_release(r->quota, r->rules.max * sizeof(struct node *));
     free(r->place);
     r->place = NULL;
     r->rules = (struct rules){ 0 };
@@ -385,7 +385,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
         return NULL;
     struct node *node = calloc(1, sizeof(*node));
     if (node == NULL) {
-        quota_give(r->quota, sizeof(struct node));
+        quota_release(r->quota, sizeof(struct node));
         return NULL;
     }
     fill_node(node, join);
@@ -514,7 +514,7 @@ void rdzv_remove_node(struct rdzv *r, struct node *node)
     rdzv_node_is_finished(r, node);
     list_remove(&node->joined);
     table_remove(&r->by_id, &node->by_id);
-    quota_give(r->quota, sizeof(*node));
+    quota_release(r->quota, sizeof(*node));
     free(node);
 }
 

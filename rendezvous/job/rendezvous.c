@@ -143,7 +143,7 @@ static enum rdzv_state last_call(struct rdzv *r)
     if (r->n_resting == 0)
         rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
                   "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): more nodes may join within %s",
-                  rdzv_takes(r), r->rules.min, r->rules.max, text_ms(call_ms, within));
+                  rdzv_round_size(r), r->rules.min, r->rules.max, text_ms(call_ms, within));
     return RDZV_LAST_CALL;
 }
 
@@ -156,7 +156,7 @@ static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv
         return rdzv_begin_round(r);
     if (!r->rules.elastic)
         return RDZV_GATHERING;
-    if (rdzv_takes(r) >= r->rules.min)
+    if (rdzv_round_size(r) >= r->rules.min)
         return r->state == RDZV_LAST_CALL ? RDZV_LAST_CALL : last_call(r);
     if (r->n_resting == 0)
         r->short_handed = true;

@@ -97,7 +97,7 @@ static uint32_t places_for_newcomers(const struct rdzv *r)
 
 /* Return the number of nodes of a round that begins now. It includes all members of the last round that have joined
  * again, and newcomers for the free places. */
-uint32_t rdzv_takes(const struct rdzv *r)
+uint32_t rdzv_round_size(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
     return r->n_back + (new < places ? new : places);
@@ -111,7 +111,7 @@ bool rdzv_is_complete(const struct rdzv *r)
     if (!r->rules.elastic)
         return r->n_waiting == r->rules.max;
     bool all_back = r->run.round > 0 && r->n_resting == 0 && !r->short_handed;
-    return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
+    return rdzv_round_size(r) == r->rules.max || (all_back && rdzv_round_size(r) >= r->rules.min);
 }
 
 /* Return the number of waiting nodes that a restart would add to the round. */
@@ -228,7 +228,7 @@ static void send_round(struct rdzv *r, const struct rdzv_round *world)
  * because workers must not read old keys. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
-    uint32_t n = rdzv_takes(r);
+    uint32_t n = rdzv_round_size(r);
     if (r->rules.elastic)
         rdzv_order_elastic(r, n);
     else

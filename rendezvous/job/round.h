@@ -8,7 +8,7 @@
 void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
 /* Return the number of waiting nodes that a round would include if it began now. */
-uint32_t rdzv_takes(const struct rdzv *r);
+uint32_t rdzv_round_size(const struct rdzv *r);
 /* Return true if a round can begin without a last call. */
 bool rdzv_is_complete(const struct rdzv *r);
 /* Return the number of waiting nodes that could join the running job by a restart. */

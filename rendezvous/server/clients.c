@@ -3,7 +3,7 @@
  * The calls for a client without failures:
  *
  *     clients_add -> hub_connect
- *     on_bytes -> hub_feed -> reply -> conn_send, at once or through `replies`
+ *     on_bytes -> hub_receive -> reply -> conn_send, at once or through `replies`
  *     on_end -> hub_disconnect; the conn writes its queue and closes -> on_conn_closed -> free
  *
  * Failures:
@@ -733,17 +733,17 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* Pass received bytes to the hub, whose callbacks send the replies before hub_feed returns. */
+/* Pass received bytes to the hub, whose callbacks send the replies before hub_receive returns. */
 static void pass(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
-    hub_feed(clients->hub, c->id, bytes, now_ms(clients));
+    hub_receive(clients->hub, c->id, bytes, now_ms(clients));
     if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
         admission_spoke(&clients->admission, &c->admission);
     stop_if_full(c);
 }
 
-/* Let the hub close a client whose bytes must not reach hub_feed. The hub calls close_client. */
+/* Let the hub close a client whose bytes must not reach hub_receive. The hub calls close_client. */
 static void reject(struct client *c, struct slice bytes, const char *why)
 {
     hub_reject(c->clients->hub, c->id, bytes, c->tls != NULL && tls_is_ddprun(c->tls), why,
@@ -949,7 +949,7 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
         conn_abort(&c->conn);
     c->is_foreign = uid < 0;
     if (c->is_foreign && clients->tls != NULL)
-        hub_await_tls(clients->hub, c->id);
+        hub_expect_tls(clients->hub, c->id);
     if (uid >= 0)
         hub_set_uid(clients->hub, c->id, (uint32_t)uid);
     else

@@ -410,7 +410,7 @@ const char *store_server_address(const struct store_server *server)
 }
 
 /* Set wait_nodes_ms without a lock, because the server's thread reads this field only after the stop request. */
-void store_server_linger(struct store_server *server, uint64_t limit_ms)
+void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms)
 {
     server->wait_nodes_ms = limit_ms;
 }

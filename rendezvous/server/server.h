@@ -42,7 +42,7 @@ const char *store_server_address(const struct store_server *server);
 
 /* After the stop request, serve on while nodes are connected, but for at most `limit_ms`, so that all nodes can read how
  * the job ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
-void store_server_linger(struct store_server *server, uint64_t limit_ms);
+void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms);
 
 /* Begin to stop: write the queued replies (for at most 1 s) and close every connection. The function returns at once;
  * call store_server_stop later. First end all workers, because a torch 1.13 client crashes if its store closes. NULL is

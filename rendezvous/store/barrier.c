@@ -57,7 +57,7 @@ static uint64_t barrier_cost(struct slice name)
 static void barrier_free_bitmaps(struct quota *quota, struct barrier *barrier)
 {
     if (barrier->is_member != NULL)
-        quota_give(quota, 2 * bitmap_bytes(barrier->world_size));
+        quota_release(quota, 2 * bitmap_bytes(barrier->world_size));
     free(barrier->is_member);
     barrier->is_member = barrier->has_arrived = NULL;
 }
@@ -66,7 +66,7 @@ static void barrier_free_bitmaps(struct quota *quota, struct barrier *barrier)
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_free_bitmaps(quota, barrier);
-    quota_give(quota, barrier_cost(barrier_name(barrier)) + barrier->report.cap);
+    quota_release(quota, barrier_cost(barrier_name(barrier)) + barrier->report.cap);
     buf_free(&barrier->report);
     free(barrier);
 }
@@ -81,7 +81,7 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
     struct barrier *barrier = calloc(1, sizeof(*barrier) + call->name.len);
     uint8_t *bits = calloc(2, bitmap);
     if (barrier == NULL || bits == NULL) {
-        quota_give(quota, bytes);
+        quota_release(quota, bytes);
         free(barrier);
         free(bits);
         return NULL;

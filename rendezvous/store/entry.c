@@ -46,7 +46,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
         return NULL;
     struct entry *entry = malloc(sizeof(*entry) + key.len + room);
     if (entry == NULL) {
-        quota_give(entries->quota, entry_cost(key.len) + room);
+        quota_release(entries->quota, entry_cost(key.len) + room);
         return NULL;
     }
     *entry = (struct entry){
@@ -65,7 +65,7 @@ void entry_settle(struct entries *entries, struct entry *entry)
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
         return;
     table_remove(&entries->table, &entry->node);
-    quota_give(entries->quota, entry_cost(entry->node.key_len) + entry->room);
+    quota_release(entries->quota, entry_cost(entry->node.key_len) + entry->room);
     free(entry);
 }
 
@@ -101,11 +101,11 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     struct shared *block = shared_resize(entry_holder(entry), cap, keep);
     if (block == NULL) {
         if (cap > old)
-            quota_give(entries->quota, cap - old);
+            quota_release(entries->quota, cap - old);
         return false;
     }
     if (cap < old)
-        quota_give(entries->quota, old - cap);
+        quota_release(entries->quota, old - cap);
     if (old == 0 && keep > 0)
         memcpy(block->bytes, entry->value, keep);
     entry->value = block->bytes;
@@ -155,7 +155,7 @@ bool entry_append(struct entries *entries, struct entry *entry, struct slice val
 void entry_unset(struct entries *entries, struct entry *entry)
 {
     entries->existing -= entry->exists;
-    quota_give(entries->quota, block_cost(entry));
+    quota_release(entries->quota, block_cost(entry));
     shared_release(entry_holder(entry));
     entry->value = NULL;
     entry->len = entry->cap = 0;
@@ -180,7 +180,7 @@ bool entry_push(struct entries *entries, struct entry *entry, struct slice value
         return false;
     struct queue_item *item = malloc(cost);
     if (item == NULL) {
-        quota_give(entries->quota, cost);
+        quota_release(entries->quota, cost);
         return false;
     }
     item->len = (uint32_t)value.len;
@@ -210,6 +210,6 @@ struct queue_item *entry_pop(struct entry *entry)
 
 void entry_item_free(struct entries *entries, struct queue_item *item)
 {
-    quota_give(entries->quota, sizeof(*item) + item->len);
+    quota_release(entries->quota, sizeof(*item) + item->len);
     free(item);
 }

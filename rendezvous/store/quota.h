@@ -64,7 +64,7 @@ static inline bool quota_use(struct quota *q, uint64_t bytes)
 }
 
 /* Return `bytes` that quota_use or quota_charge has charged. */
-static inline void quota_give(struct quota *q, uint64_t bytes)
+static inline void quota_release(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {
         const uint64_t held = quota_held(q);
@@ -76,7 +76,7 @@ static inline void quota_give(struct quota *q, uint64_t bytes)
 /* Make `q` a share of `whole`, and move its charges to `whole`. NULL = make `q` independent. */
 static inline void quota_move(struct quota *q, struct quota *whole)
 {
-    quota_give(q->whole, quota_held(q));
+    quota_release(q->whole, quota_held(q));
     q->whole = whole;
     quota_charge(whole, quota_held(q));
 }

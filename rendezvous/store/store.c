@@ -102,7 +102,7 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
         return NULL;
     struct wait *wait = malloc(wait_cost(links));
     if (wait == NULL) {
-        quota_give(entries->quota, wait_cost(links));
+        quota_release(entries->quota, wait_cost(links));
         return NULL;
     }
     *wait = (struct wait){ .owner = owner, .room = links };
@@ -145,7 +145,7 @@ static void wait_unlink(struct wait_link *link)
 /* Free a wait that has no link in a list. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
-    quota_give(entries->quota, wait_cost(wait->room));
+    quota_release(entries->quota, wait_cost(wait->room));
     free(wait);
 }
 

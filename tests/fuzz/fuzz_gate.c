@@ -39,7 +39,7 @@ static void open_stranger(conn_id conn)
         return;
     hub_set_foreign(hub, conn);
     if (conn % 2 && is_open[conn])
-        hub_feed(hub, conn, slice_of(greeting, sizeof(greeting)), now_ms);
+        hub_receive(hub, conn, slice_of(greeting, sizeof(greeting)), now_ms);
 }
 
 /* Expect no key, by GETNUMKEYS from this host's user. */
@@ -49,7 +49,7 @@ static void expect_no_key(void)
     is_open[STEPS_LOCAL] = hub_connect(hub, STEPS_LOCAL, "127.0.0.1:1", now_ms);
     sent[STEPS_LOCAL] = 0;
     hub_set_uid(hub, STEPS_LOCAL, 1);
-    hub_feed(hub, STEPS_LOCAL, slice_of(ask, sizeof(ask)), now_ms);
+    hub_receive(hub, STEPS_LOCAL, slice_of(ask, sizeof(ask)), now_ms);
     assert(sent[STEPS_LOCAL] == 8 && last[STEPS_LOCAL] == 0);
 }
 

@@ -531,7 +531,7 @@ static void feed(struct peer *p, size_t n)
         memcpy(copy, p->unsent.data, n);
     buf_consume(&p->unsent, n);
     begin_bytes(p);
-    hub_feed(hub, p->conn, slice_of(copy, n), now_ms);
+    hub_receive(hub, p->conn, slice_of(copy, n), now_ms);
     end_bytes();
     free(copy);
 }

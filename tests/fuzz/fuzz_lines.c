@@ -23,8 +23,8 @@ static void cut(struct slice bytes, size_t step, size_t limit, struct buf *seen)
     lines_init(&l, note, seen, limit);
     for (size_t at = 0; at < bytes.len; at += step) {
         struct slice part = slice_of(p + at, bytes.len - at < step ? bytes.len - at : step);
-        lines_feed(&l, part);
-        tail_feed(&tail, part);
+        lines_append(&l, part);
+        tail_add(&tail, part);
     }
     lines_finish(&l);
     tail_lines(&tail, 3, &last);

@@ -33,13 +33,13 @@ static void open_conn(conn_id conn)
         return;
     }
     if (conn % 2)
-        hub_feed(hub, conn, slice_of(hello, sizeof(hello)), now_ms);
+        hub_receive(hub, conn, slice_of(hello, sizeof(hello)), now_ms);
     if (conn != 1)
         return;
     struct buf bytes = { 0 };
     if (append_u8(&bytes, (uint8_t)op_table[OP_IDENTIFY].code[DIALECT_C]) &&
         append_blob(&bytes, slice_str(agent)))
-        hub_feed(hub, conn, buf_slice(&bytes), now_ms);
+        hub_receive(hub, conn, buf_slice(&bytes), now_ms);
     buf_free(&bytes);
 }
 

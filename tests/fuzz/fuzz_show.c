@@ -52,7 +52,7 @@ static void show(struct slice bytes)
     struct buf out = { 0 };
     struct lines lines;
     lines_init(&lines, note, &out, 64);
-    lines_feed(&lines, bytes);
+    lines_append(&lines, bytes);
     lines_show_update(&lines);
     lines_finish(&lines);
     lines_free(&lines);

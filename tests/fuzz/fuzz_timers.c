@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (size > 0) {
         size_t n = 1 + data[0] % 97;
         n = n < size ? n : size;
-        timer_table_feed(&t, (const char *)data, n);
+        timer_table_add(&t, (const char *)data, n);
         data += n;
         size -= n;
         drain(&t, now += 10);

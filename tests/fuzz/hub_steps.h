@@ -44,7 +44,7 @@ static void do_step(uint8_t what, struct slice bytes, void (*open)(conn_id conn)
         take_time(bytes.len * 100);
     }
     if (is_open[conn])
-        hub_feed(hub, conn, bytes, now_ms);
+        hub_receive(hub, conn, bytes, now_ms);
 }
 
 /* Make a hub and carry out all steps. End with end_steps. */

@@ -12,7 +12,8 @@
 
 void asim_init(struct asim *sim, int nproc, uint64_t grace_ms)
 {
-    asim_init_with(sim, &(struct agent_options){ .nproc = nproc, .grace_ms = grace_ms, .linger_ms = 1000 });
+    asim_init_with(sim,
+                   &(struct agent_options){ .nproc = nproc, .grace_ms = grace_ms, .wait_peers_ms = 1000 });
 }
 
 void asim_init_with(struct asim *sim, const struct agent_options *options)

@@ -518,7 +518,7 @@ void cluster_init(struct cluster *c, int n, uint32_t max_restarts)
     const struct agent_options options = { .nproc = 1,
                                            .grace_ms = 5000,
                                            .settle_ms = 4000,
-                                           .linger_ms = 300000,
+                                           .wait_peers_ms = 300000,
                                            .max_restarts = (int)max_restarts };
     const struct rdzv_env env = cluster_env(c);
     memset(c, 0, sizeof(*c));

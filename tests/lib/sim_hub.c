@@ -106,7 +106,7 @@ void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes)
     struct buf copy = { 0 };
     cr_assert(buf_append(&copy, bytes.data, bytes.len));
     uint8_t *exact = bytes.len ? realloc(copy.data, bytes.len) : NULL;
-    hub_feed(sim->hub, conn, slice_of(exact, bytes.len), sim->now_ms);
+    hub_receive(sim->hub, conn, slice_of(exact, bytes.len), sim->now_ms);
     free(exact);
 }
 

@@ -355,7 +355,7 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
 static void one_worker(void)
 {
     asim_init_with(&sim, &(struct agent_options){
-                             .nproc = 1, .grace_ms = 30000, .linger_ms = 300000, .max_restarts = 1 });
+                             .nproc = 1, .grace_ms = 30000, .wait_peers_ms = 300000, .max_restarts = 1 });
     sim.verdict_ms = ASIM_FOR_EVER;
 }
 
@@ -625,7 +625,8 @@ Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = on
 Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
 {
     size_t n;
-    struct agent *a = agent_new(&(struct agent_options){ .nproc = 1, .grace_ms = 1000, .linger_ms = 1000 });
+    struct agent *a =
+        agent_new(&(struct agent_options){ .nproc = 1, .grace_ms = 1000, .wait_peers_ms = 1000 });
     const struct agent_event story[] = {
         { .type = AGENT_START, .hosts = true }, { .type = AGENT_SPAWNED, .pid = 100 },
         { .type = AGENT_EXITED, .now_ms = 10 }, { .type = AGENT_ALONE, .now_ms = 10 },

@@ -401,41 +401,41 @@ Test(vouch_node, an_open_connection_has_an_owner)
 {
     int fd = peer_connect(served_port());
     struct ends e = ends_of(fd);
-    struct vouch v = { 0 };
+    struct peer_lookup v = { 0 };
     struct socket_owner owner;
-    cr_assert(vouch_owner(&v, e.ours, e.theirs, &owner));
+    cr_assert(peer_lookup_owner(&v, e.ours, e.theirs, &owner));
     cr_assert_eq(owner.uid, geteuid());
     close(fd);
-    cr_assert_not(vouch_owner(&v, e.ours, e.theirs, &owner));
-    cr_assert_not(vouch_owner(&v, "no address", e.theirs, &owner));
-    cr_assert_not(vouch_owner(&v, "[::1]:4", "127.0.0.1:4", &owner));
-    vouch_free(&v);
+    cr_assert_not(peer_lookup_owner(&v, e.ours, e.theirs, &owner));
+    cr_assert_not(peer_lookup_owner(&v, "no address", e.theirs, &owner));
+    cr_assert_not(peer_lookup_owner(&v, "[::1]:4", "127.0.0.1:4", &owner));
+    peer_lookup_free(&v);
 }
 
 /* Connect to the server, and start a worker that alone owns the connection. */
-static struct vouch_process worker_of(int rank, bool deep, struct ends *e)
+static struct peer_process worker_of(int rank, bool deep, struct ends *e)
 {
     int fd = peer_connect_c(served_port());
     *e = ends_of(fd);
-    struct vouch_process worker = { worker_with(fd, deep), rank };
+    struct peer_process worker = { worker_with(fd, deep), rank };
     close(fd);
     return worker;
 }
 
 /* Find the owner in the list, otherwise by a walk. */
-static bool find(struct vouch *v, const struct vouch_process *workers, size_t n, const struct ends *e,
-                 struct vouch_process *found)
+static bool find(struct peer_lookup *v, const struct peer_process *workers, size_t n, const struct ends *e,
+                 struct peer_process *found)
 {
     struct socket_owner owner;
-    struct vouch_question q = { .conn = 7 };
+    struct peer_question q = { .conn = 7 };
     bool is_found = false;
-    const enum vouch_answer answer = vouch_find(v, e->ours, e->theirs, found, &owner);
-    if (answer != VOUCH_UNKNOWN)
-        return answer == VOUCH_FOUND;
+    const enum peer_answer answer = peer_lookup_find(v, e->ours, e->theirs, found, &owner);
+    if (answer != PEER_UNKNOWN)
+        return answer == PEER_FOUND;
     q.inode = owner.inode;
-    cr_assert_neq(vouch_put_off(v, &q, 0), UINT64_MAX);
-    vouch_walk(v, workers, n, 0);
-    cr_assert(vouch_next(v, &q, &is_found, found));
+    cr_assert_neq(peer_lookup_put_off(v, &q, 0), UINT64_MAX);
+    peer_lookup_walk(v, workers, n, 0);
+    cr_assert(peer_lookup_next(v, &q, &is_found, found));
     cr_assert_eq(q.conn, 7);
     return is_found;
 }
@@ -443,8 +443,8 @@ static bool find(struct vouch *v, const struct vouch_process *workers, size_t n,
 Test(vouch_node, the_worker_that_holds_it_is_found)
 {
     struct ends a, b;
-    struct vouch_process found, worker[2] = { worker_of(4, false, &a), worker_of(5, false, &b) };
-    struct vouch v = { 0 };
+    struct peer_process found, worker[2] = { worker_of(4, false, &a), worker_of(5, false, &b) };
+    struct peer_lookup v = { 0 };
     cr_assert(find(&v, worker, 2, &b, &found));
     cr_assert(found.rank == 5 && found.pid == worker[1].pid);
     cr_assert(find(&v, worker, 2, &a, &found));
@@ -452,20 +452,20 @@ Test(vouch_node, the_worker_that_holds_it_is_found)
     end(worker[0].pid);
     cr_assert_not(find(&v, worker, 2, &a, &found));
     end(worker[1].pid);
-    vouch_free(&v);
+    peer_lookup_free(&v);
 }
 
 /* The process is "bash train.sh" with its children. A separate session hides no child. */
 Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
 {
     struct ends e;
-    struct vouch_process found, worker = worker_of(7, true, &e);
+    struct peer_process found, worker = worker_of(7, true, &e);
     bool ok = false;
     for (struct patience p = { 0 };
          !ok && patience_left(&p);) { /* until the worker has closed its own copy */
-        struct vouch v = { 0 };
+        struct peer_lookup v = { 0 };
         ok = find(&v, &worker, 1, &e, &found) && found.pid != worker.pid;
-        vouch_free(&v);
+        peer_lookup_free(&v);
     }
     cr_assert(ok && found.rank == 7);
     kill(found.pid, SIGKILL);
@@ -475,15 +475,15 @@ Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
 Test(vouch_node, a_stranger_s_connection_is_nobody_s)
 {
     struct ends a, b;
-    struct vouch_process found, worker = worker_of(0, false, &a), stranger = worker_of(0, false, &b);
-    struct vouch v = { 0 };
+    struct peer_process found, worker = worker_of(0, false, &a), stranger = worker_of(0, false, &b);
+    struct peer_lookup v = { 0 };
     cr_assert_not(find(&v, &worker, 1, &b, &found));
-    vouch_free(&v);
-    v = (struct vouch){ 0 };
+    peer_lookup_free(&v);
+    v = (struct peer_lookup){ 0 };
     cr_assert_not(find(&v, NULL, 0, &a, &found));
     end(worker.pid);
     end(stranger.pid);
-    vouch_free(&v);
+    peer_lookup_free(&v);
 }
 
 /* A stranger makes 366 connections a second, which must not cost 366 walks through /proc. */
@@ -491,28 +491,28 @@ Test(vouch_node, walks_are_a_tenth_of_a_second_apart)
 {
     enum { SECOND_MS = 1000 };
     struct ends e;
-    struct vouch_process found, stranger = worker_of(0, false, &e);
-    struct vouch_question q = { 0 };
+    struct peer_process found, stranger = worker_of(0, false, &e);
+    struct peer_question q = { 0 };
     struct socket_owner owner;
-    struct vouch v = { 0 };
+    struct peer_lookup v = { 0 };
     bool is_found;
     unsigned answered = 0;
     for (uint64_t now_ms = 5000, walk_ms = UINT64_MAX; now_ms < 5000 + SECOND_MS; now_ms++) {
-        cr_assert_eq(vouch_find(&v, e.ours, e.theirs, &found, &owner), VOUCH_UNKNOWN);
-        const uint64_t at_ms = vouch_put_off(&v, &q, now_ms);
+        cr_assert_eq(peer_lookup_find(&v, e.ours, e.theirs, &found, &owner), PEER_UNKNOWN);
+        const uint64_t at_ms = peer_lookup_put_off(&v, &q, now_ms);
         cr_assert(at_ms >= now_ms && at_ms < now_ms + 100);
         walk_ms = at_ms < walk_ms ? at_ms : walk_ms;
         if (walk_ms > now_ms)
             continue;
-        vouch_walk(&v, NULL, 0, now_ms);
+        peer_lookup_walk(&v, NULL, 0, now_ms);
         walk_ms = UINT64_MAX;
-        for (; vouch_next(&v, &q, &is_found, &found); answered++)
+        for (; peer_lookup_next(&v, &q, &is_found, &found); answered++)
             cr_assert_not(is_found);
     }
     cr_expect_eq(v.walks, SECOND_MS / 100);
     cr_expect_geq(answered, SECOND_MS - 100);
     end(stranger.pid);
-    vouch_free(&v);
+    peer_lookup_free(&v);
 }
 
 Test(vouch_node, another_user_s_connection_costs_no_walk)
@@ -534,11 +534,11 @@ Test(vouch_node, another_user_s_connection_costs_no_walk)
             pause();
     }
     cr_assert_eq(read(up[0], &e, sizeof(e)), (ssize_t)sizeof(e));
-    struct vouch v = { 0 };
-    struct vouch_process found;
+    struct peer_lookup v = { 0 };
+    struct peer_process found;
     struct socket_owner owner;
-    cr_expect_eq(vouch_find(&v, e.ours, e.theirs, &found, &owner), VOUCH_FOREIGN);
+    cr_expect_eq(peer_lookup_find(&v, e.ours, e.theirs, &found, &owner), PEER_FOREIGN);
     cr_expect_eq(owner.uid, NOBODY);
     end(pid);
-    vouch_free(&v);
+    peer_lookup_free(&v);
 }

@@ -161,15 +161,15 @@ Test(proc, our_own_signals_are_as_before)
 Test(proc, a_look_at_a_file_tells_what_it_is)
 {
     static struct program_look look;
-    program_see("/no/such/file", &look);
+    program_examine("/no/such/file", &look);
     cr_expect_eq(look.kind, PATH_MISSING);
-    program_see("/etc", &look);
+    program_examine("/etc", &look);
     cr_expect_eq(look.kind, PATH_DIRECTORY);
-    program_see("/dev/null", &look);
+    program_examine("/dev/null", &look);
     cr_expect_eq(look.kind, PATH_NO_FILE);
-    program_see("/etc/passwd", &look);
+    program_examine("/etc/passwd", &look);
     cr_expect_eq(look.kind, PATH_NO_X);
-    program_see("/bin/sh", &look);
+    program_examine("/bin/sh", &look);
     cr_expect_eq(look.kind, PATH_EXECUTABLE);
     cr_expect_eq(look.elf.kind, ELF_RUNS);
     cr_expect_eq(look.helper, PATH_EXECUTABLE, "%s", look.elf.interpreter);

@@ -403,7 +403,7 @@ static void run_pipeline_turn(const struct pipeline *p, size_t turn)
         run_stage(p, plan->take, turn - p->depth);
 }
 
-static void give_first_step(struct cpu_comm *cpu, const struct call *call)
+static void fill_first_step(struct cpu_comm *cpu, const struct call *call)
 {
     const struct pipeline p = make_pipeline(cpu, call);
     run_pipeline_turn(&p, 0);
@@ -449,7 +449,7 @@ ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_er
 {
     int with_input;
     if (!cpu_in_reach(cpu, call, cpu->rank))
-        give_first_step(cpu, call);
+        fill_first_step(cpu, call);
     ddp_status status = barrier_pass(&cpu->barrier, true, err);
     if (status != DDP_OK)
         return status;

@@ -81,7 +81,7 @@ static int giver_of(const struct net_call *c, int number)
 
 /* --- giving and taking ---------------------------------------------------------------------------------- */
 
-static void net_give(const struct net_call *c, const struct net_step *step)
+static void net_fill_slots(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
     int columns = way->gathers ? 1 : net_column_count(way), local = c->net->cpu->rank;
@@ -395,7 +395,7 @@ static ddp_status run_net_turn(const struct net_call *c, size_t turn, struct ddp
 {
     struct net_step give;
     if (!c->direct && is_on(c, 0, turn, &give))
-        net_give(c, &give);
+        net_fill_slots(c, &give);
     if (turn == c->first)
         net_begin(c->net, c->call, c->way.lanes);
     ddp_status status = exchange(c, turn, err);
@@ -442,7 +442,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 
     set_turns(c, false);
     if (cpu->world > 1 && !cpu_in_reach(cpu, c->call, cpu->rank))
-        net_give(c, &step);
+        net_fill_slots(c, &step);
     ddp_status status = barrier_pass(&cpu->barrier, true, err);
     if (status != DDP_OK)
         return status;

@@ -36,8 +36,8 @@ static void verdict(struct agent *a, uint64_t now_ms, bool restart)
  * worker 1 is alive. In DOUBTING worker 0 has lost its peer. */
 static struct agent *in_state(enum agent_state state)
 {
-    struct agent *a = agent_new(
-        &(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .linger_ms = 1000, .max_restarts = 1 });
+    struct agent *a = agent_new(&(struct agent_options){
+        .nproc = 2, .grace_ms = GRACE_MS, .wait_peers_ms = 1000, .max_restarts = 1 });
     cr_assert_not_null(a);
     bool good = state == AGENT_SWEEPING || state == AGENT_WAIT_PEERS || state == AGENT_DONE;
     bool over = state == AGENT_DRAINING || state == AGENT_WAIT_VERDICT || state == AGENT_BACKING_OFF;

@@ -22,7 +22,7 @@ TestSuite(progress, .init = begin, .fini = end);
 
 static void print_at(uint64_t now_ms, int which, const char *text)
 {
-    progress_feed(&p, 0, which, slice_str(text), now_ms);
+    progress_add(&p, 0, which, slice_str(text), now_ms);
 }
 
 /* Print `n` lines of one kind, at 1, 2 ... ms. */
@@ -102,7 +102,7 @@ Test(progress, of_a_flood_the_last_bytes_are_looked_at)
     for (int i = 0; i < 3000; i++)
         buf_printf(&flood, "xyz%d\n", i);
     buf_printf(&flood, "step 11 loss 0 lr 0\n");
-    progress_feed(&p, 0, 0, buf_slice(&flood), 4000);
+    progress_add(&p, 0, 0, buf_slice(&flood), 4000);
     cr_expect_eq(p.moved_ms, 4000);
     buf_free(&flood);
 }
@@ -143,8 +143,8 @@ Test(progress, a_traceback_with_the_prefix_of_pytorch)
 Test(progress, foreign_ranks_and_a_new_attempt)
 {
     print_steps(9);
-    progress_feed(&p, 2, 0, slice_str("step 1 loss 1 lr 1\n"), 50);
-    progress_feed(&p, -1, 0, slice_str("step 1 loss 1 lr 1\n"), 50);
+    progress_add(&p, 2, 0, slice_str("step 1 loss 1 lr 1\n"), 50);
+    progress_add(&p, -1, 0, slice_str("step 1 loss 1 lr 1\n"), 50);
     cr_expect_eq(p.moved_ms, 9);
     progress_reset(&p);
     cr_expect_eq(p.moved_ms, 0);

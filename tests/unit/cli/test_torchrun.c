@@ -97,7 +97,7 @@ Test(torchrun, the_local_rank_can_be_an_argument_as_with_launch, .fini = tear_do
     cr_assert_str_eq(command(1), "python3 -u train.py --local-rank=1 a1b$$");
     DDPRUN("--pass_local_rank", "local_rank", "--use-env", "train.py", "x");
     cr_assert_str_eq(command(0), "python3 -u train.py x");
-    REFUSED("--pass_local_rank=rank is not", "--pass_local_rank=rank", "train.py");
+    REFUSED("--pass_local_rank=rank: expected", "--pass_local_rank=rank", "train.py");
 }
 
 Test(torchrun, a_virtual_local_rank_is_0_on_the_workers_own_gpu, .fini = tear_down)
@@ -129,16 +129,16 @@ Test(torchrun, a_role_has_a_name, .fini = tear_down)
 {
     DDPRUN("--role=trainer", "p");
     cr_assert_str_eq(variable(0, "ROLE_NAME"), "trainer");
-    REFUSED("--role=a\nb is not", "--role=a\nb", "p");
+    REFUSED("--role=a\nb: expected", "--role=a\nb", "p");
 }
 
 Test(torchrun, what_only_python_can_do_is_refused_with_the_way_out)
 {
-    REFUSED("--event_log_handler=mine is not", "--event-log-handler=mine", "p");
-    REFUSED("--logs_specs=mine is not", "--logs-specs", "mine", "p");
-    REFUSED("--start_method=thread is not", "--start-method=thread", "p");
-    REFUSED("--monitor_interval=soon is not", "--monitor-interval=soon", "p");
-    REFUSED("--shutdown_timeout=1.5 is not", "--shutdown_timeout=1.5", "p");
+    REFUSED("--event_log_handler=mine: expected", "--event-log-handler=mine", "p");
+    REFUSED("--logs_specs=mine: expected", "--logs-specs", "mine", "p");
+    REFUSED("--start_method=thread: expected", "--start-method=thread", "p");
+    REFUSED("--monitor_interval=soon: expected", "--monitor-interval=soon", "p");
+    REFUSED("--shutdown_timeout=1.5: expected", "--shutdown_timeout=1.5", "p");
 }
 
 Test(torchrun, its_variable_for_the_grace_time_is_the_weakest_default, .fini = tear_down)
@@ -230,9 +230,9 @@ Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
     cr_assert_eq(signals_act(cli.stop_signals, SIGQUIT), SIGNAL_STOP);
     expect_made(WORDS("torchrun", "--master_addr=", "p"), set);
     cr_assert_str_eq(plan.meeting.host, "h", "what is not typed is not empty");
-    REFUSED("--log_dir= is not", "--log_dir=", "p");
-    REFUSED("--rdzv_id= is not", "--rdzv_id=", "p");
-    refused(WORDS("torchrun", "--tee=", "p"), bare, "--tee= is not");
+    REFUSED("--log_dir=: expected", "--log_dir=", "p");
+    REFUSED("--rdzv_id=: expected", "--rdzv_id=", "p");
+    refused(WORDS("torchrun", "--tee=", "p"), bare, "--tee=: expected");
 }
 
 Test(torchrun, a_key_that_nobody_knows_is_passed_over_under_its_name, .fini = tear_down)
@@ -240,7 +240,7 @@ Test(torchrun, a_key_that_nobody_knows_is_passed_over_under_its_name, .fini = te
     TORCHRUN("--rdzv_conf=timeout=70,cacert=/etc/ssl/ca.pem", "p");
     cr_assert_eq(plan.meeting.join_ms, 70000);
     cr_assert(notes("'cacert' in --rdzv_conf"));
-    refused(WORDS("torchrun", "--rdzv_conf=cacert=", "p"), bare, "--rdzv_conf=cacert= is not");
+    refused(WORDS("torchrun", "--rdzv_conf=cacert=", "p"), bare, "--rdzv_conf=cacert=: expected");
     TORCHRUN("--rdzv_conf=timeout=70", "p");
     cr_assert_not(notes("cacert"));
 }

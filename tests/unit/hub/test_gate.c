@@ -825,7 +825,7 @@ static void stranger_by_tls(const char *host, conn_id conn)
     snprintf(peer, sizeof(peer), "%s:%d", host, (int)conn);
     sim.conn[conn].open = true;
     cr_assert(hub_connect(sim.hub, conn, peer, sim.now_ms));
-    hub_await_tls(sim.hub, conn);
+    hub_expect_tls(sim.hub, conn);
     hub_set_foreign(sim.hub, conn);
 }
 

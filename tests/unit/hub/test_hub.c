@@ -352,7 +352,7 @@ Test(hub, declaring_the_same_attempt_again_changes_nothing)
 
 Test(hub, bytes_for_a_connection_that_is_gone_are_ignored)
 {
-    hub_feed(sim.hub, 77, slice_of("\7", 1), 0);
+    hub_receive(sim.hub, 77, slice_of("\7", 1), 0);
     hub_disconnect(sim.hub, 77, "", 0);
     sim_feed(&sim, 1, "");
     sim_expect(&sim, 1, "");

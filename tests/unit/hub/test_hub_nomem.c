@@ -245,8 +245,8 @@ static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
         hub_tick(hub, now_ms);
     if (step->kind != FEED)
         return;
-    hub_feed(hub, step->conn, slice_of(step->bytes.data, half), now_ms);
-    hub_feed(hub, step->conn, slice_of(step->bytes.data + half, step->bytes.len - half), now_ms);
+    hub_receive(hub, step->conn, slice_of(step->bytes.data, half), now_ms);
+    hub_receive(hub, step->conn, slice_of(step->bytes.data + half, step->bytes.len - half), now_ms);
 }
 
 static void play(void)

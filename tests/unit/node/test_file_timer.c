@@ -21,7 +21,7 @@ static size_t ask(int pid, const char *scope, double expires, int signal)
                            "{\"version\": 1, \"pid\": %d, \"scope_id\": \"%s\", \"expiration_time\": %f, "
                            "\"signal\": %d}\n",
                            pid, scope, expires, signal);
-    return timer_table_feed(&table, line, (size_t)n);
+    return timer_table_add(&table, line, (size_t)n);
 }
 
 Test(timer_table, who_does_not_release_in_time_is_late, .fini = tear_down)
@@ -73,7 +73,7 @@ Test(timer_table, lines_may_come_in_pieces_and_wrong_ones_are_left_out, .fini = 
         "{\"version\":1,\"pid\":3,\"scope_id\":\"s\\u001b[2J\",\"expiration_time\":5,\"signal\":9}\n";
     static char long_line[TIMER_LINE_SIZE + 10];
     for (size_t i = 0; i < sizeof(line) - 1; i++)
-        cr_assert_eq(timer_table_feed(&table, &line[i], 1), 0);
+        cr_assert_eq(timer_table_add(&table, &line[i], 1), 0);
     cr_assert_eq(table.n, 1);
     cr_assert_str_eq(table.rows[0].scope, "s?[2J");
     static const char *const wrong[] = {
@@ -87,10 +87,10 @@ Test(timer_table, lines_may_come_in_pieces_and_wrong_ones_are_left_out, .fini = 
         "{\"pid\":1,\"scope_id\":\"s\",\"expiration_time\":\"5\",\"signal\":9}\n"
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        cr_expect_eq(timer_table_feed(&table, wrong[i], strlen(wrong[i])), 1, "%s", wrong[i]);
+        cr_expect_eq(timer_table_add(&table, wrong[i], strlen(wrong[i])), 1, "%s", wrong[i]);
     memset(long_line, ' ', sizeof(long_line));
     long_line[sizeof(long_line) - 1] = '\n';
-    cr_expect_eq(timer_table_feed(&table, long_line, sizeof(long_line)), 1);
+    cr_expect_eq(timer_table_add(&table, long_line, sizeof(long_line)), 1);
     cr_expect_eq(ask(3, "t", 6, 9), 0, "the next line is read again");
     cr_expect_eq(table.n, 2);
 }

@@ -6,25 +6,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct beat_known known;
+static struct heartbeat_known known;
 static cJSON *workers;
 static char *text;
 
 static void make(void)
 {
-    known = (struct beat_known){ 0 };
+    known = (struct heartbeat_known){ 0 };
 }
 
 /* Return the heartbeat at second `s`: process `pid` is in `state`, has used `ticks` of 100 a second, and sleeps in
  * `where`. */
 static const char *at(int s, int pid, char state, uint64_t ticks, const char *where)
 {
-    struct beat_look look = { .at_us = (uint64_t)s * 1000000, .state = state, .cpu_ticks = ticks };
+    struct heartbeat_sample look = { .at_us = (uint64_t)s * 1000000, .state = state, .cpu_ticks = ticks };
     snprintf(look.where, sizeof(look.where), "%s", where);
     cJSON_Delete(workers);
     cJSON_free(text);
     workers = cJSON_CreateArray();
-    beat_compare(&known, 3, pid, &look, 100, workers);
+    heartbeat_compare(&known, 3, pid, &look, 100, workers);
     return text = cJSON_PrintUnformatted(workers);
 }
 
@@ -75,26 +75,26 @@ Test(beat, of_who_is_gone_nothing_is_told)
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
-static struct beat_step stepped;
+static struct heartbeat_step stepped;
 
 /* Return the heartbeat after worker 3, process `pid`, has done `step` and waits in `word`, its call number `seq`. */
 static const char *moved(int pid, uint64_t step, uint64_t seq, const char *word)
 {
-    struct beat_step_look look = { .step = step + 1,
-                                   .records = 1,
-                                   .call = flight_call(seq, 0,
-                                                       *word != '\0' ? FLIGHT_STARTED : FLIGHT_COMPLETED) };
+    struct heartbeat_step_sample look = { .step = step + 1,
+                                          .records = 1,
+                                          .call = flight_call(
+                                              seq, 0, *word != '\0' ? FLIGHT_STARTED : FLIGHT_COMPLETED) };
     snprintf(look.word, sizeof(look.word), "%s", word);
     cJSON_Delete(workers);
     cJSON_free(text);
     workers = cJSON_CreateArray();
-    beat_compare_step(&stepped, 3, pid, &look, workers);
+    heartbeat_compare_step(&stepped, 3, pid, &look, workers);
     return text = cJSON_PrintUnformatted(workers);
 }
 
 Test(beat, who_moves_is_told_where_and_who_stands_still_once)
 {
-    stepped = (struct beat_step){ 0 };
+    stepped = (struct heartbeat_step){ 0 };
     cr_expect_str_eq(moved(100, 5, 8, ""), "[[3,5,8,\"\"]]");
     cr_expect_str_eq(moved(100, 5, 8, ""), "[]");
     cr_expect_str_eq(moved(100, 5, 9, "all_reduce"), "[[3,5,9,\"all_reduce\"]]");
@@ -118,7 +118,7 @@ Test(beat, the_call_of_a_page_is_told_until_it_ends)
     atomic_store(&page.records, 9);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         atomic_store(&page.call, flight_call(8, 1, cases[i].state));
-        const struct beat_step_look look = beat_read_step(&page);
+        const struct heartbeat_step_sample look = beat_read_step(&page);
         cr_expect_str_eq(look.word, cases[i].word, "state %d", (int)cases[i].state);
         cr_expect(look.step == 6 && look.records == 9 && flight_seq(look.call) == 8);
     }
@@ -128,10 +128,10 @@ Test(beat, the_call_of_a_page_is_told_until_it_ends)
 /* A worker without libddp has a page, but writes nothing to it. */
 Test(beat, who_tells_no_steps_has_none)
 {
-    const struct beat_step_look look = { 0 };
-    stepped = (struct beat_step){ 0 };
+    const struct heartbeat_step_sample look = { 0 };
+    stepped = (struct heartbeat_step){ 0 };
     cJSON *steps = cJSON_CreateArray();
-    beat_compare_step(&stepped, 0, 100, &look, steps);
+    heartbeat_compare_step(&stepped, 0, 100, &look, steps);
     cr_expect_eq(cJSON_GetArraySize(steps), 0);
     cJSON_Delete(steps);
 }

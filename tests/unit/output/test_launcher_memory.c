@@ -101,7 +101,7 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     step(a, AGENT_START, 0, 0);
     for (int r = 0; r < 3; r++)
         step(a, AGENT_SPAWNED, r, 0);
-    tail_feed(&tails[1], slice_str("last lines\n"));
+    tail_add(&tails[1], slice_str("last lines\n"));
     step(a, AGENT_EXITED, 1, 7);
     struct cJSON *json = report_json(&report);
     bool ok = json != NULL;
@@ -219,9 +219,9 @@ Test(launcher_memory, lines_come_in_pieces_when_there_is_no_room_for_them)
         lines_init(&l, note, &bytes, LINES_LIMIT);
         calls = 0;
         counting = true;
-        lines_feed(&l, slice_str("begin, "));
-        lines_feed(&l, slice_str("more, "));
-        lines_feed(&l, slice_str("end\n"));
+        lines_append(&l, slice_str("begin, "));
+        lines_append(&l, slice_str("more, "));
+        lines_append(&l, slice_str("end\n"));
         lines_free(&l);
         counting = false;
         cr_assert_eq(bytes, strlen("begin, more, end"));

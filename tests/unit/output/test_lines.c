@@ -24,7 +24,7 @@ static const char *cut(const char *bytes, size_t len, size_t step, size_t limit)
     seen.len = 0;
     lines_init(&l, note, NULL, limit);
     for (size_t at = 0; at < len; at += step)
-        lines_feed(&l, slice_of(bytes + at, len - at < step ? len - at : step));
+        lines_append(&l, slice_of(bytes + at, len - at < step ? len - at : step));
     lines_finish(&l);
     lines_free(&l);
     cr_assert(buf_append(&seen, "", 1));
@@ -66,14 +66,14 @@ Test(lines, an_update_is_shown_on_demand_and_only_once)
     struct lines l;
     seen.len = 0;
     lines_init(&l, note, NULL, LINES_LIMIT);
-    lines_feed(&l, slice_str("1%\r2%\r3"));
+    lines_append(&l, slice_str("1%\r2%\r3"));
     cr_assert(lines_show_update(&l));
     cr_assert_not(lines_show_update(&l));
-    lines_feed(&l, slice_str("%\r\nend\n"));
+    lines_append(&l, slice_str("%\r\nend\n"));
     cr_assert_not(lines_show_update(&l));
-    lines_feed(&l, slice_str("4%\r"));
+    lines_append(&l, slice_str("4%\r"));
     cr_assert(lines_show_update(&l));
-    lines_feed(&l, slice_str("\n"));
+    lines_append(&l, slice_str("\n"));
     lines_free(&l);
     cr_assert(buf_append(&seen, "", 1));
     cr_assert_str_eq((const char *)seen.data, "U:2%|W:3%|W:end|U:4%|",
@@ -153,8 +153,8 @@ static const char *last(size_t max, size_t expected)
 Test(tail, gives_the_last_lines, .fini = tear_down)
 {
     cr_assert_str_eq(last(3, 0), "");
-    tail_feed(&tail, slice_str("one\ntwo\nthr"));
-    tail_feed(&tail, slice_str("ee\nfour"));
+    tail_add(&tail, slice_str("one\ntwo\nthr"));
+    tail_add(&tail, slice_str("ee\nfour"));
     cr_assert_str_eq(last(2, 2), "three\nfour\n");
     cr_assert_str_eq(last(4, 4), "one\ntwo\nthree\nfour\n");
     cr_assert_str_eq(last(9, 4), "one\ntwo\nthree\nfour\n");
@@ -163,7 +163,7 @@ Test(tail, gives_the_last_lines, .fini = tear_down)
 
 Test(tail, leaves_out_blank_lines_at_the_end, .fini = tear_down)
 {
-    tail_feed(&tail, slice_str("\nboom\n\n\r\n"));
+    tail_add(&tail, slice_str("\nboom\n\n\r\n"));
     cr_assert_str_eq(last(1, 1), "boom\n");
     cr_assert_str_eq(last(5, 2), "\nboom\n");
 }
@@ -173,7 +173,7 @@ Test(tail, forgets_the_oldest_beyond_64_kib, .fini = tear_down)
     char line[64];
     for (int i = 0; i < 20000; i++) {
         int n = snprintf(line, sizeof(line), "line %d\n", i);
-        tail_feed(&tail, slice_of(line, (size_t)n));
+        tail_add(&tail, slice_of(line, (size_t)n));
     }
     cr_assert_eq(tail.len, TAIL_BYTES);
     cr_assert_str_eq(last(2, 2), "line 19998\nline 19999\n");
@@ -184,11 +184,11 @@ Test(tail, of_a_huge_piece_keeps_the_end, .fini = tear_down)
     static char huge[3 * TAIL_BYTES];
     memset(huge, 'x', sizeof(huge));
     memcpy(huge + sizeof(huge) - 5, "\nend\n", 5);
-    tail_feed(&tail, slice_str("before\n"));
-    tail_feed(&tail, slice_of(huge, sizeof(huge)));
+    tail_add(&tail, slice_str("before\n"));
+    tail_add(&tail, slice_of(huge, sizeof(huge)));
     cr_assert_eq(tail.len, TAIL_BYTES);
     cr_assert_str_eq(last(1, 1), "end\n");
-    tail_feed(&tail, slice_str("more\n"));
+    tail_add(&tail, slice_str("more\n"));
     cr_assert_str_eq(last(2, 2), "end\nmore\n");
 }
 
@@ -200,7 +200,7 @@ Test(tail, is_the_same_in_any_pieces, .fini = tear_down)
     memcpy(expected, bytes + sizeof(bytes) - TAIL_BYTES, TAIL_BYTES);
     for (size_t step = 997; step < 70000; step = step * 2 + 1) {
         for (size_t at = 0; at < sizeof(bytes); at += step)
-            tail_feed(&tail, slice_of(bytes + at, sizeof(bytes) - at < step ? sizeof(bytes) - at : step));
+            tail_add(&tail, slice_of(bytes + at, sizeof(bytes) - at < step ? sizeof(bytes) - at : step));
         for (size_t i = 0; i < TAIL_BYTES; i++)
             cr_assert_eq((char)tail.ring[(tail.start + i) % tail.cap], expected[i], "step %zu byte %zu", step,
                          i);
@@ -223,7 +223,7 @@ TestSuite(merge, .fini = merge_tear_down);
 
 static void feed(const char *text)
 {
-    cr_assert(merge_feed(&merged, slice_str(text), &merge_out));
+    cr_assert(merge_add(&merged, slice_str(text), &merge_out));
 }
 
 static void expect_out(const char *text)
@@ -267,8 +267,8 @@ Test(merge, how_the_bytes_were_cut_makes_no_difference)
         merge_tear_down();
         merged = (struct merge){ .prefix = "> " };
         merge_out = (struct buf){ 0 };
-        merge_feed(&merged, slice_of(text, cut), &merge_out);
-        merge_feed(&merged, slice_of(text + cut, sizeof(text) - 1 - cut), &merge_out);
+        merge_add(&merged, slice_of(text, cut), &merge_out);
+        merge_add(&merged, slice_of(text + cut, sizeof(text) - 1 - cut), &merge_out);
         merge_finish(&merged, &merge_out);
         expect_out("> a\n> \n> bb\r\n> ccc\rd\n> e\n");
     }
@@ -280,7 +280,7 @@ Test(merge, a_huge_line_comes_in_pieces_with_one_prefix)
     char *big = malloc(BIG);
     memset(big, 'x', BIG);
     strcpy(merged.prefix, "> ");
-    cr_assert(merge_feed(&merged, slice_of(big, BIG), &merge_out));
+    cr_assert(merge_add(&merged, slice_of(big, BIG), &merge_out));
     cr_expect_eq(merge_out.len, BIG + 2);
     cr_expect_eq(merged.rest.len, 0, "memory is bounded");
     feed("end\n");

@@ -23,7 +23,7 @@ Test(report_json, has_the_same_facts, .fini = tear_down)
 {
     start(2, "logs");
     run_all(2);
-    tail_feed(&err_tails[1], slice_str("bad \xff byte\n"));
+    tail_add(&err_tails[1], slice_str("bad \xff byte\n"));
     report.evidence = &(struct worker_evidence){ .peak_rss = 4096 };
     step(AGENT_EXITED, 3500, 1, -SIGABRT);
     step(AGENT_EXITED, 3600, 0, -SIGTERM);

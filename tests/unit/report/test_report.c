@@ -25,7 +25,7 @@ Test(report, names_the_first_failure_and_its_last_words, .fini = tear_down)
 {
     start(4, "logs");
     run_all(4);
-    tail_feed(&err_tails[2], slice_str("loading\nTraceback:\n  boom at line 7\n"));
+    tail_add(&err_tails[2], slice_str("loading\nTraceback:\n  boom at line 7\n"));
     step(AGENT_EXITED, 3500, 2, 7);
     step(AGENT_EXITED, 3503, 0, 1);
     step(AGENT_EXITED, 3600, 1, -SIGTERM);
@@ -101,7 +101,7 @@ Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)
     start(1, NULL);
     report.evidence = &e;
     run_all(1);
-    tail_feed(&out_tails[0], slice_str("step 1\rstep 2\r\nlast"));
+    tail_add(&out_tails[0], slice_str("step 1\rstep 2\r\nlast"));
     step(AGENT_EXITED, 1100, 0, -SIGSEGV);
     expect("ddprun: rank 0 on n1 failed: killed by SIGSEGV (signal 11), 100 ms after its start\n"
            "  why      the worker accessed memory that is not its own, at address 0x10, in "
@@ -231,7 +231,7 @@ Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)
     start(1, NULL);
     report.error_trouble = "/tmp/e/error.json: not JSON (byte 3 of 9)";
     run_all(1);
-    tail_feed(&err_tails[0], slice_str("boom\n"));
+    tail_add(&err_tails[0], slice_str("boom\n"));
     step(AGENT_EXITED, 2000, 0, 1);
     expect("ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
            "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
@@ -299,7 +299,7 @@ Test(report, lets_no_escape_of_a_worker_reach_the_terminal, .fini = tear_down)
 {
     start(1, NULL);
     run_all(1);
-    tail_feed(&err_tails[0], slice_of("\033[2Jgone\0\a\xc2\x9b\xff\ttab\n", 18));
+    tail_add(&err_tails[0], slice_of("\033[2Jgone\0\a\xc2\x9b\xff\ttab\n", 18));
     step(AGENT_EXITED, 2000, 0, 1);
     cr_assert(report_text(&report, &text));
     cr_assert(buf_append(&text, "", 1));
@@ -332,7 +332,7 @@ Test(report, never_has_more_than_forty_lines, .fini = tear_down)
     report.evidence = &e;
     run_all(N);
     for (int i = 0; i < 1000; i++)
-        tail_feed(&err_tails[1], slice_str("No space left on device\n"));
+        tail_add(&err_tails[1], slice_str("No space left on device\n"));
     step(AGENT_EXITED, 2000, 1, 1);
     for (int r = 0; r < N; r++)
         step(AGENT_EXITED, 2100, r, 2 + r);
@@ -350,7 +350,7 @@ Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)
     start(NPROC_MOST, NULL);
     run_all(NPROC_MOST);
     memset(long_line, 'x', sizeof(long_line));
-    tail_feed(&err_tails[63], slice_of(long_line, sizeof(long_line)));
+    tail_add(&err_tails[63], slice_of(long_line, sizeof(long_line)));
     step(AGENT_EXITED, 2000, 63, 1);
     for (int r = 0; r < 63; r++)
         step(AGENT_EXITED, 2100, r, r % 2 == 0 ? -SIGTERM : 1);

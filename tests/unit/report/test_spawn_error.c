@@ -244,7 +244,7 @@ Test(elf_check, no_byte_of_the_header_leads_outside)
 static void expect_script(const char *text, const char *interpreter, bool carriage_return)
 {
     static struct program_look look;
-    program_look_at_bytes(&look, slice_str(text), slice_of("", 0));
+    program_check_bytes(&look, slice_str(text), slice_of("", 0));
     cr_expect_str_eq(look.interpreter, interpreter, "of '%s'", text);
     cr_expect_eq(look.carriage_return, carriage_return, "of '%s'", text);
 }

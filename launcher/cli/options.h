@@ -156,8 +156,8 @@
       "accept more workers than GPUs: worker N uses GPU N modulo the number of GPUs, and NCCL accepts "         \
       "shared GPUs; slow, for tests")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
-      "bind each worker to the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
-      "share of the node, or one 'core-complex' (a group with a common cache)")                              \
+      "bind each worker to CPUs near its GPU: all CPUs of the GPU's NUMA 'node' or 'socket', an 'exclusive' "  \
+      "share of the NUMA node, or one 'core-complex' (CPUs with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
       "set a variable for the workers. Without VALUE, the workers on all hosts of --hosts get the value "       \
       "that NAME has here. May be given several times")                                                                                 \

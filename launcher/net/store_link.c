@@ -991,7 +991,7 @@ static void push_verdict(struct store_link *link, const cJSON *push)
     if (decode_verdict(push, &verdict))
         link->options.calls.verdict(link->options.user, &verdict);
     else
-        link_lose(link, "the store sent an invalid verdict");
+        link_lose(link, "the store's message about the end of the round is invalid");
 }
 
 /* Pass findings to the owner. The findings are valid only during the call. */

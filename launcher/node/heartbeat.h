@@ -14,7 +14,7 @@ struct cJSON;
 
 enum {
     BEAT_WHERE_MAX = 48, /* bytes of the name of a kernel function, with the NUL; a longer name is cut */
-    BEAT_CPU_STEP = 20,  /* a change of the CPU share that is sent, in percent of one processor */
+    BEAT_CPU_STEP = 20,  /* smallest change of the CPU share that is reported, in percent of one processor */
     BEAT_CPU_SHARE = 5   /* CPU share from which a process counts as running, in percent of one processor */
 };
 

@@ -77,7 +77,7 @@ struct stack_dump {
     struct helper helpers[HELPERS_MAX];
     int running;       /* helpers that waitpid has not returned yet */
     bool is_over;      /* `done` was called */
-    uint64_t until_ms; /* when the dump ends with the rows that it has */
+    uint64_t until_ms; /* deadline of the dump, which then ends even if rows are missing */
     uv_timer_t timer;
     char py_spy[PATH_MAX]; /* py-spy for processes without a py-spy beside their Python; "" = not found */
 };

@@ -481,8 +481,9 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  * default port is free.
  *
  * An indexed Job gives each pod a number and the host name JOB-NUMBER. With a headless service (subdomain: in the
- * pod's template), pod 0 is called JOB-0.SERVICE.NAMESPACE.svc... /etc/hosts contains the long name of this pod. The
- * part after the first dot is the same for pod 0. No variable has the number of pods, so the user sets --nnodes.
+ * pod's template), the full name of pod 0 begins with JOB-0.SERVICE.NAMESPACE.svc. The full name of this pod is in
+ * /etc/hosts. All pods of the job have the same text after the first dot, so the name of pod 0 is JOB-0, a dot and this
+ * text. No variable has the number of pods, so the user sets --nnodes.
  *
  * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
  * torchrun's PET_* variables, which ddprun reads as options. In this case WORLD_SIZE is the number of workers, so

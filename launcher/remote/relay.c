@@ -552,7 +552,7 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
     char text[8];
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
     int number = atoi(text);
-    if (r->sends && number != SIGCONT) /* the sender has no handler */
+    if (r->sends && number != SIGCONT) /* the child sends log files and handles no signal */
         number = number == SIGTERM || number == SIGINT || number == SIGHUP ? SIGKILL : 0;
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;

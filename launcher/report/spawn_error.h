@@ -43,7 +43,7 @@ enum { INTERPRETER_MAX = 256 };
 struct program_look {
     char path[PATH_MAX]; /* the path that was examined; "" = none */
     enum path_kind kind;
-    bool is_python_file;   /* `path` is a file that Python should run, as the user wrote it */
+    bool is_python_file;   /* true: `path` is the script for Python; false: `path` is the program itself */
     char near[PATH_MAX];   /* if `path` is missing: a similar path in the same directory; "" = none */
     bool empty;            /* the file has 0 bytes */
     bool noexec;           /* the file system is mounted noexec */

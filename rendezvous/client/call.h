@@ -159,8 +159,8 @@ char *client_read_json(struct client_call *c, uint8_t kind);
 /* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
 char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* Clear the timeout of a call that has received no byte of its reply, so that the call can cancel its request. Set a new
- * deadline for this. */
+/* Clear the timeout error of a call that has received no byte of its reply, and set a new deadline. The call can then
+ * cancel its request. */
 void client_resume(struct client_call *c);
 
 /* Cancel a WAIT that has timed out, after client_resume. Return true if the store has answered meanwhile, so that the

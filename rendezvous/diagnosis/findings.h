@@ -223,10 +223,10 @@
     X(NO_ROUTE, ERROR,                                                                                      \
       "${this_host} has no route to ${address}",                                                            \
       "check the address, and on ${this_host} the interfaces ('ip addr') and the routes ('ip route'); a "   \
-      "container may lack this network",                                                                    \
+      "container may not be connected to the network of ${address}",                                                                    \
       "n1 has no route to 10.0.0.1",                                                                        \
       "The kernel's route lookup failed with ENETUNREACH. Typical causes: an interface that is down, or a "         \
-      "container without this network.")                                                                            \
+      "container that is not connected to the network of the address.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \
       "${this_host} has a route that marks ${address} as unreachable",                                      \
       "'ip route' (IPv6: 'ip -6 route') on ${this_host} lists the route: remove it, or pass another address", \
@@ -570,8 +570,8 @@
       "${subject} has another architecture: ${words}",                                                      \
       "install on ${subject} a ddprun for its architecture, and leave out --ship",                          \
       "n1 has another architecture: aarch64 cannot run a ddprun for x86_64",                                \
-      "With --ship, that host has another architecture ('uname -m') than the starting host. Typical "         \
-      "cause: x86-64 and Arm hosts in one list.")                                                                   \
+      "--ship copies the ddprun of the host where the job was started, but the architecture of the other host "         \
+      "('uname -m') is different. Typical cause: x86-64 and Arm hosts in one list.")                                                                   \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
       "install the missing library there, or use the ddprun of the Python wheel, which needs only the "     \

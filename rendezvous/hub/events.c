@@ -17,7 +17,7 @@ enum {
     ARRIVALS = 1024,         /* most arrivals in the event of a barrier */
     MEMBERS_BYTES =
         WIRE_MAX_JSON /
-        2, /* most bytes of the list of nodes in an event; the other members use the rest of the message */
+        2, /* most bytes of the list of nodes in an event; the other JSON fields of the event use the rest */
     MISSING = 64,    /* most missing ranks in the event of a barrier */
     NAME_BYTES = 200 /* most bytes of a barrier's name */
 };

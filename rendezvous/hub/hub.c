@@ -91,8 +91,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
-/* Check for a suspension first. After a suspension, many agents close their connections, and the report of each loss
- * then names the suspension. */
+/* Check first whether this process or its machine was suspended. After a suspension many agents close their connections,
+ * and the report of each lost agent must name the suspension. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);

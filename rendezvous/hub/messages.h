@@ -376,11 +376,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines of text") \
     X(LIST, findings, 0, 0, 0, "rows: see finding")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
-#define FIELDS_OF_finding(X)                                                 \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of `ddprun explain`") \
-    X(TEXT, grade, 0, 16, 0, "note, warning or error")                       \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "subject")               \
-    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "sentence")                \
+#define FIELDS_OF_finding(X)                                                      \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "finding, see `ddprun explain`") \
+    X(TEXT, grade, 0, 16, 0, "note, warning or error")                            \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "subject")                    \
+    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "sentence")                     \
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")
 
 #define FIELDS_OF_event(X) X(OBJECT, event, 0, 0, 0, "one line of the event log")

@@ -384,8 +384,9 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Keep the latest FLIGHT_OPEN_MAX / 2 groups, because each group may need two calls. If the group of all ranks
- * is not among them, it replaces the oldest of them. The calls of the oldest group come first. */
+/* Return the open calls of the FLIGHT_OPEN_MAX / 2 groups with the latest calls, because a group may fill two entries of
+ * `calls`. If the group of all ranks is not one of these, it replaces the oldest group. The calls of the oldest group
+ * come first. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));

@@ -285,7 +285,7 @@ enum {
 /* The states of a client. DOOMED and ENDING clients are in a list of struct clients. */
 enum place {
     SERVED, /* requests are handled; also a client that waits only for on_conn_closed */
-    DOOMED, /* a write failed; the hub has the client until the end of the turn */
+    DOOMED, /* to be closed at the end of the turn (clients.h): a write failed, or the client reads too slowly */
     ENDING, /* requests are no longer handled; the replies are being written */
 };
 

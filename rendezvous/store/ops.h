@@ -93,7 +93,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × blob key",    \
       "lists all keys, unsorted")                                                                          \
     X(BARRIER,       0x12, NO, NO, KEY, WORLD, NIL,          true,  true,  "u8 0",                           \
-      "counts calls at a key, waits for call number `world_size`")                                         \
+      "adds 1 to the number in a key, waits until it is `world_size`")                                         \
     X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, blob text",           \
       "identifies the client (ddprun only)")                                                                 \
     X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, blob json",          \

@@ -236,8 +236,9 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
 }
 
 /* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be at different calls.
- * Copy the error to `failed`, because the program's thread cannot read ddp_last_error() of this thread. Flush
- * subnormals here, so that a hook computes the same bits on each thread. */
+ * Copy the error to `failed`, because the program's thread cannot read ddp_last_error() of this thread. The
+ * job may run on the program's thread or on the communication thread. Set flush-to-zero for subnormals, so that a hook
+ * computes the same bits on both. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;

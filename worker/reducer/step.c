@@ -61,10 +61,12 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
  * inputs must begin with forward. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: parameter %zu \"%.100s\" was marked, but no step has begun; with "
-                    "ddp_reducer_options.uneven call ddp_reducer_forward before the backward pass",
-                    i, step->params[i].name);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "reducer: ddp_reducer_ready or ddp_reducer_unused was called for parameter %zu \"%.100s\", but no "
+        "step has begun; if ddp_reducer_options.uneven is set, call ddp_reducer_forward before the "
+        "backward pass",
+        i, step->params[i].name);
 }
 
 /* Report that finish was called before all parameters were ready. The usual cause: the loss does not depend on the

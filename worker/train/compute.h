@@ -3,7 +3,8 @@
  * Arrays of values (activations, and the weights that layers read) are `void *`: float on the CPU, the type of
  * --precision on a GPU. All other numbers are float. A row of n values has room for compute_stride(c, n) values. On
  * a GPU a call only queues its work and returns. `end` reports calls that have failed. A batch has `rows` rows of `n`
- * values. Functions overwrite their results unless a comment says otherwise. Pure. */
+ * values. Functions set their output arrays; a comment says where a function adds to an array instead. The CPU version
+ * is pure. */
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 

@@ -60,7 +60,7 @@ float *shares_grad(const struct shares *s, size_t i);
 void shares_start(struct shares *s);
 /* Record that the gradient of parameter i is complete after the work that is now on the stream; collective. */
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
-/* Make the stream wait for all collectives; collective. */
+/* Complete the sums or averages of all buckets: the stream waits for their collectives. Collective. */
 ddp_status shares_average(struct shares *s, struct ddp_err *err);
 
 /* Compute the norm of all gradients, as compute_ops.norm does; collective. */

@@ -173,8 +173,11 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;
     ready(4);
-    expect("ready 4: reducer: parameter 4 \"fc2.bias\" was marked, but no step has begun; with "
-           "ddp_reducer_options.uneven call ddp_reducer_forward before the backward pass\n");
+    expect("ready 4: reducer: ddp_reducer_ready or ddp_reducer_unused was called for parameter 4 "
+           "\"fc2.bias\", but "
+           "no step has begun; if ddp_reducer_options.uneven is set, call ddp_reducer_forward before the "
+           "backward "
+           "pass\n");
     whole_step();
     expect("forward, buffers\n"
            "ready 4\n"

@@ -66,7 +66,7 @@ enum kernel {
 enum {
     KERNEL_PACK = 8,        /* values that a thread reads at once; rows have a multiple of this number */
     KERNEL_WARPS = 8,       /* warps in a block of 256 threads */
-    KERNEL_COLUMNS = 32,    /* columns that a block of column_sums or layer_norm_sums sums */
+    KERNEL_COLUMNS = 32,    /* columns per block in the kernels column_sums and layer_norm_sums */
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */
     KERNEL_HEAD = 64,       /* width of the widest head */
     KERNEL_SQUARES = 16384, /* elements whose squares one block sums */

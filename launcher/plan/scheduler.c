@@ -799,7 +799,7 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-/* Store the finding about how the job was started, if there is one. */
+/* Store a finding about how the job was started, or nothing. */
 static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

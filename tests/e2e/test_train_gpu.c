@@ -186,7 +186,7 @@ static double test_loss(const char *line)
     return loss;
 }
 
-/* The checkpoint contains the running numbers, which are on the device. */
+/* The checkpoint contains the running mean and variance, which are on the device. */
 Test(train_gpu, resnet20_goes_on_from_a_checkpoint_and_is_tested)
 {
     training_skip_same_code();

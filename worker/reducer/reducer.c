@@ -488,7 +488,7 @@ static ddp_status share_used(ddp_reducer *reducer)
     return status;
 }
 
-/* Execute the effects of step_forward; collective if there are any. */
+/* Execute the effects of step_forward; collective if step_forward has returned effects. */
 static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *effects)
 {
     ddp_status status = effects->rebuild ? rebuild_buckets(reducer) : DDP_OK;

@@ -2,8 +2,8 @@
  *
  * The state machine is one table of states by events. A cell of the table is a function that changes the struct,
  * appends effects and returns the next state. Every cell has a function. An event that needs no reaction has the
- * function `ignore`, so an empty cell is a mistake. Functions about the job come first: the steps after the end of an
- * attempt, and the decisions of the store. Functions about workers (run_) follow after the table.
+ * function `ignore`, so an empty cell is a mistake. The functions before the table handle the end of an attempt and
+ * the decisions of the store. The functions after the table (run_) handle workers.
  *
  * The agent reports to the store in this order: failed (at once), exited (for each worker), cause and stopped (when
  * no process is left). After `stopped`, or after `done` if all workers succeeded, this node waits for the verdict. */
@@ -22,8 +22,8 @@ struct stop {
     int by_user;         /* signal of the user's first stop request; 0 = no request */
     int requests;        /* number of the user's stop requests */
     int signal;          /* signal that the current stop sends to workers; 0 before any stop */
-    bool sweep_hard;     /* SIGKILL was sent to the leftovers, which are processes that workers left */
-    uint64_t give_up_ms; /* when to stop waiting for processes that survive SIGKILL */
+    bool sweep_hard;     /* SIGKILL was sent to the leftovers (see agent.h) */
+    uint64_t give_up_ms; /* when to stop waiting for processes that have survived SIGKILL */
     bool stuck;          /* a process survived until give_up_ms */
 };
 
@@ -52,7 +52,8 @@ struct agent {
     uint64_t settle_until_ms;
     bool said_dying;   /* ddprun has reported that the kernel is still cleaning up a worker */
     int first_failure; /* local rank of the worker that is the cause of the attempt's end; -1 = none */
-    int first_victim; /* local rank of the first worker that ended only because it lost its peer; -1 = none */
+    /* local rank of the first worker that ended because it lost a peer (see agent.h); -1 = none */
+    int first_victim;
     struct agent_worker *workers;
     struct agent_effect *effects; /* allocated for the largest number of effects of one step */
     size_t n_effects;
@@ -82,7 +83,7 @@ struct agent *agent_new(const struct agent_options *options)
         return NULL;
     *a = (struct agent){ .options = *options, .nproc = options->nproc, .deadline_ms = UINT64_MAX };
     a->workers = calloc(nproc, sizeof(*a->workers));
-    /* one step emits at most two signals for each worker, and a few effects for the job */
+    /* one step emits at most two signals for each worker and a few effects without a worker */
     a->effects = calloc(2 * nproc + 8, sizeof(*a->effects));
     if (a->options.settle_ms == 0)
         a->options.settle_ms = AGENT_DOUBT_MS;
@@ -153,8 +154,7 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     return wait_verdict(a);
 }
 
-/* Kill the leftovers, which are the running processes that workers have started. Send SIGKILL at least once before
- * giving up. */
+/* Send SIGKILL to the leftovers again. Give up at `give_up_ms`, but not before one SIGKILL was sent. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
@@ -173,8 +173,8 @@ static enum agent_state wait_peers(struct agent *a)
     return AGENT_WAIT_PEERS;
 }
 
-/* Handle the end of an attempt when no process is left. Read the last output before reporting to the store, because
- * the output may contain the reason. */
+/* Handle the end of an attempt when no process is left. The last output of the workers may contain the reason of a
+ * failure. So read this output before reporting to the store. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
     agent_settle(a);
@@ -204,8 +204,8 @@ static enum agent_state back_off(struct agent *a)
     return AGENT_BACKING_OFF;
 }
 
-/* Handle a verdict. While this node waits for the next round, ignore another verdict that requests a restart. A node
- * that its user has stopped takes no part in later rounds. */
+/* Handle a verdict that ends the job or requests a restart. A node that already waits for the next round ignores
+ * another request to restart. A node that its user has stopped takes part in no further round. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -219,8 +219,8 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* Handle a verdict that arrives before the end of the attempt was reported: the store has declared this node lost.
- * Use only the first verdict. */
+/* Handle a verdict that arrives before this node has reported the end of the attempt. In this case, the store has
+ * declared this node lost. Use only the first verdict. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -239,8 +239,8 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
     return AGENT_DRAINING;
 }
 
-/* Print whether this node still waits for other nodes. At the timeout, end the agent with exit code 0. A node that
- * hosts the store does not end at the timeout, because the other nodes need the store. */
+/* Print whether this node still waits for the other nodes. After `wait_peers_until_ms`, end the agent with exit code
+ * 0, unless this node hosts the store, which the other nodes still need. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;
@@ -251,9 +251,9 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits for the verdict,
- * because other nodes may use their full grace period. This wait has no limit, because missing heartbeats reveal a
- * lost store. */
+/* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits, because the other
+ * nodes may take their full grace period. The wait has no limit: if the store is lost, missing heartbeats reveal the
+ * loss. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -278,15 +278,15 @@ static enum agent_state user_leaves(struct agent *a, const struct agent_event *e
     return finish(a, e);
 }
 
-/* Handle the user's stop when no process of the attempt is left. Wait only briefly for the verdict. */
+/* Handle the user's stop when no process of the attempt is left. Wait for the verdict, but at most AGENT_LEAVE_MS. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
     return wait_verdict(a);
 }
 
-/* Handle the user's stop while this node waits for the verdict. End at the second request. After the first request,
- * wait at most AGENT_LEAVE_MS. */
+/* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
+ * AGENT_LEAVE_MS. At the second request, end at once. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     const bool again = a->stop.by_user != 0;
@@ -410,7 +410,7 @@ static void signal_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* Send SIGKILL to the leftovers. Leftovers may keep forking, so the next tick repeats this step until no leftover
+/* Send SIGKILL to the leftovers. The leftovers may still fork, so each tick repeats this step until no leftover
  * remains or `give_up_ms` is reached. */
 static enum agent_state agent_sweep_kill(struct agent *a)
 {
@@ -420,7 +420,7 @@ static enum agent_state agent_sweep_kill(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the processes that the workers left. After an earlier SIGKILL, these processes get no grace period. */
+/* Stop the leftovers. If SIGKILL was already used in this stop, give them no grace period. */
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
@@ -433,15 +433,15 @@ static enum agent_state sweep(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the leftovers if no worker runs and no start is unanswered. An unanswered start may have created a process
- * already. */
+/* Stop the leftovers if no worker runs and no start is unanswered. A start without an answer may already have created
+ * a process. */
 static enum agent_state sweep_if_gone(struct agent *a)
 {
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* Return true if the stop follows a failure of a running worker. After any other reason, such as a stop by the user,
- * no stacks are recorded, because they explain nothing. */
+/* Return true if the stop follows a failure of a running worker. Only in this case are stacks recorded, because after
+ * other stops, such as a stop by the user, stacks explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -449,7 +449,7 @@ static bool is_stopped_by_failure(const struct agent *a)
     return a->alive > 0 && a->stop.by_user == 0 && !not_started && (!a->told || a->told_code != 0);
 }
 
-/* Stop all workers. If no worker runs, continue with the processes that workers left. */
+/* Stop all workers. If no worker runs, stop the leftovers. */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -461,15 +461,15 @@ static enum agent_state agent_stop_all(struct agent *a, int sig)
 }
 
 /* Make a worker the first failure, and report the failure to the store before any other message. If several nodes
- * fail, the first report that arrives is the cause of the job's end. */
+ * fail, the store uses the report that arrives first as the cause of the job's end. */
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
     agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
-/* Record the end of a worker as a failure. Record nothing if the user or the store has stopped the job, or if the
- * store is lost: a stopped worker may end in any way. */
+/* Record that a worker has failed. A worker that is being stopped may end in any way. So record nothing if the user
+ * or the store has stopped the job, or if the store is lost. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)
@@ -509,7 +509,7 @@ static void agent_leave(struct agent *a)
 
 /* --- cells of the table --------------------------------------------------------------------------------- */
 
-/* Begin an attempt. All nodes have joined, and the store is empty. */
+/* Begin an attempt. All nodes have joined, and the store was emptied before. */
 static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     agent_forget(a);
@@ -572,7 +572,8 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Wait at most settle_ms for the end of the lost peer, because the worker that has just ended reports a lost peer. */
+/* Wait at most settle_ms for the end of a lost peer. The caller has just handled a worker that ended because it lost
+ * this peer. */
 static enum agent_state settle(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -580,9 +581,9 @@ static enum agent_state settle(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return true if a worker ended soon after its start by the same import error as the first failure. Usually such an
- * error ends every worker, and a restart is useless. To find this out, the agent waits for the other workers before a
- * stop. */
+/* Return true if a worker ended soon after its start by the same import error as the first failure. Such an error
+ * usually ends every worker, and then a restart is useless. So the caller waits for more workers with this error
+ * before it stops the remaining workers. */
 static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
 {
     const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -590,8 +591,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for the next worker with the same import error. The wait is as long as the first worker needed to fail,
- * because a busy machine slows all workers. It has a lower and an upper limit. */
+/* Wait for the next worker with the same import error. Wait as long as the first worker ran, because a busy machine
+ * slows all workers. The limits are AGENT_SAME_MS and AGENT_DOUBT_MS. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -603,8 +604,8 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return the verdict on a worker that has ended. ddprun caused the end if the worker was signalled before it ended.
- * If a worker died of SIGKILL and ddprun has sent no SIGKILL, the kernel or another process has killed the worker. */
+/* Return how a worker ended, from the job's view. ddprun caused the end if it had signalled the worker before. If a
+ * worker died of SIGKILL although ddprun has sent no SIGKILL, the kernel or another process has killed the worker. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
                                       const struct agent_event *e)
 {
@@ -655,7 +656,7 @@ static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
 }
 
 /* Stop the workers when the wait for a lost peer is over. Wait longer while the kernel is still cleaning up a worker.
- * If no worker has failed by itself, the first worker that lost its peer becomes the cause. */
+ * If no worker has failed by itself, the first worker that lost its peer becomes the first failure. */
 static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
@@ -666,7 +667,8 @@ static enum agent_state run_settled(struct agent *a, const struct agent_event *e
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    agent_settle(a); /* a worker that lost its peer before the user's request becomes the first failure */
+    /* before the user's stop counts, a worker that has lost its peer becomes the first failure */
+    agent_settle(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
     agent_leave(a);
@@ -686,7 +688,7 @@ static enum agent_state run_notified(struct agent *a, const struct agent_event *
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Record that another node failed first, while this node is already stopping its workers. */
+/* Record that another node has failed. This node is already stopping its workers, so nothing else changes. */
 static enum agent_state run_notified_late(struct agent *a, const struct agent_event *e)
 {
     agent_handle_notice(a, e);
@@ -703,7 +705,8 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
 }
 
 /* Forget another node's failure if the failed worker had only lost a peer. The store reports such a worker at once,
- * and later reports that the peer's node is lost. After the loss of the store, the second report cannot arrive. */
+ * and reports the loss of the peer's node later. If the store is lost, this later report with the real cause never
+ * arrives. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
@@ -712,9 +715,9 @@ static void forget_victim_elsewhere(struct agent *a)
     a->told_code = 0;
 }
 
-/* Record that the store is lost. A worker may detect the loss and end before this node detects the loss. So no
- * earlier end counts as a failure. Two failures still count: a failure that the store has received, and a program
- * that could not be started. */
+/* Record that the store is lost. A worker may notice the loss and end before this node notices it. So no earlier end
+ * counts as a failure, with two exceptions: a failure that the store has received, and a program that could not be
+ * started. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -737,7 +740,7 @@ static enum agent_state run_lose_store(struct agent *a, const struct agent_event
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Record the loss of the store during a stop. The end of the stop can no longer be reported. */
+/* Record the loss of the store during a stop. The end of the stop can then no longer be reported to the store. */
 static enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -763,7 +766,7 @@ static enum agent_state sweep_now(struct agent *a)
     return agent_sweep_kill(a);
 }
 
-/* Record that the user requests a stop while the attempt ends, or has ended, for another reason. */
+/* Record that the user requests a stop although the attempt has ended, or is ending, for another reason. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
@@ -808,7 +811,7 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
 }
 
 /* Return the local rank of the worker that failed first, or -1 without a failure. Every report and every exit code
- * uses this worker. */
+ * refers to this worker. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -834,7 +837,6 @@ uint64_t agent_backoff(const struct agent *a)
     return a->verdict.backoff_ms;
 }
 
-/* Return why no attempt followed. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
@@ -918,7 +920,7 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
-/* Return the highest exit code. Some scripts use higher exit codes for worse failures. */
+/* Return the highest exit code. Some scripts return higher exit codes for worse failures. */
 int agent_max_code(const struct agent *a)
 {
     int highest = 0;

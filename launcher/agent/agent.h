@@ -5,6 +5,9 @@
  * agent uses no process, clock, signal or socket, so a test with a grace period of 30 s takes no time. The whole
  * state machine is the table in agent.c.
  *
+ * Two terms: the leftovers are processes that the workers have started and that outlive the workers. A worker loses a
+ * peer if its connection to another rank breaks, usually because the process of that rank ends.
+ *
  * The agent alone decides about the processes of its node. The store decides for all nodes: which nodes are members,
  * whether the job restarts, and the exit code of the job. The store sends each node a round (AGENT_START), a stop
  * (AGENT_TOLD_TO_STOP) and a verdict (AGENT_VERDICT). A job of one node has a store, too.
@@ -16,9 +19,8 @@
  *   - Send the workers a signal (SIGTERM, or the signal that the user sent). Then send SIGCONT, because a stopped
  *     process handles no signal until it continues.
  *   - After the grace period, send SIGKILL.
- *   - When the workers are gone, do the same for the processes that the workers left. The grace period of this step
- *     is at most AGENT_SWEEP_MS.
- *   - If a process survives SIGKILL for AGENT_UNKILLABLE_MS, list the process in the report, and do not wait longer.
+ *   - When the workers are gone, repeat both steps for the leftovers. Their grace period is at most AGENT_SWEEP_MS.
+ *   - Wait at most AGENT_UNKILLABLE_MS after SIGKILL. A process that still runs then is listed in the report.
  *
  * An attempt is the life of all workers of a round, from the first start until no process of the attempt is left. The
  * agent reports the attempt's first failure to the store at once, and the attempt's end after the last output was
@@ -36,10 +38,11 @@
 enum agent_state {
     AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
-    AGENT_SETTLING, /* a worker ended because it lost a peer; the end of the peer may be reported at any moment */
+    /* a worker ended because it lost a peer; wait for the end of this peer, which may be the real failure */
+    AGENT_SETTLING,
     AGENT_STOPPING, /* SIGTERM was sent, the grace period runs */
     AGENT_KILLING,  /* SIGKILL was sent */
-    AGENT_SWEEPING, /* all workers are gone; processes that they left are being stopped */
+    AGENT_SWEEPING, /* all workers have ended; the leftovers are being stopped */
     AGENT_DRAINING, /* a failed attempt has no process left; the last output of its workers is being read */
     /* every worker of this node ended with exit code 0; waiting for workers of other nodes */
     AGENT_WAIT_PEERS,
@@ -55,11 +58,11 @@ enum agent_event_type {
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
     AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
-    AGENT_ALONE,   /* no descendant is left; the answer to EFFECT_SIGNAL_REST, at once or later */
+    AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST: no descendant of this process is left */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
     AGENT_TOLD_TO_STOP, /* from the store: another node failed or is lost, or the job grows. `exit_code`: exit code of
                          * the job, 0 = no failure */
-    AGENT_HEARD,      /* from the store, which has received this node's failure and is stopping the job */
+    AGENT_HEARD,      /* from the store: it has received this node's failure and stops the job */
     AGENT_VERDICT,    /* from the store, after all nodes have reported: `verdict` */
     AGENT_STORE_LOST, /* the store is lost: no message will follow */
     /* this node cannot start the next round: the log files cannot be created, or the store has rejected this node */
@@ -81,13 +84,14 @@ struct agent_event {
     uint64_t now_ms; /* time of the event, monotonic, in ms; the agent reads no other clock */
     int local_rank;  /* worker, for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED and a `dying` AGENT_TICK */
     int pid;
-    int exit_code;  /* exit code of the worker; for AGENT_TOLD_TO_STOP: exit code of the job */
-    int signal;     /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user */
-    bool unasked;   /* for AGENT_EXITED: the worker ended before the requested signal was sent */
+    int exit_code; /* exit code of the worker; for AGENT_TOLD_TO_STOP: exit code of the job */
+    int signal;    /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user */
+    /* for AGENT_EXITED: the worker ended before the signal that the agent had requested was sent */
+    bool unasked;
     bool lost_peer; /* for AGENT_EXITED: the worker's output reports a lost peer */
     /* for AGENT_EXITED: hash of the import error that ended the worker; 0 = the worker ended for another reason */
     uint64_t import_error;
-    int error;   /* errno, for AGENT_SPAWN_FAILED */
+    int error;   /* for AGENT_SPAWN_FAILED: the errno of the failed start */
     bool dying;  /* for AGENT_TICK: the kernel is still cleaning up worker `local_rank` */
     int attempt; /* for AGENT_START: number of the attempt, from 0 */
     bool hosts;  /* for AGENT_START: this process hosts the store, and must outlive the other nodes */
@@ -99,18 +103,21 @@ enum agent_effect_type {
     EFFECT_SPAWN,
     EFFECT_SAMPLE, /* record the stacks of the workers, before a stop that follows a failure */
     EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */
-    /* send `signal` to all remaining descendants; answer with AGENT_ALONE when no descendant is left */
+    /* send `signal` to all remaining descendants of this process; answer with AGENT_ALONE once all have ended */
     EFFECT_SIGNAL_REST,
-    EFFECT_TELL_FAILED, /* report to the store, before anything else: the attempt has failed here,
-                         * agent_first_failure() has the rank */
-    EFFECT_TELL_EXITED, /* report to the store: worker `local_rank` has ended, so barriers that need it fail now */
-    EFFECT_DRAIN,       /* read the rest of the output, then send AGENT_DRAINED */
+    /* report to the store, before any other message: the attempt has failed here; agent_first_failure() returns the rank */
+    EFFECT_TELL_FAILED,
+    /* report to the store: worker `local_rank` has ended, so barriers that need this rank must fail */
+    EFFECT_TELL_EXITED,
+    EFFECT_DRAIN,        /* read the rest of the output, then send AGENT_DRAINED */
     EFFECT_TELL_CAUSE,   /* report to the store all facts about the first failure */
     EFFECT_TELL_STOPPED, /* report to the store: no process of this attempt is left here */
     EFFECT_TELL_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
     EFFECT_LEAVE, /* report to the store: this node leaves the job, because its user stopped it or it is not ready */
-    EFFECT_SAY_DYING, /* print: other workers have lost worker `local_rank`, which the kernel is still cleaning up */
-    EFFECT_SAY_WAITING, /* print: this node waits for other nodes to end, or no longer waits for them */
+    /* print: the kernel is still cleaning up worker `local_rank`, whose peers have already lost it */
+    EFFECT_SAY_DYING,
+    /* print: this node waits for the other nodes to end, or has stopped waiting for them */
+    EFFECT_SAY_WAITING,
     EFFECT_SAY_RESTART, /* print: the attempt is over, the next one begins in agent_backoff() ms */
     EFFECT_JOIN,        /* join the next round; the answer is AGENT_START or AGENT_NOT_READY */
     /* end, because no process is left: read the rest of the output, print the report, exit with `exit_code` */
@@ -128,7 +135,7 @@ struct agent_effect {
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
     WORKER_ALIVE,       /* runs; after the end of the job: survived SIGKILL */
-    WORKER_OK,          /* ended with exit code 0, even if ddprun had requested the end */
+    WORKER_OK,          /* ended with exit code 0, even if ddprun had sent a signal before */
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed, see `error` */
     WORKER_CONSEQUENCE, /* ended because ddprun stopped it */
@@ -142,32 +149,33 @@ struct agent_worker {
     int exit_code, signal, error;  /* how the worker ended; `signal` and `error` 0 = does not apply */
     uint64_t started_ms, ended_ms; /* by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error, 0 = none */
-    /* the agent has emitted EFFECT_SIGNAL for the worker before it received AGENT_EXITED */
+    /* AGENT_EXITED arrived after the agent had emitted EFFECT_SIGNAL for the worker */
     bool told_to_stop;
 };
 
 enum {
-    /* longest grace period for processes that workers left; a shorter grace_ms is used instead */
+    /* longest grace period of the leftovers; if grace_ms is shorter, grace_ms applies */
     AGENT_SWEEP_MS = 5000,
-    /* wait after SIGKILL; a process that survives this wait hangs in the kernel */
+    /* wait after SIGKILL; a process that survives longer than this hangs in the kernel */
     AGENT_UNKILLABLE_MS = 1500,
-    AGENT_RESCAN_MS = 20,  /* wait between two rounds of SIGKILL, because leftovers may keep forking */
+    /* wait before SIGKILL is sent to the leftovers again, because they may still fork */
+    AGENT_RESCAN_MS = 20,
     AGENT_DOUBT_MS = 1000, /* wait for the end of a peer that a worker has lost */
-    /* longer wait, while the kernel writes a core file of the peer or frees the peer's memory */
+    /* additional wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
     AGENT_LOOK_MS = 100, /* wait between two checks whether the kernel has cleaned up the peer */
-    /* if a worker ends within this time after its start, a usage or import error is possible */
+    /* a worker that ran longer than this did not end by a usage error or an import error */
     AGENT_USAGE_MS = 5000,
     AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */
     AGENT_LEAVE_MS = 2000,  /* wait for the verdict after a stop by the user */
-    AGENT_SILENT_MS = 5000, /* wait for other nodes before a message is printed */
+    AGENT_SILENT_MS = 5000, /* a message is printed after this wait for other nodes */
 };
 
 struct agent_options {
     int nproc;          /* workers of this node, at least 1 */
     uint64_t grace_ms;  /* grace period: time between SIGTERM and SIGKILL */
     uint64_t settle_ms; /* wait for the end of a lost peer or lost node; 0 = AGENT_DOUBT_MS */
-    /* after the success of all workers of this node: how long to wait for the other nodes */
+    /* how long to wait for the other nodes after all workers of this node ended with exit code 0 */
     uint64_t wait_peers_ms;
     enum exit_policy exit_policy;
     int max_restarts; /* only to explain a missing restart; the store counts the restarts */
@@ -219,7 +227,7 @@ int agent_rank0_code(const struct agent *agent);
 /* Return true if the store was lost before it reported the end of the job. */
 bool agent_lost_store(const struct agent *agent);
 
-/* Return true if this node could end now, but must stay because it hosts the store and other nodes still run. */
+/* Return true if this node has waited long enough for the other nodes, but must stay because it hosts the store. */
 bool agent_overstays(const struct agent *agent);
 
 /* Return true if a process could not be killed. */

@@ -40,8 +40,8 @@ static bool is_filling(unsigned char c)
     return c <= ' ' || c >= 0x7f || strchr("+-#=>", c) != NULL;
 }
 
-/* Hash a line without its numbers. Two patterns may have the same hash. Some lines then wrongly count as progress,
- * which is harmless. */
+/* Hash a line without its numbers. If two patterns have the same hash, some lines wrongly count as progress, which is
+ * harmless. */
 static uint64_t hash_line(const char *line, size_t len)
 {
     uint64_t hash = HASH_START;
@@ -56,9 +56,10 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Count a line whose pattern has this hash. Return true if the pattern was seen PROGRESS_SEEN times. An entry of the
- * table counts one pattern. A line of a second pattern that belongs to the same entry lowers the count. At 0 the
- * entry changes to the second pattern. So a frequent pattern keeps its entry. */
+/* Count a line whose pattern has this hash. Return true if the pattern was seen PROGRESS_SEEN times.
+ *
+ * Each table entry counts one pattern. A line of another pattern with the same table index lowers this count. When
+ * the count is 0, the other pattern takes over the entry. So a frequent pattern keeps its entry. */
 static bool is_usual(struct progress_stream *s, uint64_t hash)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
@@ -111,8 +112,8 @@ static bool is_sign(const struct progress *p, struct progress_stream *s, const c
     return is_usual(s, hash_line(line, len));
 }
 
-/* Process a complete line. Progress deletes the error of an earlier traceback, because the program has handled that
- * error. `s->line` has room for the NUL. */
+/* Process a complete line. If the line shows progress, delete the error of an earlier traceback, because the program
+ * has handled this error. `s->line` has room for the NUL. */
 static void end_line(struct progress *p, struct progress_rank *r, struct progress_stream *s, uint64_t now_ms)
 {
     s->line[s->len] = '\0';

@@ -27,8 +27,7 @@ enum {
 /* One entry of a hash table. A zeroed entry is free. */
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
-    /* number of lines with this pattern, lowered by each line of another pattern that belongs to this
-     * entry */
+    /* number of lines with this pattern, minus the number of lines with another pattern for the same entry */
     uint32_t seen;
 };
 

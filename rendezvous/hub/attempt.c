@@ -1,9 +1,9 @@
 /* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts.
  *
- * Each attempt has a separate set of keys. Before the next attempt begins, the launcher makes sure that the old
- * workers are dead. The store then closes the connections of identified workers at once. A plain c10d connection is
- * closed at its next request, because a close aborts a live process of torch 1.13. Agents and operators stay
- * connected. */
+ * Each attempt starts with an empty set of keys. The launcher kills the old workers before it begins an attempt.
+ * attempt_end() then closes the connections of clients with role "worker". It does not close plain c10d connections,
+ * because a close aborts a live process of torch 1.13. The store closes such a connection when the client sends its
+ * next request. Connections of agents and operators stay open. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -17,10 +17,14 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* A session is in hub->sessions. It may also be in the lists of its job and of its rank. While it waits, it is among
- * the waiters of the store or of a named barrier. While its requests are unfinished or held, it is in a list through
- * `midway`. A stranger is in the list of its stranger_state (gate.c). The session of a node is also in hub->agents,
- * and in hub->cut while its connection is broken. session_free removes the session from all these lists and tables. */
+/* Every session is in hub->sessions. A session may also be in the following lists. session_free() removes it from all
+ * of them.
+ *
+ *     job.sessions, member.sessions    its job; for a worker also its rank
+ *     store or barrier                 while it waits for keys or in a named barrier (waiter, barrier_waiter)
+ *     hub->midway or hub->peers        while a request is unfinished, or while its requests are held
+ *     hub->gate                        a connection from another host that is not admitted yet (gate.c)
+ *     hub->agents, hub->cut            a node; in hub->cut while its connection is broken */
 
 /* Change the job of the session. The quota of the new job then pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -30,8 +34,8 @@ static void set_job(struct hub *hub, struct session *s, struct job *job)
     quota_charge(session_quota(hub, s), s->in.cap);
 }
 
-/* Remove a session from its job. Call lost_peer_leaves() before the session loses its wait and its rank, because
- * lost_peer_leaves() needs both. */
+/* Remove a session from its job. lost_peer_leaves() is called before the session loses its wait and its rank, because
+ * it reads both. */
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
@@ -63,9 +67,9 @@ void session_enter(struct session *s, struct job *job)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Free a session and remove it from all structures. No other function frees a session. The memory of its unfinished
- * request is charged to a quota. Return this charge only after leave_job(), because leave_job() moves the charge from
- * the job to the common quota. */
+/* Free a session and remove it from all structures. Only this function frees sessions. Its unfinished request is
+ * charged to the quota of the job. leave_job() moves this charge to the common quota, so release the charge after
+ * leave_job(). */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -105,7 +109,8 @@ void session_replace(struct hub *hub, struct session *s, const char *why)
 
 /* --- broken connections of nodes -------------------------------------------------------------------------- */
 
-/* Drop the bytes of an unfinished request. The store has not counted this request, so the node sends it again. */
+/* Drop the bytes of an unfinished request. session_node.received does not count this request, so the node sends it
+ * again. */
 static void drop_unfinished(struct session *s)
 {
     list_remove(&s->midway);
@@ -113,9 +118,8 @@ static void drop_unfinished(struct session *s)
     buf_free(&s->in);
 }
 
-/* Keep the place of a node if it has a token and its timeout has not passed. Do not keep the place of a node that has
- * its last verdict. Such a node has ended, and its kernel resets the connection if the node has not read all
- * pushes. */
+/* Keep the place of a node if it has a token and its timeout has not passed. Do not keep the place of a node that is
+ * FINISHED. Its process has ended, and a process that ends with unread pushes resets its connection. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -149,7 +153,7 @@ uint64_t session_cut_deadline(const struct hub *hub)
     return at_ms;
 }
 
-/* Return a node that has not connected again before its cut_until_ms, or NULL. */
+/* Return the session of a node whose cut_until_ms has passed, or NULL. */
 static struct session *find_overdue(const struct hub *hub)
 {
     LIST_EACH(at, &hub->cut)
@@ -172,7 +176,7 @@ void session_cut_tick(struct hub *hub)
     }
 }
 
-/* Replace the connection id `from` of a node by its new id `to` in each session that the node has vouched for. */
+/* Replace the connection id `from` of a node by its new id `to` in each session.voucher. */
 static void move_vouches(struct hub *hub, conn_id from, conn_id to)
 {
     EACH_NODE(at, &hub->sessions)
@@ -183,9 +187,9 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
     }
 }
 
-/* Move session_node, with the unconfirmed frames, instead of copying it. The old session is then no node, so freeing
- * it does not report a lost node. If the old session receives the events of the job, the new session receives them
- * from now on. So no event is lost or sent twice. */
+/* Give `s` the node of `old`, with its session_node and the unconfirmed frames. `old` is then no node, so freeing it
+ * does not report a lost node. If `old` receives the events of the job, `s` receives them from now on, so that no
+ * event is lost or sent twice. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;
@@ -218,8 +222,9 @@ static void hurry_all_jobs(struct hub *hub)
     }
 }
 
-/* Record a rejection. A rejected client that may be a node, such as a torchrun, can explain why a job does not start.
- * So the jobs get a report soon, but at most one report a minute for each source. */
+/* Record a rejection, and return true if it should be logged. A rejected client may be a node, such as a torchrun, and
+ * then explains why a job does not start. In this case schedule a report. A source causes at most one report and one
+ * log line a minute. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
 {
     struct reject_facts facts = { .peer = s->peer,
@@ -247,8 +252,8 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
 }
 
 /* Return true for a worker whose connection can be closed now. The session whose bytes are being processed stays,
- * because requests.c still uses it; its era (session.era) is lower than the era of the job, so its next request is
- * rejected. Nodes are dropped by the rendezvous. */
+ * because requests.c still uses it. Its next request is rejected (session.era). Nodes stay, because the rendezvous
+ * drops them. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
@@ -269,9 +274,8 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End the attempt in this order: end all waits without an answer, detach the sessions from their ranks, free the
- * members. Increase hub->era and store it in job->era. The store then rejects requests for keys from all older
- * connections, because their session.era is lower. */
+/* End all waits without an answer, then detach the sessions from their ranks, then free the members. Also store a new
+ * era in the job. Older connections have a lower session.era, so the store rejects their requests for keys. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;
@@ -285,8 +289,8 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* Allocate the ranks before anything changes, so that the old attempt goes on if memory is short. The first attempt
- * keeps all connections and keys, because clients may connect before the job is declared. */
+/* Allocate the new members before anything changes, so that the old attempt goes on if memory is short. The first
+ * attempt keeps all connections and keys, because clients may have used the job before its declaration. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };

@@ -38,8 +38,8 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Return true if AUTH has named no other job than `job`. A secret may be valid for several jobs of a tenant, but a
- * connection stays with the job for which it was authenticated. */
+/* Return true if the connection may use `job`. A secret may be valid for several jobs of a tenant, but a connection
+ * may use only the job that AUTH has named. */
 static bool is_job_of_auth(struct hub *hub, const struct session *s, const char *job)
 {
     if (gate_is_job(s, job))
@@ -48,8 +48,8 @@ static bool is_job_of_auth(struct hub *hub, const struct session *s, const char 
     return false;
 }
 
-/* Return true if the rendezvous accepted the call. Otherwise fill `answer` with the rejection. The agent ignores the
- * codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict of its last round. */
+/* Return true if the rendezvous has accepted the call (`how`). Otherwise fill `answer` with the rejection. The agent
+ * ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on the round that it knows. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -78,8 +78,8 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* Return true if a report about a worker is from an earlier round. Such a report must not change the worker that now
- * has the same rank. Older agents send no round; their reports are accepted. */
+/* Return true, with a rejection in `answer`, if a report about a worker is from an earlier round. Such a report must
+ * not change the worker that now has the same rank. Older agents send no round, and their reports are accepted. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -158,8 +158,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* Return the worker that a report is about, or NULL with a rejection. Only the node that runs a rank may report
- * about the rank. */
+/* Return the worker that a report is about. Return NULL, with a rejection in `answer`, if another node runs the rank
+ * or the report is from an earlier round. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -325,8 +325,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of the node's clock and of the store's clock. Only the answer to the first
- * join contains the token. This answer is also the first frame that is kept for the node. */
+ * clock, because the log has times of both clocks. Only the answer to the first join contains the token. This answer
+ * is the first frame that is kept until the node confirms it. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -358,9 +358,9 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handle `join`. Allocate session_node first, so that an accepted node cannot fail for lack of memory. Register the
- * request for events before the join, because the join itself is an event. After a rejection, schedule a check, so
- * that the waiting nodes soon get a report. */
+/* Handle `join`. Allocate session_node first, so that an accepted node cannot fail for lack of memory. Call
+ * events_ask() before the join, because the join itself is an event. After a rejection, schedule a check, because a
+ * rejected node can explain why the job does not start. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -432,8 +432,8 @@ static bool send_again(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Move a node to its new connection. The answer is sent before the session is a node, so the answer is not one of the
- * kept frames. The kept frames follow before any new push. */
+/* Move a node to its new connection. Send the answer before the session becomes a node, because frames to a node are
+ * kept and numbered. Then send the kept frames, before any new push. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);
@@ -462,9 +462,9 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* The type of rdzv_failed() and rdzv_explain(). The call `failed` uses rdzv_failed(), and the call `cause` (struct
- * message_explain) uses rdzv_explain(). An agent sends `failed` at once, so that the other nodes stop. Then the agent
- * reads the last lines of the worker, and sends `cause` with the same members. */
+/* The type of rdzv_failed() and rdzv_explain(), which handle the calls `failed` and `cause`. An agent sends `failed`
+ * at once, so that the other nodes stop. Then the agent reads the last lines of the worker's log, and sends `cause`
+ * with the same members. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
@@ -480,7 +480,7 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
                                   : answered(hub, r, (uint32_t)m->round, how, answer);
 }
 
-/* Report duplicate ranks before the failure, which ends the round. */
+/* Handle `failed`. Report duplicate ranks first, because the failure ends the round. */
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     monitor_report_repeated(s->job);
@@ -639,8 +639,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keep a finding of a rank until the attempt ends. Sentence and advice are from findings.h, so a rank can add only the
- * words in between. Only the first finding is pushed to all nodes; `why` shows all. */
+/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text;
+ * findings.h has the rest. Only the first finding is pushed to all nodes. The call `why` shows all findings. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -744,9 +744,8 @@ static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool 
     return put;
 }
 
-/* Answer a call with exactly one object. The answer to `stacks` is sent later, and `resume` sends its own answer.
- * Count rejected calls in session_node.received, too, because the answer to `resume` reports how many calls of the
- * node have arrived. */
+/* Answer a call with exactly one object. Two calls are exceptions: `stacks` is answered later, and `resume` sends its
+ * own answer. Count rejected calls in session_node.received, too, because the node counts them as sent. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

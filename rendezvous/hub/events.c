@@ -1,25 +1,24 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
  * Most jobs have no event log. For such a job each function returns at once. Otherwise the store formats each event
- * once and sends the text to one node, which writes the event log. This file calls that node the taker.
+ * once and sends the text to one node, which writes the event log. The code calls this node the taker.
  *
- * Only the taker receives the events, because logs on all nodes would contain the same lines. When the taker leaves,
- * another node that has requested events becomes the taker. The new taker first gets the latest events again, because
- * the old taker may not have written them. Event numbers show which lines are in both logs. */
+ * Only one node receives the events, because logs on all nodes would contain the same lines. When this node leaves,
+ * another node that has requested events becomes the taker. It first gets the latest events again, because its
+ * predecessor may not have written them. Equal event numbers in two logs mark the same event. */
 #include "hub/job.h"
 
 #include "base/text.h"
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10, /* most bytes of kept events; the next taker receives them first */
+    RECENT_BYTES = 64 << 10, /* most bytes of the latest events, which are kept for the next taker */
     PER_SECOND = 5000,       /* most events of barriers per second, of all jobs */
     ARRIVALS = 1024,         /* most arrivals in the event of a barrier */
     MEMBERS_BYTES =
-        WIRE_MAX_JSON /
-        2, /* most bytes of the list of nodes in an event; the other JSON fields of the event use the rest */
-    MISSING = 64,    /* most missing ranks in the event of a barrier */
-    NAME_BYTES = 200 /* most bytes of a barrier's name */
+        WIRE_MAX_JSON / 2, /* most bytes of the list of nodes in an event: half of the longest JSON message */
+    MISSING = 64,          /* most missing ranks in the event of a barrier */
+    NAME_BYTES = 200       /* most bytes of a barrier's name */
 };
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
@@ -34,7 +33,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* Make `s` the taker: the node that receives the events of the job. Send the kept events to `s`. */
+/* Make `s` the taker, the node that receives the events of the job. Send the kept events to `s`. */
 static void replace_taker(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -92,8 +91,8 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Keep an event in `recent`, to send it again when another node becomes the taker. If there is no room,
- * drop the oldest events. Do not keep an event larger than RECENT_BYTES. */
+/* Keep an event in `recent` for the next taker. If there is no room, drop the oldest events. Do not keep an event
+ * larger than RECENT_BYTES. */
 static void remember(struct job_events *events, const char *text)
 {
     const size_t len = strlen(text) + 1;
@@ -105,8 +104,8 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send an event to the server's log and to the taker. The event is kept only after the taker is found, because a new
- * taker gets all kept events and would get this event twice. */
+/* Send an event to the server's log and to the taker. find_taker() sends all kept events to a new taker, so keep this
+ * event only afterwards. Otherwise the new taker would get it twice. */
 static void send_event(struct job *job, cJSON *o)
 {
     struct hub *hub = job->hub;
@@ -162,7 +161,8 @@ static bool is_too_many(struct job *job)
 
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
-/* Print the ranks of each node as a row of numbers. Numbers are short, and there may be thousands of nodes. */
+/* Format the list of the round's nodes: an array of four numbers for each node. The list has no names, because there
+ * may be thousands of nodes. */
 void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };
@@ -182,8 +182,8 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Move the list of nodes into the event of the round's start. The list is from events_members(), because the record of
- * the rendezvous has only numbers. */
+/* Move the list of nodes that events_members() has formatted into the event. A record of the rendezvous contains only
+ * the number of nodes. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
@@ -204,8 +204,8 @@ static void add_node(cJSON *o, const struct rdzv_record *record)
     cJSON_AddNumberToObject(o, "pid", record->pid);
 }
 
-/* Record an event of the rendezvous. These events have no limit per second, because they are rare. The kinds of
- * records are also the first event kinds, with equal numbers (base/events.h). */
+/* Record an event of the rendezvous. These events are rare, so they have no limit per second. The cast is valid,
+ * because each record kind has the same number as its event kind (base/events.h). */
 void events_record(void *user, const struct rdzv_record *record)
 {
     struct job *job = user;
@@ -234,7 +234,8 @@ static uint64_t came_ms(const struct barrier_waiter *waiter)
     return TABLE_ENTRY(waiter, struct session, barrier_waiter)->waits_since_ms;
 }
 
-/* Return an event of a barrier. The round is the attempt + 1. A job without agents has no rounds. */
+/* Return an event of a barrier. If agents run the job, the number of the round is the attempt + 1. Without agents
+ * there are no rounds. */
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };
@@ -271,7 +272,7 @@ static void add_arrivals(cJSON *o, const struct barrier *barrier)
     }
 }
 
-/* Add the first MISSING missing ranks. */
+/* Add the missing ranks, at most MISSING. */
 static void add_missing(cJSON *o, const struct barrier *barrier)
 {
     cJSON *missing = cJSON_AddArrayToObject(o, "missing");
@@ -283,8 +284,8 @@ static void add_missing(cJSON *o, const struct barrier *barrier)
         }
 }
 
-/* Record the end of a barrier. The last waiter in the list is the rank that arrived last. A released barrier has at
- * least one waiter. */
+/* Record the end of a barrier. Waiters are in the order of their arrival, so the last waiter is the last rank. A
+ * released barrier has at least one waiter. */
 void events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why)
 {
     static const char *const outcomes[] = { [BARRIER_RELEASED] = "released",

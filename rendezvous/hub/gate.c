@@ -27,7 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A stranger may be an attacker, so each limit bounds what strangers can use before an agent confirms them. The held
+/* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The held
  * bytes are also charged to a quota. */
 enum {
     FIRST_BYTES = 384,        /* decoded bytes: VALIDATE and AUTH need 337, and a PING or `hello` must fit */
@@ -35,7 +35,7 @@ enum {
     PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger without an agent at its address */
     ASKED_BYTES =
-        10 << 20 /* held bytes of a stranger that may be a worker; a value of the store has up to 8 MiB */
+        10 << 20 /* held bytes of a stranger that may be a worker; must exceed the largest value, 8 MiB */
 };
 
 /* Time in each state, in ms. An agent on the same host answers within milliseconds. */
@@ -52,8 +52,8 @@ static struct session *oldest(const struct hub *hub, enum stranger_state state)
     return list_is_empty(line) ? NULL : LIST_ENTRY(line->next, struct session, stranger);
 }
 
-/* Change the state of a stranger, and move the stranger to the list of this state. The time limit starts again,
- * because each state has another time limit. */
+/* Change the state of a stranger, and move the stranger to the list of this state. The time limit of the new state
+ * starts now. */
 static void enter_line(struct hub *hub, struct session *s, enum stranger_state state)
 {
     session_leave_line(hub, s);
@@ -63,8 +63,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
     s->stranger_since_ms = hub->now_ms;
 }
 
-/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first send the remedy as the
- * answer. Only this answer can contain a text: the answers of PyTorch's protocol cannot. */
+/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer it with an
+ * error text that names a remedy. No answer of PyTorch's protocol can contain an error text. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =
@@ -90,9 +90,9 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject one stranger if the address of `newest` has too many waiting strangers, or if the store has too many. Reject
- * the oldest stranger in state GREETING. If no other stranger is in this state, reject the oldest one in state HELD. A
- * stranger in state HELD is more likely a worker. */
+/* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Reject the oldest stranger
+ * in state GREETING, or without one the oldest in state HELD. A stranger in state HELD is rejected last, because it is
+ * more likely a worker. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -115,8 +115,9 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Change the state of a stranger that has the address of an agent: to HANDSHAKE if it must use TLS, else to ASKED.
- * Only HANDSHAKE has a limit on the number of strangers, because an unfinished handshake needs memory. */
+/* Change the state of a stranger that has the address of an agent: to HANDSHAKE if it must use TLS, otherwise to
+ * ASKED. Of these two, only HANDSHAKE has a limit on the number of strangers, because each unfinished handshake needs
+ * memory. */
 static void enter_asked(struct hub *hub, struct session *s)
 {
     enter_line(hub, s, s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED);
@@ -137,8 +138,8 @@ void gate_meet(struct hub *hub, struct session *s)
     drop_oldest_stranger(hub, s);
 }
 
-/* Read `next` before the stranger of `node` changes its state, because the stranger then leaves the list of the old
- * state. */
+/* Ask the new agent about all strangers at its address. Read `next` first, because a stranger leaves the list when its
+ * state changes. */
 void gate_agent_joined(struct hub *hub, const struct session *agent)
 {
     for (int state = STRANGER_GREETING; state <= STRANGER_HELD; state++)
@@ -189,7 +190,8 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
-/* Compare bytes in place of decoding them: the JSON parser and most decoders never get the bytes of a stranger. */
+/* Compare bytes instead of decoding them, so that the JSON parser and most decoders never process the bytes of a
+ * stranger. */
 enum gate_verdict gate_look(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -287,8 +289,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Answer a client that has no secret with the secret that MUNGE has encrypted. Any client may read the answer, because
- * only munged on a node with the same key decrypts it, and only for the same user. */
+/* Send the secret, encrypted by MUNGE, to a client that has no secret. Any client may read this answer: only munged on
+ * a node with the same MUNGE key decrypts it, and only for the same user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
@@ -302,8 +304,8 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Append why the host of this store cannot serve the job. A node with --encrypt gets the reason here, because without
- * TLS it never sends a `join`. */
+/* Append the reason why the host of this store cannot serve the job. A node with --encrypt needs the reason here,
+ * because without TLS it never sends a `join`. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -314,8 +316,8 @@ static bool append_refusal(const struct hub *hub, struct buf *answer)
     return ok;
 }
 
-/* Answer a client that expects a store with TLS, and end the connection. A store that serves no job and has no secret
- * adds its reason. */
+/* Answer a client that expects a store with TLS, and end the connection. If the host of the store cannot serve the job
+ * and the store has no secret, add the reason. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t result[AUTH_ASK_BYTES];

@@ -2,8 +2,8 @@
 #include "hub/hang_watch.h"
 
 enum {
-    SAMPLES = 3,       /* samples of a suspicion: two pairs of consecutive samples */
-    SAMPLES_MAX = 4,   /* samples if the verdict on the second pair differs from the first */
+    SAMPLES = 3,       /* samples of a suspicion if the second and the third give the same verdict */
+    SAMPLES_MAX = 4,   /* samples if the third sample changes the verdict */
     DOUBLINGS_MAX = 8, /* most doublings of the pause, so that it cannot overflow */
 };
 
@@ -17,7 +17,7 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* End the suspicion. The next suspicion begins after the limit without progress. */
+/* Forget the suspicion. The next suspicion begins after the limit without progress. */
 static void wait_for_limit(struct hang_watch *w)
 {
     w->samples = w->in_vain = 0;
@@ -39,9 +39,9 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Record a sign of progress. Ignore a sign that is older than the last recorded sign, or older than the round.
- * Heartbeats of several nodes arrive late and in any order. The time before the first sign does not count as a pause,
- * because the program is still starting. */
+/* Record a sign of progress. Heartbeats of several nodes arrive late and in any order, so ignore a sign that is older
+ * than the last sign or than the round. The program starts before the first sign, so this time does not count as a
+ * pause. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
@@ -68,8 +68,8 @@ bool hang_watch_due(struct hang_watch *w, uint64_t now_ms)
     return true;
 }
 
-/* End the suspicion without a verdict. Each further suspicion without a verdict doubles the time until the next
- * suspicion, up to HANG_AGAIN_MAX_MS. */
+/* End the suspicion without a verdict. The pause until the next suspicion doubles each time, up to
+ * HANG_AGAIN_MAX_MS. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms)
 {
     uint64_t pause_ms = limit_of(w);
@@ -86,12 +86,15 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample, unless the hang was already reported. The first sample has no verdict, because a verdict compares
- * two samples. Two samples in a row with the same verdict confirm the verdict. If the third sample changes the
- * verdict, wait for a fourth sample: only from the third sample on, a verdict also uses flight records. The fourth
- * sample follows after HANG_CONFIRM_MS, because the calls in the second and third sample are already HANG_APART_MS
- * apart. Then report a verdict that is confirmed and certain. Otherwise end the suspicion, and report a confirmed but
- * uncertain verdict once, as a hint. */
+/* Count a sample, unless the hang was already reported:
+ *
+ *     1st                 no verdict yet, because a verdict compares two samples
+ *     2nd, no verdict     end the suspicion
+ *     3rd                 report the verdict if the 2nd sample gave the same one
+ *     3rd, other verdict  take a 4th sample after HANG_CONFIRM_MS: from the 3rd on, a verdict also uses flight records
+ *     4th                 report the verdict if the 3rd sample gave the same one
+ *
+ * A certain verdict ends the search. An uncertain verdict is reported once as a hint, and the suspicion ends. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -13,12 +13,13 @@
 
 enum {
     HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
-    HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS before the first sign of progress */
+    HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS until the round shows its first sign of progress */
     HANG_FACTOR = 5,       /* factor on the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
-    /* ms from the third sample to a fourth, so that the report comes within 15 s of the limit */
+    /* ms from the third sample to the fourth; with this value the report follows within 15 s of the limit */
     HANG_CONFIRM_MS = 1000,
-    /* Longest pause between two suspicions. The first pause is the limit, and each later pause is doubled. */
+    /* Longest pause between two suspicions. The pauses grow: the first has the length of the limit, and each further
+     * one is doubled. */
     HANG_AGAIN_MAX_MS = 300000
 };
 
@@ -59,9 +60,9 @@ bool hang_watch_compares(const struct hang_watch *w);
 /* End the suspicion without a verdict. */
 void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
-/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous sample. 0 means no verdict,
- * as for the first sample. An uncertain verdict is a hint: it is reported, but a later suspicion may still find a
- * certain verdict. Return true once for each verdict or hint, when the caller must report it. */
+/* Record a sample. `verdict` is the digest of the verdict on this sample and the previous one; 0 = no verdict. An
+ * uncertain verdict is a hint: a later suspicion may still find a certain verdict. Return true if the caller must
+ * report the verdict or the hint, once for each. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);
 
 #endif

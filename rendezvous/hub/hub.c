@@ -20,8 +20,7 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* Drop a job. If the job is the only job of the hub, make it an empty job without a name, because a hub always has a
- * job. */
+/* Drop a job. If it is the only job of the hub, only empty it and remove its name, because a hub always has a job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -40,10 +39,9 @@ static void forget(struct job *job)
     job_rename(job, "");
 }
 
-/* Do all work of a job that is due now, in this order. Samples of stacks end before monitor_run(), which compares
- * them, and stacks_ask() follows, because monitor_run() may request the next sample. The monitor is before the
- * rendezvous, whose tick may end the job. So the nodes get the last report before their verdict. forget() is last,
- * because it frees the job. */
+/* Do all work of a job that is due now. The order matters: stacks_tick() passes samples to monitor_run(), and
+ * stacks_ask() sends the request for which monitor_run() has asked. rdzv_tick() may end the job, so monitor_run()
+ * sends its last report before. forget() is last, because it may free the job. */
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
@@ -69,8 +67,8 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Detect that this process or its machine was suspended: the present time is much later than the next deadline. Then
- * each node's timeout starts again, because no heartbeat was read during the suspension. */
+/* Detect a suspension of this process or its machine: the present time is much later than the next deadline. Then
+ * restart each node's timeout, because no heartbeat was read during the suspension. */
 static void detect_suspension(struct hub *hub)
 {
     if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
@@ -91,8 +89,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
-/* Check first whether this process or its machine was suspended. After a suspension many agents close their connections,
- * and the report of each lost agent must name the suspension. */
+/* Call detect_suspension() first. After a suspension many agents close their connections, and the report of each lost
+ * agent must name the suspension. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -122,9 +120,9 @@ static void note_first(struct session *s, struct slice bytes)
     s->n_first = (uint8_t)(s->n_first + n);
 }
 
-/* Process the bytes from a session. Its answers are collected and sent together (session.c). Code that processes these
- * bytes, also the rendezvous, must not free the session. It sets hub->drop_fed instead, and this function then frees
- * the session at its end. */
+/* Process the bytes from a session, and then send all its answers together. Until then no code may free this session.
+ * The rendezvous instead requests the end of the session by hub->drop_fed, and this function frees the session
+ * last. */
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
@@ -249,9 +247,9 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Return when the next session with an unfinished request times out. `spoken` selects the list: 0 = sessions with an
- * unfinished first request, 1 = sessions with an unfinished later request. The first session of a list times out
- * first, because all sessions of a list have the same limit. */
+/* Return when the next session with an unfinished request times out. `spoken` is the index in hub->midway: 0 = the
+ * first request of a session, 1 = a later request. All sessions of a list have the same limit, so the first session of
+ * the list times out first. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -269,8 +267,8 @@ uint64_t hub_deadline(const struct hub *hub)
                       earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
-/* Drop the first session of the list `spoken` (see midway_deadline) if its request has been unfinished for too long.
- * The limit for a first request is shorter, because a client that sends only a part of it is usually a scanner. */
+/* Drop the first session of hub->midway[spoken] if its request has been unfinished for too long. The limit for a first
+ * request is shorter, because a client that sends only a part of one is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];

@@ -67,8 +67,8 @@ struct hub_sink {
      * valid as long as the shell has a reference to `holder` (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
     /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The shell logs
-     * `why` if `is_news`; false means that a similar line was logged shortly before. The hub has already freed the
-     * session, so the shell must not call hub_disconnect for this connection. */
+     * `why` only if `is_news`; false means that a similar line was logged shortly before. The hub has already freed
+     * the session, so the shell must not call hub_disconnect for this connection. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
     /* Writes the local address of `conn`, "10.0.0.1:29500". NULL = the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
@@ -99,8 +99,8 @@ void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
  * gate.c admits it. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
-/* Announce that the connection must begin with TLS. Until hub_set_secret, the hub counts the connection as a stranger
- * and no agent may confirm it. Call this function before hub_set_foreign. */
+/* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. Until hub_set_secret,
+ * the hub treats the connection as a stranger (gate.c), and no agent may confirm it. */
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
 /* Record that the client has proven `secret` for `job` by TLS ("" = no job). The session may then use only the jobs of
@@ -111,12 +111,12 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
 /* Append the answer to a client that asks for the credential before TLS (auth/auth.h). */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
-/* Reject a connection whose bytes the shell cannot pass to hub_receive. `bytes` are the last received bytes. With
- * `is_ddprun`, the client is a ddprun, so the user of the job must see the reason. */
+/* Reject a connection whose bytes the shell cannot pass to hub_receive. `bytes` are the last received bytes.
+ * `is_ddprun` = the client is a ddprun, so the nodes of the job get a report. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Return true if the connection has sent a whole request. */
+/* Return true if the connection has sent at least one complete request. */
 bool hub_has_request(struct hub *hub, conn_id conn);
 
 /* Record a connection from `peer` that the shell closed without passing it to the hub. Return true if the shell

@@ -15,12 +15,14 @@
 #include <stdlib.h>
 
 enum {
-    LIST_ROOM = 900 << 10, /* most printed bytes of a list; other members use the rest of 1 MiB */
-    ITEM_BYTES = 24,       /* printed bytes of a number, or of the punctuation around a text */
-    VALUE_SHOWN = 256,     /* most bytes of a value that are shown */
-    KEY_SHOWN = 512,       /* most bytes of a key or of a barrier's name */
-    KEYS_SHOWN = 16,       /* most keys of one waiter */
-    RANKS_SHOWN = 1024,    /* most ranks of one barrier */
+    LIST_ROOM =
+        900 << 10,   /* most printed bytes of a list, so that an answer with its other members has less than 1
+                            * MiB */
+    ITEM_BYTES = 24, /* printed bytes of a number, or of the punctuation around a text */
+    VALUE_SHOWN = 256,  /* most bytes of a value that are shown */
+    KEY_SHOWN = 512,    /* most bytes of a key or of a barrier's name */
+    KEYS_SHOWN = 16,    /* most keys of one waiter */
+    RANKS_SHOWN = 1024, /* most ranks of one barrier */
 };
 
 /* Set the error for a call that names no job. The store cannot choose a job, because this client may use several jobs
@@ -65,7 +67,8 @@ static struct listing begin_list(cJSON *answer, const char *name)
     return (struct listing){ .answer = answer, .array = cJSON_AddArrayToObject(answer, name) };
 }
 
-/* Return an upper bound of the printed size of an item. In texts of text_append only '"' and '\\' need an escape. */
+/* Return an upper bound of the printed size of an item. text_append() leaves only two characters that JSON escapes:
+ * '"' and '\\'. */
 static size_t printed_bytes(const cJSON *item)
 {
     size_t bytes = ITEM_BYTES;
@@ -94,8 +97,8 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Add bytes as a JSON text. `put` is text_append() or text_append_hex(), because bytes of a client need not be
- * text. */
+/* Add bytes of a client as a JSON text. `put` converts them, because they need not be text: text_append() or
+ * text_append_hex(). */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -281,7 +284,8 @@ static bool key_begins_with(struct slice key, const char *prefix)
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* List keys in the arbitrary order of the table. "cut" shows that more keys have the prefix than `limit` allows. */
+/* List the keys that begin with a prefix, in the arbitrary order of the table. "cut" means that there are more such
+ * keys than `limit`. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -417,9 +421,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* A rejected client can be any program. It has chosen the first bytes of its connection and the texts in these rows,
- * and a terminal may show them. So the first bytes are sent as hex, and unprintable bytes of the texts are sent as
- * \xNN. */
+/* A rejected client can be any program, and a terminal may show what it has sent. So the first bytes of its connection
+ * are sent as hex, and unprintable bytes of its texts as \xNN. */
 
 /* Return the row of a rejected client. Times are sent as durations. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
@@ -475,7 +478,7 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- diagnosis of the error ----------------------------------------------------------------------------- */
 
-/* Answer `why`. The snapshot borrows from the job, so the snapshot is freed before the next request. */
+/* Answer `why`. Free the snapshot before returning, because it borrows from the job. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct look look;

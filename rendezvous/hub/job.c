@@ -54,8 +54,8 @@ static void format_key(const struct session *s, char key[static KEY_MAX])
         snprintf(key, KEY_MAX, "%.*s", (int)address.len, (const char *)address.data);
 }
 
-/* Return the source of the connection `s`, or NULL if memory is short. The caller must pass the source to
- * job_set_source or job_source_release, because a new source has no job yet. */
+/* Return the source of the connection `s`, or NULL if memory is short. A new source has no job yet, so the caller must
+ * pass it to job_set_source() or free it by job_source_release(). */
 static struct job_source *job_source_of(struct hub *hub, const struct session *s)
 {
     char key[KEY_MAX];
@@ -84,14 +84,14 @@ static void job_source_release(struct hub *hub, struct job_source *source)
     free(source);
 }
 
-/* Return true if the source can declare another job, so that one user cannot fill the store with empty jobs. */
+/* Return true if the source may have another job. The limit prevents that one user fills the store with empty jobs. */
 static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
 {
     return quota_left(&source->share) >= bytes;
 }
 
-/* Count the job at its new source before releasing its old source, because both may be the same source. Otherwise this
- * source would be freed. */
+/* Count the job at its new source before releasing its old source. If both are the same source, it would otherwise be
+ * freed. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;
@@ -135,7 +135,7 @@ static void report_barrier(void *user, const struct barrier *barrier, struct sli
     barrier_report(barrier, name, facts_for, user, outcome, because, out);
 }
 
-/* Format how a rank ended, for the report of a barrier that lost this rank. */
+/* Format how a rank ended, for the report of a barrier in which this rank is missing. */
 static void format_end(void *user, uint32_t rank, char *text, size_t size)
 {
     struct rank_facts facts;
@@ -145,8 +145,8 @@ static void format_end(void *user, uint32_t rank, char *text, size_t size)
     snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
 }
 
-/* Return true if an agent has reported the end of the rank. A closed connection is no proof, because the worker may
- * reconnect. */
+/* Return true if an agent has reported the end of the rank. A closed connection does not prove the end, because the
+ * worker may reconnect. */
 static bool barrier_rank_ended(void *user, uint32_t rank)
 {
     const struct job *job = user;
@@ -163,8 +163,8 @@ static void barrier_lost(void *user, const struct barrier *barrier, uint32_t ran
     lost_peer_in_barrier(user, barrier, rank);
 }
 
-/* Record that the first rank has arrived in a barrier. This is a sign of progress. It also begins a wait, which the
- * monitor must check. */
+/* Record that the first rank has arrived in a barrier. This is a sign of progress, and the monitor must check the wait
+ * that begins. */
 static void barrier_opened(void *user, const struct barrier *barrier)
 {
     events_opened(user, barrier);
@@ -188,11 +188,11 @@ static struct barrier_env job_barrier_env(struct job *job)
 
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
-/* A session is a node from its accepted join until the session leaves the job or is freed. The table hub->agents
- * contains the sessions of all nodes, for peer_identity.c. */
+/* A session is a node from its accepted join until it leaves the job or is freed. The table hub->agents contains the
+ * sessions of all nodes, because peer_identity.c asks them. */
 
-/* A suspension of less than STOOD_LONG_MS does not explain a closed connection. If a node closes its connection during
- * a suspension, the store reads this event within JUST_NOW_MS after the suspension. */
+/* A suspension of at least STOOD_LONG_MS explains a closed connection if the store reads the close within JUST_NOW_MS
+ * after the suspension. The node has then closed its connection during the suspension. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -227,8 +227,8 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Return true if a suspension of this store ended less than JUST_NOW_MS ago. A connection that closes now was probably
- * closed by a node that no longer waits for the store. */
+/* Return true if a suspension of this store ended less than JUST_NOW_MS ago. It is then probably the reason why a node
+ * has closed its connection. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
@@ -258,16 +258,16 @@ void job_pardon(struct job *job)
         rdzv_pardon(job->rdzv, job->hub->now_ms);
 }
 
-/* A finished rendezvous is kept for this time, so that operators can ask how the job ended. A join during this time
- * replaces the rendezvous. */
+/* How long a finished rendezvous is kept, so that operators can ask how the job ended. A join during this time
+ * replaces it. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
-/* Each job reserves 1/RESERVES of the store's memory, but at most RESERVE_MAX bytes. So other jobs cannot leave a
- * small job without memory. */
+/* Each job reserves 1/RESERVES of the store's memory, at most RESERVE_MAX bytes. So large jobs cannot leave a small
+ * job without memory. */
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* Return how many bytes an empty job charges to the quota: its struct, and 4 KiB for its tables. A launcher has
- * only one job, which costs nothing. */
+/* Return how many bytes an empty job charges to the quota: its struct, and 4 KiB for its tables. Return 0 in a
+ * launcher, whose hub has only one job. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
@@ -283,7 +283,7 @@ static uint64_t floor_of(const struct hub *hub)
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
 
-/* Insert the job into hub->jobs. The key is job->name, so a job leaves the table before its name changes. */
+/* Insert the job into hub->jobs. The key is job->name, so remove the job from the table before its name changes. */
 static void add_to_hub(struct job *job)
 {
     struct slice name = slice_str(job->name);
@@ -315,8 +315,8 @@ struct job *job_new(struct hub *hub)
     return NULL;
 }
 
-/* Free the job. job_new() also calls this for a partly built job. The share leaves its source last, because freeing
- * the store, the barriers and the members returns their charges to the share. */
+/* Free the job. job_new() also calls this for a partly built job. Release the share last, because the store, the
+ * barriers and the members return their charges to it. */
 void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -348,8 +348,8 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
-/* Find the only job that the session may use. A session without a tenant may use all jobs, so if there are several
- * jobs, the result is NULL. */
+/* Return the only job that the session may use, otherwise NULL. A session without a tenant may use all jobs, so it
+ * gets NULL if there are several. */
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
@@ -376,8 +376,8 @@ void job_rename(struct job *job, const char *name)
     add_to_hub(job);
 }
 
-/* Give `name` to the job that has no name yet, or else to a new job. Clients may already have used the nameless
- * job. */
+/* Give `name` to the job that has no name yet, because clients may already have used it. Without such a job, create
+ * one. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");
@@ -441,8 +441,8 @@ static uint64_t job_deadline(const struct job *job)
                : others;
 }
 
-/* Lower the deadline of the hub, in constant time. If the deadline of the job has moved to a later time, the hub ticks
- * once too often. This tick then finds the exact deadline of all jobs. */
+/* Lower the deadline of the hub, in constant time. If the job's deadline becomes later, the hub's deadline stays too
+ * early. The hub then ticks once too often, and this tick computes the exact deadline. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);

@@ -34,14 +34,13 @@ struct session;
 
 /* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
- * The store does not write files. Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The
- * store sends each event to the server's own log, if any, and to *one* agent that has requested events in its `join`.
- * This agent is the taker of the events. When the taker leaves, another such agent becomes the taker and first
- * receives the latest events again. Each event contains "instance" and "n", so a reader of several logs recognises
- * duplicates. */
+ * Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The store does not write files. It sends
+ * each event to the server's own log, if any, and to one agent that has requested events in its `join`. This agent is
+ * the taker. When the taker leaves, another such agent becomes the taker, and first receives the latest events again.
+ * A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
-    bool asked;        /* an agent has requested events; false again if find_taker() finds no such agent */
-    uint64_t taker;    /* connection of the taker; 0 = no taker, so the next event searches for one */
+    bool asked;        /* an agent has requested events; false if find_taker() has found no such agent */
+    uint64_t taker;    /* connection that receives the events; 0 = none, so the next event searches for one */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
     char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
@@ -69,7 +68,7 @@ struct job_sample {
     bool for_profile;       /* the profile also waits for the answer */
 };
 
-/* The search for a rank that hangs: the rank that all other ranks wait for. */
+/* The search for a rank that hangs while all other ranks wait for it. */
 struct job_hang {
     struct hang_watch watch;
     char action[16]; /* --on_hang: "report", "stop" or "restart" */
@@ -81,7 +80,7 @@ struct job_hang {
     uint64_t rows_ms[2];    /* when these samples arrived */
 };
 
-/* The search for a slow rank: in each step, the other ranks wait for it (--profile_ranks). */
+/* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */
 struct job_profile {
     bool is_on;
     struct profile counts; /* samples of this attempt */
@@ -115,8 +114,8 @@ struct job {
     struct notices troubles; /* findings that ranks of this attempt have reported */
     struct job_sample sample;
     struct list sessions; /* the connections of the job (session.in_job) */
-    /* Value of hub->era since the last attempt of this job ended; 0 = no attempt has ended. A session whose
-     * session.era is lower may not use the keys. */
+    /* hub->era at the end of this job's last attempt; 0 = no attempt has ended. A session with a lower session.era may
+     * not use the keys. */
     uint32_t era;
     uint64_t left_ms; /* when the last connection of the job closed */
 };
@@ -131,9 +130,9 @@ struct job *job_find(const struct hub *hub, const char *name);
 /* Return the job that `s` may use if there is exactly one such job, otherwise NULL. With many jobs, TLS may have
  * proven the job of `s`. */
 struct job *job_only(const struct hub *hub, const struct session *s);
-/* Return the job `name`. If no job has this name, give the name to the job without a name, or else add a job. An added
- * job is charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if
- * memory is short or the source has no room for another job. */
+/* Return the job `name`. If no job has this name, give the name to the nameless job, or else add a job. An added job
+ * is charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if
+ * memory is short or the source may have no further job. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 /* Change the name of the job, and its key in hub->jobs. "" = make the job undeclared. */
 void job_rename(struct job *job, const char *name);
@@ -146,7 +145,8 @@ void job_log(void *job, const char *line);
 
 /* Return the time in ms at which to drop the job if no client connects; UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
-/* Lower hub->jobs_deadline_ms to the job's deadline. Call this after each change of the job. */
+/* Lower hub->jobs_deadline_ms to the job's deadline. Call this after each change that makes the job's deadline
+ * earlier. */
 void job_touch(struct job *job);
 
 /* In a hub of many jobs each job belongs to a source. A source is a user of this host, or the address of another host

@@ -88,7 +88,7 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
         json_add_integer(o, f->name, value);
 }
 
-/* Add a member to a message. If an optional value is missing, add no member. For a missing object, add null. */
+/* Add a member to a message. Leave out an optional value that is missing. For a missing object, add null. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
     switch (f->kind) {
@@ -171,7 +171,7 @@ static bool read_whole(const struct row *f, const cJSON *item, int64_t *value, s
     return false;
 }
 
-/* Borrow a text from its JSON item. Without `err`, accept a text of any length, because the caller cuts it. */
+/* Borrow a text from its JSON item. If `err` is NULL, accept a text of any length, because the caller cuts it. */
 static bool read_text(const struct row *f, const cJSON *item, const char **value, struct ddp_err *err)
 {
     const char *text = cJSON_GetStringValue(item);
@@ -256,8 +256,8 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* How to fill the members that the messages `failed` and CAUSE share. Only one of error, signal and exit code is sent,
- * in this order of precedence. */
+/* How to fill the members that `failed` and CAUSE share. At most one of error, signal and exit code is sent: the first
+ * of them that is set, in this order. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT(kind, name, ...) .name = FACT_##kind(f->name),

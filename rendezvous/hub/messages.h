@@ -19,12 +19,12 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* A default of a row. If a message lacks the member, the struct has this value. If the struct has this value, the
- * member is not sent; a LIMIT is then sent as null. */
+/* Default of a row whose member may be missing. If a received message lacks the member, the struct gets this value. A
+ * sender with this value leaves the member out, but sends a LIMIT as null. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
-/* A kind defines the JSON type, the type in the struct, and, in the comment, when the member is sent. */
+/* A kind defines the JSON type and the type in the struct. The comment says when a member of this kind is sent. */
 #define MESSAGE_KINDS(X)                                                                 \
     X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                      \
     X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */             \
@@ -38,7 +38,7 @@
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* also exact as a double, because JSON numbers are doubles */
 
-/* The longest time in a request, in ms: a year. The sum of a few such times cannot overflow. */
+/* The longest time in a request, in ms: a year. With this limit the sum of a few times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least` is
@@ -494,8 +494,8 @@ enum message_id message_find_push(const char *push);
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decode a message. With `err`, a wrong or missing member is an error. If `err` is NULL, as for messages of the store,
- * the function never fails. It then treats wrong members as missing, and accepts texts of any length. Texts, lists and
+/* Decode a message. With `err`, a wrong or missing member is an error. Without `err`, as for messages of the store,
+ * the function never fails: it treats wrong members as missing, and accepts texts of any length. Texts, lists and
  * objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
@@ -518,7 +518,7 @@ MESSAGES(X)
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
-/* Encode an agent's report about a worker: `failed`, or `explain` with more details. */
+/* Encode an agent's report about a failed worker: `failed`, or `explain` with more details. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
 /* Encode the cause of a stop, which the store sends to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);

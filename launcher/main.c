@@ -61,8 +61,8 @@ static void keep_standard_fds(void)
         close(fd);
 }
 
-/* Print an error before the start. Return 2 for an error of the user, as Python's argparse does, and 125 for an error
- * of ddprun. */
+/* Print an error that prevents the start of the job. Return 2 for an error of the user, as Python's argparse does,
+ * and 125 for an error of ddprun. */
 static int cannot_begin(const struct ddp_err *err)
 {
     log_error("%s", err->msg);
@@ -492,7 +492,7 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
     return exit_code;
 }
 
-/* Reject --hosts under a scheduler, which starts one ddprun on each node itself. */
+/* Reject --hosts under a scheduler, because the scheduler itself starts one ddprun on each node. */
 static int refuse_hosts(const struct scheduler *s)
 {
     log_error("--hosts: %s started this process, and can start ddprun on its nodes; use '%s ...' without "
@@ -502,7 +502,8 @@ static int refuse_hosts(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* Reject --detach under a scheduler, because the job would end at once. */
+/* Reject --detach under a scheduler, because the scheduler ends a job as soon as the process that it has started
+ * exits. */
 static int refuse_detach(const struct scheduler *s)
 {
     log_error("--detach: %s ends the job's processes when this process exits; leave --detach out, or pass "

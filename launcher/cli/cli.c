@@ -57,7 +57,7 @@ static const struct {
 };
 #undef FIELD
 
-/* Clear the option's field. Return false if the option is not in can_be_empty. */
+/* Clear the option's field in `cli`. Return false if the option is not in can_be_empty. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)

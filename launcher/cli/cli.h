@@ -92,7 +92,7 @@ struct log_rotate {
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
 
-/* Whether lines have a prefix. With PREFIX_AUTO, they have one if the console shows more than one worker. */
+/* Whether lines have a prefix. PREFIX_AUTO: only if the console shows more than one worker. */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
 /* Which CPUs near its GPU a worker may use (--numa_binding). */
@@ -128,7 +128,7 @@ struct cli_rdzv_conf {
     int keep_alive_attempts;
     enum host_store is_host;
     const char *idle;     /* a key that the user has given, but that has no effect; static, NULL = none */
-    const char *idle_why; /* why it has no effect; static */
+    const char *idle_why; /* why `idle` has no effect; static */
     bool lenient;         /* unknown keys are ignored, as in torchrun */
     char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" = none */
 };
@@ -272,7 +272,7 @@ enum cli_section {
 /* The column "whose" of options.h: which versions of torchrun have the option, too. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
-/* Both are in values.c. */
+/* Defined in values.c. */
 extern const struct option_row cli_rows[OPTIONS];
 extern const struct option_table cli_table;
 

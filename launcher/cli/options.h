@@ -19,8 +19,8 @@
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* Commands of ddprun, for the first argument. To start a program that has the name of a command, the user writes
- * ./NAME. Columns: id, name, arguments, help. */
+/* The words that are commands of ddprun when they are its first argument. To start a program with the name of a
+ * command, the user writes ./NAME. Columns: id, name, arguments, help. */
 #define DDPRUN_COMMANDS(X)                                                                              \
     X(EXPLAIN, "explain", "[CODE]",                                                                     \
       "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")        \

@@ -91,7 +91,8 @@ static bool lists(const char *names, size_t len, const char *word)
     return false;
 }
 
-/* Return true if a mount is of the wanted version: cgroup2, or cgroup with the memory controller. */
+/* Return true if a mount shows the wanted hierarchy: version 2 with `v2`, else the hierarchy of version 1 that has
+ * the memory controller. `super` is the list of options of the mounted file system. */
 static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
 {
     if (v2)
@@ -100,14 +101,14 @@ static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
            lists(super, (size_t)(word_end(super) - super), "memory");
 }
 
-/* Parse one line of mountinfo. Return false if the line is about another file system. */
+/* Parse one line of mountinfo. Return false if the line is about another hierarchy or file system. */
 static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
 {
     const char *root = skip_words(line, 3);
     const char *where = root != NULL ? skip_words(root, 1) : NULL;
     const char *options = where != NULL ? skip_words(where, 1) : NULL;
     const char *fs = options;
-    /* Skip the optional fields. A lone dash ends them. */
+    /* Skip the optional fields, which end with a lone dash. */
     while (fs != NULL && strncmp(fs, "- ", 2) != 0)
         fs = skip_words(fs, 1);
     const char *super = fs != NULL ? skip_words(fs, 3) : NULL;
@@ -349,8 +350,8 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* Create and lock a group. If the group exists already, fail at once. A later try does not fail for this reason,
- * because an earlier try may have created the group. */
+/* Create and lock a group. If the group exists at the first try, fail at once. At a later try, an existing group is
+ * no error, because the first try may have created it. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {

@@ -37,8 +37,9 @@
  * ids stay the same. A private /proc shows only the processes of the job. Mounting it requires a mount namespace. The
  * workers see later mounts of the host (MS_SLAVE), but the host never sees the mounts of ddprun.
  *
- * If the guardian dies before the agent arms the parent-death signal, the signal never arrives. So the agent checks
- * the lifeline after arming the signal. getppid() is always 0 in the namespace, and does not reveal the death. */
+ * The lifeline is a pipe that becomes readable when the guardian has died. The agent checks it after arming the
+ * parent-death signal, because this signal never arrives if the guardian has died before. getppid() cannot reveal
+ * this, because it is always 0 in the namespace. */
 
 /* --- settings that forbid namespaces ---------------------------------------------------------------------- */
 
@@ -307,7 +308,7 @@ enum {
 struct contain {
     enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
     bool may_fall_back;     /* the user requested no layer, so another layer may replace a layer that fails */
-    bool recorded;          /* this process has tried to write the record, once */
+    bool recorded;          /* this process has tried to write the record; there is only one try */
     bool all_mounts;        /* `mounts` has all mounts, not only mounts at the usual places */
     char *job, *cookie;     /* owned; cookie "" = none */
     struct buf mounts, groups;   /* texts that contain_mounts() and contain_groups() return */

@@ -2,7 +2,7 @@
  * killed.
  *
  *     layer    mechanism                                          used
- *     plain    guardian and agent adopt orphans and kill         always
+ *     plain    guardian and agent adopt and kill orphans         always
  *     cgroup   a control group for each attempt                  if cgroup v2 is writable
  *     pidns    the agent is process 1 of a PID namespace         on request, because workers see other pids
  *
@@ -29,7 +29,7 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave);
 struct contain;
 
 struct contain_options {
-    enum contain_kind kind; /* CONTAIN_AUTO: cgroup if possible, else plain */
+    enum contain_kind kind; /* CONTAIN_AUTO selects cgroup if possible, else plain */
     const char *job;        /* borrowed until contain_open returns */
     const char *cookie;     /* DDPRUN_COOKIE of this job's workers, NULL = none; borrowed until
                              * contain_open returns */

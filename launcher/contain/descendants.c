@@ -163,7 +163,7 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 
 /* --- signalling ----------------------------------------------------------------------------------------- */
 
-/* A process that may be signalled. */
+/* A process to signal, identified so that a reused pid cannot redirect the signal. */
 struct target {
     pid_t pid;
     int pidfd;            /* -1 for a child of this process, and on a kernel without pidfds */
@@ -204,8 +204,8 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return true if a process is a descendant. `pid` was read from the list of the children of `parent`, and may have
- * been reused before its pidfd was opened. */
+/* Return true if `pid` is still a child of `parent`, or has become a child of ddprun. `pid` was read from the list of
+ * the children of `parent`. Before its pidfd was opened, the kernel may have given this pid to an unrelated process. */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
@@ -356,8 +356,8 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* These functions read /proc at the end of a job. Without the right to trace a process, and on a kernel without
- * symbols, only the state of the process is reported. */
+/* Describe processes that survive SIGKILL, from /proc at the end of a job. Without the right to trace a process, or
+ * on a kernel without symbols, only the state is reported, not the kernel function in which the process hangs. */
 
 /* Return the rank of worker `pid`, or -1. `pids` contains only running workers. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)

@@ -415,8 +415,9 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* Kill the processes of a chain that forks and exits, and return their number. Each process of a chain may live for
- * only 0.1 ms. So check the pids right above the newest pid, because the next process gets one of these pids. */
+/* Kill a chain of processes in which each process forks and exits at once. Return the number of killed processes.
+ * Each process may live for only 0.1 ms. So check the pids right above the newest pid, because the next process gets
+ * one of these pids. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -680,8 +681,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Wait until no other start cleans up, at most SWEEP_LIMIT_MS. Two killers with raised priority would leave no
- * processor time to the dying processes. */
+/* Wait at most SWEEP_LIMIT_MS until no other start of ddprun cleans up. Two killers with raised priority would leave
+ * no processor time to the dying processes. */
 static void wait_for_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;

@@ -69,7 +69,7 @@ enum {
 /* If guardian and agent are killed together, their children get another parent. So the job's processes are found by
  * the cookie in their environment. */
 
-/* Time limit for killing the leftovers of a dead agent or job. The kernel needs up to this time to free a large
+/* Time limit for killing the leftovers of a dead agent or job. The kernel may need this long to free gigabytes of
  * memory. */
 enum { SWEEP_LIMIT_MS = 5000 };
 

@@ -211,8 +211,8 @@ static bool is_below_us(const char *pid)
     return below;
 }
 
-/* Return true if process `pid` may be in PID namespace `number`. If this process may not read the namespace of `pid`,
- * each process in a deeper namespace counts. */
+/* Return true if process `pid` may be in PID namespace `number`. If the namespace of `pid` cannot be read, return
+ * true for every process in a namespace below that of this process. */
 static bool may_live_in(int proc, const char *pid, uint64_t number)
 {
     char path[64];

@@ -41,7 +41,8 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
     return (s->flags & (DUMPS_CORE | SIGNALED)) != 0 || ((s->flags & EXITING) != 0 && s->state != 'Z');
 }
 
-/* A TCP connection without an answer: the peer does not acknowledge data that was sent UNANSWERED_TIMES or more. */
+/* A TCP connection without an answer: ddprun or a worker has sent the same data at least UNANSWERED_TIMES times, and
+ * the peer has not acknowledged it. */
 enum { UNANSWERED_TIMES = 4, PEER_TEXT_MAX = 64 };
 struct unanswered {
     uint64_t inode;           /* inode number of the socket */
@@ -81,7 +82,7 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 /* Read /proc/PID/stat. Return false if the process does not exist. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
 
-/* Return true if `pid` has a terminal, and another process group than that of `pid` is in the foreground of the
+/* Return true if `pid` has a terminal, but belongs to a process group that is not in the foreground of this
  * terminal. */
 bool procfs_in_background(pid_t pid);
 

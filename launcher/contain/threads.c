@@ -19,7 +19,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { LINE_SIZE = 512, ARGS = 2 }; /* ARGS: arguments of a system call that are read */
+enum { LINE_SIZE = 512, ARGS = 2 }; /* ARGS: how many arguments of a system call are read */
 
 /* --- system calls --------------------------------------------------------------------------------------- */
 
@@ -158,8 +158,8 @@ static void write_polled(pid_t pid, unsigned long address, unsigned long n, char
         write_fd(pid, (unsigned long)first.fd, to, size);
 }
 
-/* Format the object of a system call. Without `has_memory`, do not read the memory of the process, because the read
- * could block. */
+/* Format the object of a system call (see enum subject). If `has_memory` is false, do not read the memory of the
+ * process, because the read could block. */
 static void write_subject(pid_t pid, const struct call *call, const unsigned long *args, bool has_memory,
                           char *to, size_t size)
 {

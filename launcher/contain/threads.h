@@ -23,7 +23,7 @@ size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
 /* Return which of the connections `of` are open in process `pid`, as a set of bits: bit i for of[i]. Only the first
- * 64 connections are examined. This takes up to 0.1 s, too. */
+ * 64 connections are examined. This takes up to 0.1 s, so the loop of the agent must not call this function. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
 /* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded

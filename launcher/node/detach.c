@@ -123,7 +123,7 @@ static void close_viewer(struct supervisor *s, int i)
     s->attached[i] = false;
 }
 
-/* Answer `info` and `attach` with the description of the job. `stop` acts as Ctrl-C. */
+/* Answer `info` and `attach` with the description of the job. For `stop`, do the same as for Ctrl-C. */
 static void answer_viewer(struct supervisor *s, int i)
 {
     char request[REQUEST_MAX] = "";
@@ -170,8 +170,8 @@ static void send_end(struct supervisor *s, int code)
             (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Serve viewers until the guardian has ended. Return the exit code of the job. The supervisor drops signals that stop
- * a job. A sender such as systemd signals all processes of a service, so the guardian gets the signal, too. */
+/* Serve viewers until the guardian has ended. Return the exit code of the job. Drop signals that would stop a job: a
+ * sender such as systemd signals all processes of a service, so the guardian gets the same signal and reacts to it. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -437,7 +437,7 @@ static bool visit_jobs(job_visitor visit, void *user)
 struct job_search {
     const char *rdzv_id;
     int n;  /* number of jobs with this --rdzv_id */
-    int fd; /* connection to the supervisor of the first of these jobs; -1 = none */
+    int fd; /* connection to the supervisor of the first job with this --rdzv_id; -1 = none */
 };
 
 /* Count a job with the wanted --rdzv_id, and keep a connection to the first of these jobs. */

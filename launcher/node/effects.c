@@ -39,7 +39,8 @@ void node_handle_event(struct node *n, struct agent_event event)
     event.now_ms = clock_ms();
     const struct agent_effect *effects = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
-        abort(); /* memory is short: a lost effect could leave processes; after the abort the guardian kills them */
+        /* memory is short; without this effect processes might survive, so abort: the guardian then kills them */
+        abort();
 }
 
 /* Set the timer for the earliest deadline: of the agent, the store or unread output. */
@@ -168,9 +169,9 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
     return found;
 }
 
-/* Handle the end of a child: a worker, a helper of a stack dump, or an adopted orphan. wait4 has released the pid, so
- * delete the pid first: the next process with this pid must not get a signal. The agent's verdict decides whether
- * evidence is collected. */
+/* Handle the end of a child: a worker, a helper of a stack dump, or an adopted orphan. Delete the pid of a worker
+ * first: after wait4, another process may get this pid, and must not be signalled. Collect evidence only if the agent
+ * counts the end as a failure or as the loss of a peer. */
 static void child_ended(struct node *n, pid_t pid, int status, const struct rusage *usage)
 {
     int local_rank = local_rank_of(n, pid);
@@ -207,7 +208,7 @@ static int reap_workers(struct node *n)
 }
 
 /* Collect all other children that have ended: adopted orphans, and workers that are not in the epoll set. Return
- * false if more children may have ended. Set `alone` if no child is left. */
+ * false if more children may have ended. Set `n->run.alone` if no child is left. */
 static bool reap_others(struct node *n)
 {
     struct rusage usage;
@@ -295,9 +296,9 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* The store gets a failure twice. `failed` is sent as soon as a worker has ended, so that the other nodes stop soon.
- * `cause` is sent after the last lines of the worker were read, because the reports of other nodes contain these
- * lines. */
+/* The store gets each failure twice. `failed` is sent as soon as a worker has ended, so that the other nodes stop
+ * soon. `cause` is sent after the last lines of the worker's output were read, because other nodes print these lines
+ * in their reports. */
 
 /* Print why the program cannot be started, with its path on this node, because the program may exist on other
  * nodes. */
@@ -315,7 +316,7 @@ bool node_print_not_started(const struct node *n, int error, struct buf *words)
     bool ok = start_cause(&failure, words);
     const size_t len = words->len;
     ok = ok && buf_printf(words, "; ") && start_remedy(&failure, words);
-    if (words->len == len + 2) /* words has no remedy */
+    if (words->len == len + 2) /* start_remedy() has appended nothing */
         words->len = len;
     ok = ok && buf_append(words, "", 1);
     if (ok)
@@ -460,7 +461,8 @@ static void print_restart(struct node *n)
         announce_again(&n->out.announce, &n->run.cause);
 }
 
-/* Print why the agent still waits: a worker has lost its peer, and the kernel is still cleaning up another worker. */
+/* Print why the agent still waits: other workers have lost worker `local_rank`, and the kernel is still cleaning up
+ * this worker. */
 static void print_dying(struct node *n, int local_rank)
 {
     output_note(
@@ -470,8 +472,8 @@ static void print_dying(struct node *n, int local_rank)
         node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* Print which nodes this node waits for. While the wait continues, first ask the store for these nodes; the answer is
- * printed later. */
+/* Print which nodes this node waits for. If the wait continues, first ask the store for these nodes and print its
+ * answer later. */
 static void print_waiting_nodes(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -479,7 +481,8 @@ static void print_waiting_nodes(struct node *n)
         announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
 }
 
-/* Close the socket of the held port, and hold a new port. Port 0 in the plan means that this node offers no port. */
+/* Hold a new port for the store of rank 0: bind a socket to the port without listening. Close the socket of the
+ * previous port. Port 0 in the plan means that this node offers no port. */
 void node_offer_port(struct node *n)
 {
     int port = 0;
@@ -535,7 +538,7 @@ static void spawn(struct node *n, int local_rank)
     node_handle_event(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Send a signal to all descendants, which are mostly processes that workers left. For SIGKILL, descendants_kill_all()
+/* Send a signal to all descendants, which are mostly leftovers (see agent.h). For SIGKILL, descendants_kill_all()
  * also reaps children, and would lose the exit status of a worker. So this function is used only after all workers
  * were collected. If a process is left, the agent repeats SIGKILL. */
 static void signal_rest(struct node *n, int sig)
@@ -579,7 +582,7 @@ static void sample(struct node *n)
         n->run.holds = false;
 }
 
-/* Begin the end: all processes are gone or cannot be killed. Everything that the report needs is collected now.
+/* Begin the end: all processes are gone or cannot be killed. Collect everything that the report needs.
  * on_output_idle() prints the report when the last lines of the workers were read. If a process or a disk hangs, wait
  * only STUCK_DRAIN_MS for these lines. */
 static void begin_to_finish(struct node *n, int exit_code)
@@ -601,8 +604,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Send a signal to the process group of a worker. Set `asked` if the worker still runs. If the worker has ended
- * already, the signal is not the reason of its end. WNOWAIT leaves the exit status for wait4. */
+/* Send a signal to the process group of a worker. Set `asked` only if the worker still runs, because otherwise this
+ * signal is not the reason of its end. WNOWAIT leaves the exit status for wait4. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];
@@ -614,7 +617,7 @@ static void signal_worker(struct node *n, int local_rank, int sig)
     kill(-pid, sig);
 }
 
-/* Carry out one effect. Its result returns to the agent as an event, at once or later. */
+/* Carry out one effect. If the agent expects a result, pass it to the agent as an event, at once or later. */
 static void carry_out(struct node *n, struct agent_effect effect)
 {
     switch (effect.type) {
@@ -782,8 +785,7 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->out.output);
 }
 
-/* End without the output that is not read, because the user has requested a stop and must not wait for a slow
- * reader. */
+/* End without writing the pending output, because the user has requested a stop and must not wait for a slow reader. */
 void node_leave_output(struct node *n)
 {
     log_warn("output of the workers is lost: the reader is too slow, and the user requested a stop");

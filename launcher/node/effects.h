@@ -19,11 +19,11 @@ void node_expect_nothing(struct node *n);
  * closed the handles. Only the first call has an effect. */
 void node_finish(struct node *n, int exit_code);
 
-/* Finish without waiting for unread output, because the user has requested a stop. */
+/* End without waiting until the pending output is read, because the user has requested a stop. */
 void node_leave_output(struct node *n);
 
-/* Open the epoll set, or close it with the pidfds in it. If no set can be opened, the order in which workers end is
- * unknown, and everything else works. */
+/* Open the epoll set, or close it together with the pidfds in it. Without a set, the order in which workers end is
+ * unknown. Nothing else depends on the set. */
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 

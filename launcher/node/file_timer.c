@@ -192,7 +192,7 @@ struct file_timer {
     uv_poll_t poll;
     uv_timer_t timer;
     int open_handles; /* `poll` and `timer`; the last close callback frees this struct */
-    int fd;           /* the FIFO, open for reading and writing */
+    int fd;           /* the FIFO, open for reading and writing; see listen_to() */
     const char *path; /* borrowed */
     struct file_timer_calls calls;
     struct timer_table table;

@@ -1,6 +1,6 @@
-/* flight_pages.c -- see node.h and guardian.h: the last calls of ranks. Ranks with libddp write their calls to shared
- * memory. PyTorch writes its calls to files. The size of the memory file is sealed: if a worker made the file
- * smaller, this process would get SIGBUS while reading. */
+/* flight_pages.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp
+ * writes its calls to shared memory, and PyTorch writes them to files. The size of the shared memory file is sealed,
+ * because this process would get SIGBUS if a worker made the file smaller. */
 #include "agent/agent.h"
 #include "base/timed_call.h"
 #include "record/flight.h"

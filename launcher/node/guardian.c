@@ -51,7 +51,7 @@ struct guardian {
     /* recognizes the second copy of a signal that was sent to guardian and agent */
     struct stop_memory stop_memory;
     int stops;        /* number of the user's requests to stop */
-    uint64_t hung_ms; /* time of the request to end soon, in ms; 0 = not requested */
+    uint64_t hung_ms; /* time at which has_hung() first checked the disk, in ms; 0 = not yet */
 };
 
 /* Continue the agent if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger attaches, and
@@ -89,8 +89,8 @@ static void rest(const struct guardian *g, const struct signal_heard *heard)
     raise(SIGSTOP);
 }
 
-/* Handle a signal that the guardian received. The guardian counts the signals that stop the job, so that a second
- * Ctrl-C works even if the agent does not respond. */
+/* Handle a signal that the guardian received. Count the signals that stop the job, so that a second Ctrl-C works even
+ * if the agent does not respond. */
 static void hand_on(struct guardian *g, const siginfo_t *info)
 {
     const struct signal_heard heard = {
@@ -122,7 +122,7 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 }
 
 /* Wait for a signal. After SETTLED_S without a signal, release about 2 MB of code pages that only the start has used.
- * Once has_hung() checks the disk, wait at most HUNG_LOOK_MS. */
+ * While has_hung() checks the disk, wait at most HUNG_LOOK_MS. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)

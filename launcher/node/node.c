@@ -89,7 +89,8 @@ enum {
     /* If the program is missing and the job cannot begin without this node: how long to wait for a round. In a round,
      * the other nodes get the failure. */
     TELL_OTHERS_MS = 2000,
-    QUIET_JOINS = 5,     /* number of lost joins without a message to the user */
+    /* connections that may be lost before the store answers the join, without a message to the user */
+    QUIET_JOINS = 5,
     REFUSE_MS = 10000,   /* how long a node that cannot host the store sends the reason to the other nodes */
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
 };
@@ -159,8 +160,8 @@ static void on_not_found_again(void *user, const char *code, const char *words)
  * although small packets pass; a later connection then limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
-/* Record the size of the segments that the silent connection has lost. The network may also have failed only for a
- * moment. So later connections use small segments only if `is_sure` is true, or after a second silent connection. */
+/* Record the size of the segments that the silent connection has lost. The cause may also be a short failure of the
+ * network. So later connections use small segments only if `is_sure` is true, or after a second silent connection. */
 static void note_silence(struct node *n, bool is_sure)
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -218,7 +219,7 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
 
 /* Handle a connection to the store that is broken for the reason `why`, or silent (`why` is NULL). Warn only about a
  * broken connection, because a silent connection may recover. The store keeps this node as a member for
- * --node_timeout, so dial for this time. */
+ * --node_timeout, so dial for the same time. */
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
@@ -236,8 +237,7 @@ static void on_broken(void *user, const char *why)
     dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);
 }
 
-/* Handle a connection that works again. Print this only if the user has a warning, or if a new connection was
- * needed. */
+/* Handle a connection that works again. Print this only if the user was warned, or if a new connection was needed. */
 static void on_restored(void *user)
 {
     struct node *n = user;
@@ -344,8 +344,8 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, &at, err);
 }
 
-/* Start the store of a single node. The server knows the real port, because a free port may have replaced a port in
- * use. */
+/* Start the store of a single node, and join it. Its port is read from the server, because the store uses a free port
+ * if the planned port is in use. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -775,7 +775,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = input_new(&n->loop, n->plan, n->guardian, &n->out.input, err);
     if (status == DDP_OK)
         status = node_open_timers(n, err);
-    /* These steps cannot fail. They are needed after an error, too, because node_finish() then announces the end. */
+    /* Set these members even after an error, because node_finish() prints the end of the job with them. */
     n->out.announce =
         (struct announce){ .plan = n->plan, .output = n->out.output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)

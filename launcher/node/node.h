@@ -58,9 +58,9 @@ struct node_meeting {
     bool has_small_segments;
     bool said_path;      /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* since when the connection to the store is broken or silent; 0 = neither */
-    bool has_told_break; /* the user has a warning about this break */
-    /* Number of new connections since `broken_ms` that have not proved to work. Before the first round: number of
-     * connections that were lost during the join. If this number is above 0, a dial begins with a pause. */
+    bool has_told_break; /* the user was warned about this break */
+    /* Number of new connections since `broken_ms`, none of which has proved to work. Before the first round: number
+     * of connections that were lost during the join. If this number is above 0, a dial begins with a pause. */
     unsigned n_resumes;
 
     int held_port;                /* socket that holds a port for the store of rank 0; -1 = none */
@@ -82,8 +82,8 @@ struct node_meeting {
     struct tls_relay *relay; /* carries the workers' store traffic; NULL = the workers use the store itself */
     struct peer_lookup vouch; /* questions of the store about owners of connections */
     uv_timer_t vouch_timer;   /* time of the next search for these owners */
-    /* Searches for a process may use only a share of the time. Each search moves `whose_ms` ahead, and no search
-     * starts while it is too far in the future (find_holder). */
+    /* Limits the time for searches of /proc (find_holder). Each search moves this time ahead by ten times its own
+     * duration. No search starts while this time is too far in the future. */
     uint64_t whose_ms;
 
     /* A finding of the store that explains why nodes are missing; "" = none. */
@@ -104,13 +104,13 @@ struct node_meeting {
 /* The order in which workers ended. If several workers fail at almost the same time, the worker that ended first is
  * the first failure. waitpid does not report this order. */
 struct exits {
-    int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
+    int epoll; /* this node has sent a finding to the other hosts, and has not withdrawn it */
 };
 
 /* A sample of the surviving workers at the time of a failure: their states, or their stacks. */
 struct node_sample {
     bool by_py_spy; /* a worker is a Python program and py-spy is available, so the stop waits for py-spy */
-    bool is_taken;  /* node_keep_heartbeats() has filled `beats_seen` after a failure in this attempt */
+    bool is_taken;  /* `beats_seen` was filled after a failure in this attempt */
     unsigned beats; /* number of heartbeats in this attempt */
     struct heartbeat_known
         *beats_seen;      /* by local rank, at the last heartbeat; pid 0 = the worker had ended */
@@ -255,7 +255,7 @@ struct stack_request {
     /* the stop of the other workers waits for this dump, at most STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
-    int64_t still_ms;    /* with `with_calls`: flight records must not be older; in ms */
+    int64_t still_ms;    /* with `with_calls`: largest age of the flight records, in ms */
     int64_t id;          /* for the caller; the dump does not use it */
     struct cJSON *calls; /* owned by the dump: the ranks' calls, an array; NULL = none */
     /* Called once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. It then sets

@@ -62,8 +62,8 @@ static char state_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-/* Print the status. `answer` is NULL if the store has not answered in time. `status_asked` prevents a second print.
- * If memory is short, no status is printed. */
+/* Print the status, once for each request. `answer` is NULL if the store has not answered in time. If memory is
+ * short, print nothing. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -147,7 +147,7 @@ static void go_on(struct node *n)
     descendants_signal(SIGCONT);
 }
 
-/* Return true while workers exist, or processes that workers left. */
+/* Return true while workers or leftovers exist. */
 static bool attempt_runs(const struct agent *agent)
 {
     const enum agent_state state = agent_state(agent);
@@ -213,8 +213,8 @@ void node_signal(struct node *n, const struct signal_heard *from)
 {
     struct signal_heard now = *from;
     const struct signal_heard *heard = &now;
-    /* With --hosts, Ctrl-C and Ctrl-\ arrive through the relay. Treat them like keys of a local terminal, which the
-     * kernel sends. */
+    /* With --hosts, Ctrl-C and Ctrl-\ arrive through the relay. Treat them like keys of a local terminal, for which
+     * the kernel is the sender. */
     now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_guardian &&
                                               (now.signal == SIGINT || now.signal == SIGQUIT));
     switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {

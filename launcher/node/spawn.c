@@ -181,18 +181,18 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from 3 on, if close_range is not available. execve already closes ddprun's own descriptors,
- * so only descriptors of the user's shell remain. The limit may be a million, so a gap of FD_GAP unused numbers ends
- * the loop. */
+/* Close all descriptors from 3 on. This replaces close_range where it is missing. ddprun's own descriptors are closed
+ * by execve, so only descriptors of the user's shell remain here. The descriptor limit may be a million, so stop
+ * after FD_GAP unused numbers in a row. */
 IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Move the slots to 0, 1 and 2 and close all other descriptors. Parent and child still share one table of
- * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors below the slots. If this fails,
- * the whole table is copied, and execve closes ddprun's descriptors. */
+/* Copy the three reserved descriptors to 0, 1 and 2, and close all others. Parent and child still share one table of
+ * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the descriptors up to the reserved ones, which are
+ * few. If it fails, the whole table is copied, and execve closes ddprun's descriptors. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
     const unsigned above = (unsigned)slots->at[2] + 1;
@@ -261,7 +261,8 @@ IN_CHILD static int child_main(void *arg)
 
 /* --- the parent ----------------------------------------------------------------------------------------- */
 
-/* Reserve the slots, as early as possible. Return false and set errno if no descriptors are left. */
+/* Reserve the three descriptor numbers (see spawn.h) as early as possible, so that they are low. Return false and set
+ * errno if no descriptors are left. */
 static bool proc_slots_open(struct proc_slots *slots)
 {
     slots->null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -279,7 +280,7 @@ static void proc_slots_close(struct proc_slots *slots)
         close(slots->null);
 }
 
-/* Put `fds` into the slots; NULL puts /dev/null into the slots, so that their numbers stay in use. */
+/* Copy `fds` to the three reserved numbers. With NULL, copy /dev/null, so that the numbers stay in use. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)
@@ -322,8 +323,8 @@ static pid_t clone_into_group(struct child *c)
     return clone_child(c);
 }
 
-/* Start a process. The slots have the worker's descriptors only during the start. A child that could not execute the
- * program is reaped here, so the caller never sees its pid. */
+/* Start a process. The reserved numbers hold the worker's descriptors only during the start. A child that could not
+ * execute the program is reaped here, so the caller never sees its pid. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error)
 {
     struct child c = { .slots = slots, .spec = spec, .parent = getpid() };

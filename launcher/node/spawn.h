@@ -21,7 +21,7 @@
  * lowest part of this process's descriptor table. So the pipes of other workers, which have higher numbers, need not
  * be copied and closed. */
 struct proc_slots {
-    int null;  /* /dev/null; between two starts, the three numbers are copies of it */
+    int null;  /* /dev/null; between two starts, the three reserved numbers are copies of this descriptor */
     int at[3]; /* the reserved numbers, in ascending order */
 };
 

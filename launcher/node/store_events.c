@@ -118,8 +118,8 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
     return found;
 }
 
-/* Send the owner of a socket, from all processes of this machine. Send nothing if the process is not visible, or if
- * searches have used up their share of the time. */
+/* Find the owner of a socket among all processes of this machine, and send it to the store. Send nothing if the
+ * process is not visible, or if the searches have used up their share of the time. */
 static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
@@ -132,15 +132,15 @@ static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* Send the worker that owns a connection. The message contains the pid outside the PID namespace, because users need
- * this pid. */
+/* Send the worker that owns a connection to the store. The message contains the pid outside the PID namespace,
+ * because users need this pid. */
 static void send_socket_worker(struct node *n, int64_t conn, const struct peer_process *found)
 {
     store_link_send(n->meet.link,
                     encode_vouch(conn, found->rank, contain_shown_pid(n->run.contain, found->pid)));
 }
 
-/* Find the sockets of all workers and of their descendants. */
+/* Search /proc for the sockets of all workers and of their descendants. */
 static void walk(struct node *n)
 {
     size_t count = 0;
@@ -159,7 +159,7 @@ static bool holds_socket(struct node *n, uint64_t inode)
     return peer_lookup_knows(&n->meet.vouch, inode);
 }
 
-/* Walk once, and answer all questions that wait for the walk. */
+/* Search /proc once for the workers' sockets, and answer all waiting questions. */
 static void answer_all(struct node *n)
 {
     struct peer_question question;
@@ -179,8 +179,8 @@ static void on_walk(uv_timer_t *timer)
     answer_all(timer->data);
 }
 
-/* Keep a question for the next walk. Many questions arrive together when all workers connect, and one walk answers
- * all. */
+/* Keep a question until the next search of /proc. Many questions arrive together when all workers connect, and one
+ * search answers all of them. */
 static void put_off(struct node *n, const struct peer_question *question)
 {
     const uint64_t now_ms = clock_ms(), walk_ms = peer_lookup_put_off(&n->meet.vouch, question, now_ms);
@@ -190,9 +190,9 @@ static void put_off(struct node *n, const struct peer_question *question)
         uv_timer_start(&n->meet.vouch_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* Handle a request for the owner of a connection. `peer` is the client's address as seen by the store, which is the
- * local address on this node. If the TLS relay has made the connection, the owner is the worker that uses the
- * relay. */
+/* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it,
+ * which is the local address on this node. With `any`, the store also wants an owner that is not a worker. If the TLS
+ * relay has made the connection, the owner is the worker that uses the relay. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -209,7 +209,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     const enum peer_answer answer = peer_lookup_find(&n->meet.vouch, peer, store, &found, &owner);
     if (answer == PEER_FOUND) {
         send_socket_worker(n, conn, &found);
-    } else if (answer == PEER_UNKNOWN) { /* unknown yet; the next scan of /proc finds it */
+    } else if (answer == PEER_UNKNOWN) { /* the next search of /proc may find the owner */
         store_link_send(n->meet.link, encode_vouch(conn, -1, 0));
         put_off(n, &(struct peer_question){ .conn = conn, .inode = owner.inode, .any = any });
     } else if (answer == PEER_FOREIGN && any) {
@@ -656,7 +656,8 @@ static void on_stop(void *user, const struct failure *cause)
             n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            cause->rank >= 0) /* with several nodes, every node prints the line */
+            /* the rank is on this node, but with several nodes every node prints the line */
+            cause->rank >= 0)
             announce_remote_stop(&n->out.announce, cause);
         node_handle_event(n, (struct agent_event){ .type = AGENT_HEARD });
     }
@@ -697,8 +698,9 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)" if exactly one node has the address of the store. In a job with a fixed number of nodes,
- * the first such node has the store. Otherwise write "". */
+/* Format " on node 0 (n0)" for the node whose address is that of the store, or "" if there is no such node. In an
+ * elastic job with several such nodes, the right one is unknown, so write "", too. In a job with a fixed number of
+ * nodes, the first such node hosts the store. */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -714,9 +716,9 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* Keep the reason of the loss for the report. If this node has caused the loss, for example because its process was
- * stopped, a finding explains the loss. `code` is then set, for example to " [NODE_FROZEN]", and otherwise stays
- * "". */
+/* Keep the reason of the loss for the report. This node may have caused the loss, for example because its process was
+ * stopped. Then keep a finding that explains this, and write its code to `code`, such as " [NODE_FROZEN]". Otherwise
+ * leave `code` empty. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -758,7 +760,7 @@ void node_on_lost(void *user, const char *why)
                 n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                 state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
     node_handle_event(n, (struct agent_event){ .type = AGENT_STORE_LOST });
-    /* the loss of the store explains the lost peer, so it replaces the lost peer as the cause */
+    /* the loss of the store is now the cause; the lost peer was only a consequence */
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_run_effects(n);

@@ -1,4 +1,4 @@
-/* amp.h -- mixed precision: parameters and gradients of 16 bits, a float32 copy of the parameters, and a scaled loss.
+/* amp.h -- mixed precision: 16-bit parameters and gradients, a float32 copy of the parameters, and a scaled loss.
  *
  *     ddp_scaler scaler = DDP_SCALER_INIT;                         f16 only; bf16 needs no scaler
  *     each step:  backward pass of loss * scaler.scale, then average the gradients over the ranks
@@ -35,13 +35,12 @@ DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, s
  * is infinite or NaN, or if 1 / scale is. Otherwise return 0. For all other types, write nothing and return -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
-/* The stage of a step: which of the calls in the table below was the last one. READY means that the step has no call
- * yet. */
+/* The last call of the current step (see the table below). READY means that the step has no call yet. */
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
-/* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may be
- * copied. If all ranks pass the same found_inf, the struct is equal on all ranks. After averaging with SUM or AVG,
- * found_inf is the same on all ranks, because a sum with infinity or NaN is infinite or NaN. */
+/* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may
+ * be copied. It is equal on all ranks if all ranks pass the same found_inf. Averaged gradients give the same
+ * found_inf on all ranks, because a sum with infinity or NaN is infinite or NaN. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */
     double growth;    /* factor after `interval` good steps in a row; above 1 */

@@ -57,7 +57,8 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  * full disk or a power cut, the earlier checkpoints are unchanged. The next save removes the unfinished checkpoint.
  * Only one rank may write to a directory. */
 
-/* The position of a run, as rows of name and meaning. Values are whole numbers up to 10^15. */
+/* Rows of name and meaning: the fields of ddp_ckpt_point, the position of a run. Values are whole numbers up to
+ * 10^15. */
 #define DDP_CKPT_POINT_LIST(X)                                            \
     X(step, "updates done")                                               \
     X(epoch, "epochs done")                                               \
@@ -80,7 +81,7 @@ typedef struct ddp_ckpts_options {
     const char *dir;     /* copied; the first save creates the directory, but not its parents */
     unsigned keep_last;  /* the newest N checkpoints are kept; 0 = 3 */
     uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 = none */
-    size_t max_bytes;    /* larger checkpoints are written without a copy, in ddp_ckpts_save; 0 = no limit */
+    size_t max_bytes; /* if larger, ddp_ckpts_save itself writes the blocks, without a copy; 0 = no limit */
     uint32_t timeout_ms; /* longest wait of a call for the writing thread; 0 = 600 000 */
     ddp_ckpt_warn *
         warn; /* receives warnings about checkpoints that are skipped or cannot be removed; NULL = no warnings */
@@ -96,7 +97,7 @@ typedef struct ddp_ckpts_options {
  * one thread at a time may use a handle. */
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
-/* Copy the blocks and return. The thread writes the copy as checkpoint of point->step, and then removes old
+/* Copy the blocks and return. A thread writes the copy as the checkpoint of point->step, and then removes old
  * checkpoints. A checkpoint of the same step is replaced. If the last checkpoint is still being written, wait until
  * it is written. If the last write has failed, return its error and do *not* save this checkpoint. The program must
  * then call the function again to save this checkpoint. */

@@ -89,7 +89,7 @@ DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers are the smallest numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute
- * with subnormals many times more slowly, and training may produce many.
+ * with subnormals many times more slowly, and training may produce many subnormals.
  *
  * The library's arithmetic on the host treats subnormals as zero: SUM, AVG, PROD, the reducer, optimizers, norms,
  * ddp_unscale, batch normalization. f16 is computed in f32 and loses nothing. Copies, MIN, MAX, the scale of a
@@ -99,13 +99,13 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * caller's mode. A communication hook and a loader's `fill` run in this mode, too. Processors without such a mode
  * compute with subnormals. On a GPU, NCCL and the program decide. */
 
-/* Set the mode for the rest of this thread, and for threads that this thread creates later. If
- * your program computes on the CPU, call ddp_flush_subnormals first in main. PyTorch's name is
+/* Set the mode for the rest of this thread, and for threads that this thread creates later. If your program computes
+ * on the CPU, call ddp_flush_subnormals first in main. The equivalent in PyTorch is
  * torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Return one of the numbers that identify this worker, or -1 if ctx is NULL. Each function except ddp_device has the
- * name of torchrun's variable, for example RANK. */
+/* Return one of the numbers that identify this worker, or -1 if ctx is NULL. All except the device come from
+ * torchrun's variables: ddp_rank returns RANK, ddp_local_rank returns LOCAL_RANK, and so on. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);

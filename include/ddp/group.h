@@ -21,7 +21,7 @@
  * a rank that dies, an error of NCCL), it ends on the GPU, so that no stream waits forever. The next call of the
  * group returns the error. NCCL combines values in its own order: the result is equal on all ranks, but may differ
  * from the cpu backend. With backend "cpu" and a device, a call is finished when it returns, with the bits of the cpu
- * backend. A call makes the device of the group the current device of its thread. */
+ * backend. A call makes the device of the group the current device of the calling thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 

@@ -1,7 +1,7 @@
 /* reducer.h -- averages gradients over all ranks, in buckets, while the backward pass still runs.
  *
  *     ddp_reducer_create(world, params, np, NULL, &reducer);     verifies names and shapes, broadcasts rank 0's values
- *     each step:  ddp_reducer_forward(reducer)                   buffers are rank 0's; gradients may have moved
+ *     each step:  ddp_reducer_forward(reducer)                   buffers get rank 0's values; gradients may move
  *                 write gradients into ddp_reducer_grad(reducer, i)
  *                 ddp_reducer_ready(reducer, i) for each gradient, in the order of the backward pass
  *                 ddp_reducer_finish(reducer)                    now every gradient is the average
@@ -118,9 +118,9 @@ DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
  * buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
-/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG. If the bucket
- * is full, it is reduced when its turn comes, in this call or on the library's thread. In a step without sync, the
- * call only records that the parameter was used, and may be repeated. */
+/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG. A bucket is
+ * reduced when all its gradients are marked and all earlier buckets are reduced, in this call or on the library's
+ * thread. In a step without sync, the call only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.
@@ -140,10 +140,10 @@ DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.
- * The rank takes part in the steps of the other ranks with zeros. The call returns when all ranks have joined.
- * Parameters and buffers are then those of the rank that joined last. If several ranks joined last, they are those of
- * the highest such rank. After that, all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the next
- * forward of the other ranks return DDP_ERR_ARG, which names the rank. */
+ * Until all ranks have called this function, the rank takes part in the steps of the other ranks with zeros as
+ * gradients. All ranks then get the parameters and buffers of the rank that called last, or of the highest rank if
+ * several ranks called last. After that, all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the
+ * next forward of the other ranks return DDP_ERR_ARG, which names the rank. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer); /* number of buckets */

@@ -15,9 +15,9 @@
  * merged (Chan, Golub & LeVeque 1979), so n may differ between ranks. The backward pass adds two sums of each channel
  * over the ranks.
  *
- * Every rank must call with the same channels (else DDP_ERR_MISMATCH), even if its batch is empty. If only one rank
- * fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the step timeout, unless this rank calls again or
- * ends. ddp_last_error() returns the text of an error. */
+ * Every rank must call with the same number of channels (else DDP_ERR_MISMATCH), even if its batch is empty. If only
+ * one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the step timeout, unless the failed rank
+ * repeats the call or exits. ddp_last_error() returns the text of an error. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -34,7 +34,7 @@ typedef struct ddp_syncbn {
     double momentum; /* weight of a new batch in running_mean and running_var; default as in torch: 0.1 */
     /* `channels` elements each, owned by the caller. */
     const float *weight, *bias;        /* NULL = weight 1 and bias 0 */
-    float *running_mean, *running_var; /* NULL = not updated; the variance is divided by n - 1 */
+    float *running_mean, *running_var; /* NULL = not updated; running_var uses variances divided by n - 1 */
     /* Passed from forward to backward. `saved`: 2 * channels elements, owned by the caller, first the means, then 1 /
      * sqrt(variance + eps). `count`: the number of values of each channel over all ranks. */
     double *saved;
@@ -53,8 +53,8 @@ DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const fl
 
 /* Compute the gradients after ddp_syncbn_forward, with the same x and n; collective. dx is the gradient of the loss
  * over all samples, as one rank with all samples would compute it. `dx` may be `dy`. dweight and dbias have
- * `channels` elements each; NULL = not needed. They are overwritten with the part of this rank, to be averaged with
- * the other gradients. */
+ * `channels` elements each; NULL = not needed. They are overwritten with this rank's part of the sum. Average them
+ * over the ranks, like all other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 

@@ -403,7 +403,6 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
     return status;
 }
 
-/* Report a block whose bytes do not match the checksum in the manifest. */
 static ddp_status wrong_sum(struct reader *r, const struct manifest_block *block)
 {
     return ddp_fail(r->err, DDP_ERR_CORRUPT,

@@ -182,7 +182,7 @@ static ddp_status atomic_write(struct atomic_file *file, const void *data, size_
     return file_write(file->fd, data, len) == 0 ? DDP_OK : atomic_fail(file, "cannot write", err);
 }
 
-/* Flush the directory of `path`, because only then is the rename on the disk. */
+/* Flush the directory of `path`, because the rename reaches the disk only with this flush. */
 static int sync_directory_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -196,8 +196,7 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Flush the bytes to the disk. A terminal or a pipe, which is written to directly, has no disk, so EINVAL is then no
- * error. */
+/* Flush the bytes to the disk. For a terminal or a pipe, fsync fails with EINVAL, which is no error here. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);
@@ -343,7 +342,6 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Report damage at an offset of the file. */
 static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what)
 {
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);

@@ -125,7 +125,6 @@ static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
     return status;
 }
 
-/* Change the state and wake the waiting threads. */
 static void set_state(ddp_ckpts *c, enum state state)
 {
     pthread_mutex_lock(&c->lock);

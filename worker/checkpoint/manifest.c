@@ -99,14 +99,13 @@ char *manifest_write(const struct manifest *m)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Report damage in the manifest `name`. */
 static ddp_status damaged(struct ddp_err *err, const char *name, const char *what)
 {
     return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %s", name, what);
 }
 
-/* Check the text's checksum. Digits are compared as text, because "AB" and "ab" are the same number but differ in a
- * bit. */
+/* Check the text's checksum. Compare digits as text, so that a flipped bit that turns "AB" into "ab" is detected,
+ * too. */
 static ddp_status check_text(const char *name, const char *text, size_t len, struct ddp_err *err)
 {
     const size_t at = sizeof(prefix) - 1;

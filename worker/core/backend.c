@@ -32,8 +32,8 @@ struct comm_paths backend_paths(const struct worker_env *env)
  * folder. In an installation, libddp_cuda is in lib/, and this code is in lib/, bin/ or libexec/ddprun/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
-/* Copy the folder of this code to `path`, with a '/' at the end, or "" if the folder is unknown. The loader knows a
- * program that the shell found in PATH only by its name. */
+/* Copy the folder of this code to `path`, with a '/' at the end, or "" if the folder is unknown. If the shell found
+ * the program in PATH, dladdr may return only the program's name, so read the path from /proc/self/exe. */
 static void own_directory(char path[PATH_ROOM])
 {
     Dl_info info;

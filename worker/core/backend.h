@@ -91,7 +91,7 @@ extern const struct comm_ops cpu_comm_ops;
 /* The functions of libddp that a backend in libddp_cuda may call. */
 struct comm_host {
     const struct comm_ops *cpu;
-    /* bootstrap_publish, bootstrap_fetch, bootstrap_clear and bootstrap_remaining_ms of bootstrap.h: */
+    /* The functions of bootstrap.h with these names, such as bootstrap_publish: */
     ddp_status (*publish)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
                           struct ddp_err *err);
     ddp_status (*fetch)(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,

@@ -19,7 +19,7 @@
  * deadline. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
-/* Return at least 1, because 0 means "no limit" in calls of the store. */
+/* Return at least 1, because 0 selects the default timeout in calls of the store. */
 uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -69,9 +69,9 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Set `key` if it has no value yet. If the key has another value, leave that value, and set *theirs to a copy, which
- * the caller frees. The store returns the key's value after the request. If that is `value`, this call has set the
- * key. */
+/* Set `key` to `value` if the key is missing or already has this value. If the key has another value, do not change
+ * it, and set *theirs to a copy, which the caller frees. The store returns the key's value after the request, so any
+ * other value is from another process. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -176,8 +176,8 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
 }
 
 /* Wait at a named barrier until all ranks have joined. A barrier's name is used only once, but one worker may start
- * several programs or contexts. So the name contains the number of earlier meetings. Rank 0 adds 1 to this number
- * after each meeting. */
+ * several programs or contexts. So the name contains the number of earlier joins, a counter in the store. Rank 0 adds
+ * 1 to this counter after each join. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];

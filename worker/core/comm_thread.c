@@ -14,7 +14,7 @@ struct comm_thread {
     pthread_mutex_t mutex;
     pthread_cond_t posted, idle; /* a job was posted, or the thread must end; all jobs are done */
     struct comm_job *first;      /* the list of jobs that have not begun */
-    struct comm_job **last;      /* the NULL pointer at the end of the list */
+    struct comm_job **last;      /* address of the NULL pointer at the end of the list */
     bool running, closing;       /* a job is running; the thread must end */
 };
 

@@ -254,7 +254,6 @@ ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err)
     return comm_thread_open(&ctx->thread, err);
 }
 
-/* Pass the call to the backend. */
 static ddp_status run_call(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     if (call->kind == CALL_SHARED_ALLOC)
@@ -382,7 +381,7 @@ void ddp_flush_subnormals(void)
 
 enum { PROGRESS_EVERY_MS = 200 };
 
-/* Store the step in this rank's progress key, which the rendezvous reads. Without a store, do nothing. */
+/* Store the step in this rank's progress key. Without a store, do nothing. */
 static ddp_status set_progress(struct ddp_ctx *ctx, uint64_t step, struct ddp_err *err)
 {
     char key[64], digits[32];

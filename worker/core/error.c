@@ -19,8 +19,8 @@ static void keep_text(const char *msg)
     snprintf(last_error, sizeof(last_error), "%s", msg);
 }
 
-/* Register before main, so that no failure is missed. In a static program, the linker includes this file only if the
- * program calls ddp_last_error. */
+/* Let ddp_fail pass its texts to this file. Do this before main, so that no failure is missed. In a static program,
+ * the linker includes this file only if the program calls ddp_last_error. */
 __attribute__((constructor)) static void start_keeping(void)
 {
     error_keep = keep_text;

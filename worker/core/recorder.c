@@ -21,8 +21,8 @@
 
 /* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
 
-/* PLACES: the number of recorders in a process that can write their files at SIGUSR1. A further recorder does not
- * listen. */
+/* PLACES: the number of recorders in a process that can write their files at SIGUSR1. Further recorders ignore
+ * SIGUSR1. */
 enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];

@@ -55,7 +55,7 @@ bool recorder_close(struct recorder *r);
 uint64_t recorder_now(const struct recorder *r);
 
 /* Record the beginning of call number `seq`. If `blocks` is true, the call ends when the backend returns. Otherwise
- * the backend only puts the call on a stream. `timeout_ms` applies if the call has no timeout. */
+ * the backend only puts the call on a stream. `timeout_ms` applies if call->timeout_ms is 0. */
 void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
                     bool blocks);
 /* Record that the backend has returned. A call with a ticket may still run on its stream; recorder_settle records its

@@ -362,8 +362,8 @@ static ddp_status stop_reading(ddp_loader *loader)
     return DDP_OK;
 }
 
-/* Return true if the batch that the program requested is ready. If no thread has begun this batch, slot->ready is about
- * an earlier batch. The caller holds the mutex. */
+/* Return true if the batch that the program requested is ready. If no thread has begun this batch, slot->ready still
+ * describes an earlier batch. The caller holds the mutex. */
 static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 {
     return loader->queue.taken > loader->queue.given && slot->ready;
@@ -486,7 +486,6 @@ static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Point each slot to its part of the memory. */
 static void point_slots(ddp_loader *loader)
 {
     const ddp_loader_options *o = &loader->queue.options;

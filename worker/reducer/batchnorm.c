@@ -1,8 +1,8 @@
 /* batchnorm.c -- see batchnorm.h.
  *
- * The values of a channel are n runs of `spatial` adjacent elements. Each run is added in LANES running sums, because
- * with only one sum each addition would wait for the previous addition. The mean is computed first, and the variance
- * in a second pass. A single pass would subtract two large sums and lose most digits if the mean is large.
+ * The values of a channel are n runs of `spatial` adjacent elements. Each run is added in LANES separate sums,
+ * because with only one sum each addition would wait for the previous addition. The mean is computed first, and the
+ * variance in a second pass. A single pass would subtract two large sums and lose most digits if the mean is large.
  *
  * Loops over a run are compiled for several processors. All versions give the same bits, because each version adds in
  * the same order and uses no fused multiply-add. */
@@ -47,7 +47,7 @@ static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
     return (sample * bn->channels + c) * bn->spatial;
 }
 
-/* Return the sum of all lanes, added as a balanced tree. */
+/* Return the sum of the LANES sums, added as a balanced tree. */
 static inline __attribute__((always_inline)) double join(const double lane[LANES])
 {
     double sum[LANES];
@@ -95,7 +95,8 @@ BODY scale_run_body(float *y, const float *x, size_t n, double mean, double fact
 WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
      (y, x, n, mean, factor, shift))
 
-/* Compute dx of one run. dx and dy may be the same array, so the first loop does not read dy. */
+/* Compute dx of one run. The first loop is for dx and dy in the same array. It uses only one of the two pointers,
+ * because the compiler vectorizes the loop only for arrays that do not overlap. */
 BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
                     double slope, double factor)
 {

@@ -92,7 +92,6 @@ ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 
 /* --- SGD ------------------------------------------------------------------------------------------------ */
 
-/* Update by SGD without momentum. */
 static void sgd_plain(const ddp_optim *o, float *restrict param, const float *restrict grad, size_t n)
 {
     const float lr = (float)o->lr, decay = (float)o->weight_decay;

@@ -226,7 +226,7 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* Number of floats that are read from one input before the next input. AMD processors choose a first-level cache line
  * by a hash of the address. If lines of two inputs have the same hash, they replace each other each time the loop
- * changes the input. With strips of four cache lines the loop changes the input rarely. */
+ * switches to the other input. With strips of four cache lines the loop switches rarely. */
 enum { STRIP = 64 };
 
 struct fused {

@@ -202,7 +202,6 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
     return reducer_fail(reducer, &err);
 }
 
-/* Reduce bucket `index`. */
 static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
 {
     const struct bucket *b = &reducer->plan.buckets[index];

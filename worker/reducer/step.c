@@ -312,7 +312,6 @@ static int first_without(const int32_t *answers, int world)
     return r;
 }
 
-/* Report the two ranks whose answers differ. */
 static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_err *err)
 {
     int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;

@@ -130,7 +130,6 @@ static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, st
     return product == p->count ? DDP_OK : wrong_shape(what, p, i, err);
 }
 
-/* Check a list of parameters or buffers. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err)
 {
     if (list == NULL && n > 0)
@@ -232,7 +231,6 @@ static void card_of(struct card *card, const struct model *model, int list, size
     }
 }
 
-/* Hash all cards of this rank. */
 static struct summary summarise(const struct model *model)
 {
     uint64_t hash = HASH_START;
@@ -355,7 +353,6 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
     return ctx_fail(group->ctx, &err);
 }
 
-/* Find and report the difference; collective. */
 static ddp_status find_and_name(ddp_group *group, const struct model *model, const struct summary *root)
 {
     struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));

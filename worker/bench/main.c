@@ -1,9 +1,9 @@
 /* main.c -- ddp-bench measures the speed of collectives and prints nccl-tests' columns. ddp-bench is a worker:
  * `ddprun --nproc_per_node=4 ddp-bench`.
  *
- * A measurement is that of nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can
- * queue calls, the rank does not wait between the calls of a batch. The result is the slowest rank's time for the
- * batch, divided by the number of calls. Afterwards a separate call checks the values. */
+ * A measurement follows nccl-tests: some calls to warm up, a barrier, then a batch of calls. If the backend can queue
+ * calls, the rank does not wait between the calls of a batch. The result is the slowest rank's time for the batch,
+ * divided by the number of calls. Afterwards a separate call checks the values. */
 #include "bench/bench_core.h"
 
 #include "base/buf.h"
@@ -242,7 +242,6 @@ static void print_json(FILE *to, const struct bench_run *run, const struct bench
         fprintf(to, "null}\n");
 }
 
-/* Print the results for one size: out of place and in place. */
 static void bench_print_row(FILE *to, const struct bench_run *run, const struct bench_case *c,
                             const struct bench_result results[2])
 {
@@ -305,7 +304,7 @@ static ddp_options context_options(const struct bench_options *o)
     return options;
 }
 
-/* Print the last error of libddp. If it has no text, print the name of `status`. */
+/* Print the last error of libddp, or the name of `status` if there is no text. */
 static void fail_by(ddp_status status)
 {
     const char *words = ddp_last_error();

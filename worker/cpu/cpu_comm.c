@@ -65,8 +65,8 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Pass the first barrier. After this barrier, every rank has mapped the page. Its timeout is the time that is left
- * for the start. */
+/* Pass the first barrier. After this barrier, every rank has mapped the page. The barrier's timeout is the time that
+ * is left for the start. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,

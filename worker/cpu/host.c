@@ -1,9 +1,9 @@
 /* host.c -- see host.h.
  *
- * In place: after the first barrier each rank reads the places of all buffers in the marks. In a reduction each
- * rank combines its part of the elements from all inputs and writes the result to all outputs. Other collectives
- * copy from a peer's input. A second barrier ends the call, so no rank changes its input while a peer still reads
- * that input. */
+ * A call in place uses the ranks' buffers directly. After the first barrier each rank reads the places of all buffers
+ * in the marks (shm.h). In a reduction each rank combines its part of the elements from all inputs and writes the
+ * result to all outputs. Other collectives copy from a peer's input. A second barrier ends the call, so no rank
+ * changes its input while a peer still reads that input. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -225,8 +225,8 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy this rank's values into its slot, except the part that this rank combines. combine_part reads that part from
- * the input. */
+/* Copy this rank's values into its slot, except this rank's own part, because combine_part reads that part from the
+ * input. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -255,7 +255,8 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
-/* Set the inputs of reduce_range to all ranks' give slots of this step, each after the first skip_bytes. */
+/* Point cpu->in[r] to the give slot of rank r for this step, plus skip_bytes. These pointers are inputs of
+ * reduce_range. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)
@@ -442,9 +443,9 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call. After the first barrier every rank reads every mark, so all ranks choose the same path. Before this
- * barrier, only the ranks with private buffers have given their first step. If another rank has an input, the slots
- * lack its first step, so all ranks repeat turn 0. */
+/* Run the call. Before the first barrier, each rank with private buffers copies its values of step 0 into its slot.
+ * After the barrier every rank reads every mark, so all ranks choose the same path. If a rank with buffers in shared
+ * memory has an input, its slot has no values of step 0. All ranks then repeat turn 0. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

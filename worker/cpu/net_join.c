@@ -1,8 +1,8 @@
 /* net_join.c -- connects and disconnects hosts; see net_join.h.
  *
- * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts, the host
- * with the higher number connects. One loop connects to some ranks and accepts others. The loop also checks whether
- * a rank has given up: ranks of this host write the reason to the control page, other ranks to the store. */
+ * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. For each pair of hosts,
+ * the host with the higher number connects. One loop connects to some ranks and accepts others. The loop also checks
+ * whether a rank has given up: ranks of this host write the reason to the control page, other ranks to the store. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The key of struct net_end has only the first error. ddp_store_compare_set lets one rank write, and later ranks get
- * that rank's text. So all ranks report the original cause. net_end_set opens its own connection to the store,
- * because a request on the rank's usual connection may be waiting without an end. */
+/* The key of struct net_end keeps only the first reason. ddp_store_compare_set writes the reason of the first rank
+ * and returns it to all later ranks. So all ranks report the original cause. net_end_set opens another connection to
+ * the store, because a request on the rank's usual connection may never end. */
 
 /* Timeout of one request to the store. Peers must report a failure within a second. */
 enum { STORE_MS = 500 };
@@ -110,7 +110,6 @@ static void make_hello(struct joining *j, const struct comm_setup *setup)
     snprintf(j->hello.host, NET_HOST, "%.63s", net->cpu->control->host);
 }
 
-/* Listen, and publish the address. */
 static ddp_status open_door(struct joining *j, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct net_card card = { .pid = getpid() };
@@ -133,8 +132,8 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ------------------------------------------------------------------------------------------- */
 
-/* Report the ranks without a connection. Mark each rank that should have connected to this rank, because a firewall
- * may block this rank's port. */
+/* Report the ranks without a connection. For each rank that connects to this rank, add this direction to the text,
+ * because a firewall may block this rank's port. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
@@ -299,8 +298,8 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* Connect to the other hosts. A rank without a lane needs no links. Remove this rank's card at the end, because no
- * rank reads the card later. */
+/* Connect to the other hosts. A rank that serves no lane needs no links. Remove this rank's card at the end, because
+ * no rank reads the card later. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -374,7 +373,6 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     return net_links_open(&net->links, net->served * l->hosts, 2 * (size_t)l->most + 4, net->rank, err);
 }
 
-/* Set host, lane and peer rank of each link. */
 static void address_links(struct net *net)
 {
     for (int i = 0; i < net->served; i++) {

@@ -112,7 +112,6 @@ static bool is_done(const struct net_queue *q)
     return q->next == q->count;
 }
 
-/* Remove `n` bytes from the front of the queue. */
 static void advance(struct net_queue *q, size_t n)
 {
     while (n > 0 && n >= q->list[q->next].iov_len)
@@ -185,7 +184,6 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
     return err->code;
 }
 
-/* Move bytes on all links. Stop at the first error. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 {
     err->code = DDP_OK;

@@ -189,7 +189,7 @@ static bool is_small(const struct net_way *way)
 }
 
 /* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call has a column
- * for each host, all hosts join all columns instead. This sends more data, but needs only one trip. */
+ * for each host, every host owns all columns instead (NET_FOR_ALL). This sends more data, but needs only one trip. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {

@@ -42,7 +42,7 @@ struct net_step {
  * them. Then it writes the finished part into its take slot, from which all ranks of the host copy. No rank waits
  * for another rank of its host in the middle of a turn. */
 
-/* Return true if this rank serves an i-th lane that the call uses. */
+/* Return true if this rank serves more than i lanes, and the call uses lane number i of these. */
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
@@ -238,7 +238,8 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* Send one column of one lane from the root's host to its owner. Keep a copy if this host needs the column later. */
+/* Send one lane's part of a column from the root's host to the host that owns the column. Keep a copy if this host
+ * needs the column later. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -405,7 +406,7 @@ static ddp_status run_net_turn(const struct net_call *c, size_t turn, struct ddp
     return barrier_pass(&c->net->cpu->barrier, false, err);
 }
 
-/* Compute the turn in which each stage begins. If inputs are not read in place, turn 0 only gives. */
+/* Compute the turn in which each stage begins. If inputs are not read in place, turn 0 has only the give stage. */
 static void set_turns(struct net_call *c, bool direct)
 {
     c->direct = direct;
@@ -432,8 +433,8 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. A rank with private buffers gives its first step before the first barrier, as in host.c. If only
- * some ranks with an input have private buffers, all ranks repeat turn 0. */
+/* Run all turns. As in host.c, a rank with private buffers gives its first step before the first barrier. If only
+ * some ranks with an input have private buffers, some slots have no first step, so all ranks repeat turn 0. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

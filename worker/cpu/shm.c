@@ -302,7 +302,6 @@ static size_t hello_bytes(int world)
     return sizeof(struct hello) + (size_t)world * sizeof(uint16_t);
 }
 
-/* Format the key of the page of `host`. */
 static void page_key(char key[32], int host)
 {
     snprintf(key, 32, "page/%d", host);

@@ -80,7 +80,8 @@ void segment_hide(struct segment *segment);
  * below the usual limit of descriptors. */
 enum { SHM_WORLD_MAX = 1024 };
 
-/* The place of a call's buffer: `offset` bytes into this rank's block of `region`, or private memory. */
+/* The place of a call's buffer: `offset` bytes after the beginning of a rank's block of `region`, or private
+ * memory. */
 struct shm_place {
     int32_t region; /* -1 = private memory */
     uint64_t offset;

@@ -124,7 +124,6 @@ static ddp_status queue_on_stream(struct nccl_comm *n, const struct call *call, 
     return status == DDP_OK ? DDP_OK : watch_fault(n, err);
 }
 
-/* Wait until there is room for one more call. */
 static ddp_status wait_for_room(struct nccl_comm *n, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

@@ -80,10 +80,10 @@ static char *part(const struct call *call, const void *base, int rank)
     return (char *)(uintptr_t)base + (size_t)rank * (size_t)call->n * ddp_dtype_size(call->dtype);
 }
 
-/* Set *move to move number i, or return false if there is no such move. Scatter has the moves of gather in the
- * opposite direction. `inner` is one rank's part, and `outer` is the root's buffer with all parts. Move 0 is between
- * this rank's `inner` and the root. Move i > 0 exists only on the root, and is between part i - 1 of `outer` and rank
- * i - 1. */
+/* Set *move to move number i, or return false if there is no such move. A scatter has the moves of a gather in the
+ * opposite direction. `inner` is one rank's part, and `outer` is the root's buffer with the parts of all ranks. In
+ * move 0 a rank sends its `inner` to the root (gather), or receives `inner` from the root (scatter). The root also
+ * has moves 1 to `world`: move i is between part i - 1 of `outer` and rank i - 1. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;

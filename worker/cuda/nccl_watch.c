@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the entry of call `number`. */
 static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
 {
     return &n->flights[number % NCCL_FLIGHTS];
@@ -62,7 +61,7 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
     return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
 }
 
-/* Return the text of the oldest call. */
+/* Return the text of the oldest call in progress, or of the start if no call is in progress. */
 static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
 {
     const struct nccl_flight *oldest = flight_oldest(n);
@@ -251,7 +250,6 @@ static void watch_check(struct nccl_comm *n)
 
 /* --- the thread --------------------------------------------------------------------------------------- */
 
-/* Return true if a call is in progress or the communicator is in creation. */
 static bool has_work(const struct nccl_comm *n)
 {
     return n->state == NCCL_CREATING ||

@@ -322,8 +322,6 @@ static const struct comm_ops staged_comm_ops = {
 
 /* --- the one function that libddp_cuda exports -------------------------------------------------------- */
 
-/* libddp opens libddp_cuda at run time and looks up only ddp_cuda_entry(). */
-
 static ddp_status count_devices(const struct comm_paths *paths, int *count, struct ddp_err *err)
 {
     struct gpu gpu;

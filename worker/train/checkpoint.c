@@ -14,7 +14,6 @@
 
 static const char step_dir[] = "step-";
 
-/* The rows of CHECKPOINT_FACTS. */
 static const struct {
     const char *text;
     bool must_match;

@@ -38,7 +38,7 @@ struct compute {
 
 enum {
     COMPUTE_APART = 128,  /* gradients, and parameters on a device, begin at a multiple of 128 elements */
-    COMPUTE_LEAF = 16384, /* elements of one leaf of the norm */
+    COMPUTE_LEAF = 16384, /* elements whose squares are one leaf of the norm */
     COMPUTE_ROWS = 8,     /* maximum number of rows of sum_rows */
 };
 
@@ -155,7 +155,7 @@ struct compute_ops {
      * weights are also the masters. Each parameter uses compute_room() elements, and the total is rounded up to
      * `multiple`. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
-    /* Copy the values of all tensors from the host to the device, and from the device to the host. */
+    /* `send` copies the values of all tensors from the host to the device, `fetch` from the device to the host. */
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
     /* Copies floats to or from the device, and waits for the copy. */
@@ -200,7 +200,7 @@ struct compute_ops {
 COMPUTE_LAYERS(X)
 #undef X
 
-/* The compute of the CPU. */
+/* The layers on the CPU. */
 extern struct compute compute_cpu;
 
 static inline struct compute *compute_of(const struct model_spec *spec)

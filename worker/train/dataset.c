@@ -27,7 +27,6 @@ struct dataset_format {
 
 /* --- IDX --------------------------------------------------------------------------------------------------- */
 
-/* Return the file name of a part from DATASET_FILES. */
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
 {
     static const char *const name[2][2] = {
@@ -98,7 +97,6 @@ static void idx_set_free(struct dataset *set)
     idx_free(&set->idx.labels);
 }
 
-/* Load the pictures and the labels of one part. */
 static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
                                const struct dataset_request *request, struct ddp_err *err)
 {

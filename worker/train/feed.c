@@ -137,8 +137,8 @@ static ddp_status open_loader(struct feed *feed, ddp_loader_options *o, size_t r
     return status;
 }
 
-/* Initialize the feed for training. A batch of the loader has the rows of this shard, at most the shard's part of the
- * data set, even if the user requests a larger batch. */
+/* Initialize the feed for training. A batch of the loader has as many rows as a shard, but not more than the shard's
+ * part of the data set. */
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
                      const struct feed_options *options, struct ddp_err *err)
 {

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Join two names. Return an error if the path does not fit into `to`. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err)
 {
     int len = snprintf(to, PATH_MAX, "%s/%s", dir, name);

@@ -20,8 +20,8 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 /* Read `len` bytes at `offset`, or fewer at the end of the file. Set *got to the number of bytes read. */
 ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
 
-/* Compare the size `bytes` of a file with the size `asked` that its header requires. For a longer file, the error is
- * "offset N: END, but the file is longer". */
+/* Compare the size `bytes` of a file with the size `asked` that its header requires. For a longer file, the error
+ * text is "offset N: END, but the file is longer", where END is the text `end`. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 
 /* Read 32 bits, little-endian. */

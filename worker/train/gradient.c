@@ -12,10 +12,10 @@
 
 #include <stdlib.h>
 
-/* Return the buffer and the number of merges of part `part` in a tree of `n` parts. The loop walks down the tree from
- * the root to the part. Each step to the right uses the next buffer. A merge adds the right half of a subtree to its
- * left half, so the merge is possible after the last part of this subtree. This part is the last part of one subtree
- * for each step to the right since the last step to the left. */
+/* Return the buffer and the number of merges of part `part` in a tree of `n` parts (see gradient.h). The loop walks
+ * from the root to the part. Each step to the right uses the next buffer. After the last part of a right half, one
+ * merge adds this half to the left half. For each step to the right at the end of the path, the part is the last part
+ * of a right half. So a step to the left resets `merges`. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -80,7 +80,6 @@ void gradient_free(struct gradient *g)
     *g = (struct gradient){ 0 };
 }
 
-/* Add `right` to `left`. */
 static void add(const struct gradient *g, size_t i, float *const left[], float *const right[])
 {
     struct compute *on = g->model->compute;
@@ -114,7 +113,6 @@ static void begin(const struct gradient *g, enum phase phase)
         g->watch->phase(g->watch->user, phase);
 }
 
-/* Compute the gradient of one shard: load data, forward, backward. */
 static ddp_status one_shard(struct gradient *g, uint64_t step, struct ddp_err *err)
 {
     const struct model_ready done = { param_done, g };

@@ -143,7 +143,6 @@ void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64
 
 /* --- for programs ------------------------------------------------------------------------------------ */
 
-/* Return part / whole, or 0 if `whole` is 0. */
 static double ratio(int64_t part, int64_t whole)
 {
     return whole > 0 ? (double)part / (double)whole : 0;
@@ -179,7 +178,6 @@ static void add_times(cJSON *json, const uint64_t *us)
         cJSON_AddNumberToObject(ms, phase_key[i], (double)us[i] / 1e3);
 }
 
-/* Write the results of a step and the times of its phases. */
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err)
 {
     if (r->metrics == NULL)
@@ -201,7 +199,6 @@ ddp_status journal_step(struct journal *r, const struct journal_step *s, struct 
     return append_line(r, json, err);
 }
 
-/* Add the results of the test. Add nothing if there was no test. */
 static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
 {
     if (tested == 0)

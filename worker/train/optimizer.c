@@ -115,7 +115,6 @@ static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *e
     return status;
 }
 
-/* Copy o->slot to the device. */
 static ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;

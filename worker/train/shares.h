@@ -1,7 +1,7 @@
 /* shares.h -- the optimizer's state on a device. With --zero1 and with --determinism world, gradients and parameters
  * are divided into a share for each rank, and each rank updates only its share. Then this module replaces the
- * reducer, whose sums have an order that depends on the number of ranks. Otherwise there is one share, which every
- * rank has, and the reducer has the gradients.
+ * reducer, whose sums have an order that depends on the number of ranks. Otherwise the whole state is one share,
+ * which every rank has, and the reducer averages the gradients.
  *
  *     shares_open -> each step: shares_start, gradients into shares_grad, shares_ready for each gradient (while the
  *     backward pass still runs), shares_average, shares_norm, shares_update for each parameter, shares_send

@@ -266,7 +266,6 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Reject options that the model does not support. */
 static ddp_status check_model(const struct train_options *o, struct ddp_err *err)
 {
     const struct model_kind *kind = &models[o->model];

@@ -128,7 +128,6 @@ static void phase_begins(void *user, enum phase phase)
 
 /* --- files for comparisons of runs ----------------------------------------------------------------------- */
 
-/* Write the gradients, tensor after tensor. */
 static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 {
     bool failed = false;
@@ -805,7 +804,6 @@ static ddp_status end_epoch(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? agree_to_grow(t, err) : status;
 }
 
-/* Train, test, report and save one epoch. */
 static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 {
     uint64_t start = clock_us(), before = trainer_epoch_samples(t);
@@ -825,7 +823,6 @@ static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 
 /* --- the end ----------------------------------------------------------------------------------------- */
 
-/* Report the end of the run: print a line, and write the summary. */
 static ddp_status summarize(struct trainer *t, uint64_t hash, struct ddp_err *err)
 {
     double seconds = (double)t->train_us / 1e6;

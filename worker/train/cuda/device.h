@@ -93,7 +93,7 @@ ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *d
 
 extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 
-/* Start a kernel; `args` is the struct of its arguments. Do nothing if `x` or `y` is 0. */
+/* Start a kernel with x times y blocks; `args` is the struct of its arguments. Do nothing if `x` or `y` is 0. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
 /* Return at least `bytes` bytes of memory with undefined contents, owned by `room`, or NULL after a failure. */

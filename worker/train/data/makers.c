@@ -165,8 +165,8 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
     }
 }
 
-/* Fill in `n` pictures and their labels, in random order. The classes have equal numbers of samples, or differ by
- * one. Make the labels, then the pictures. So the labels do not depend on the random numbers that the pictures use. */
+/* Fill in `n` pictures and their labels. Make all labels first, so that they do not depend on the random numbers that
+ * the pictures use. */
 static void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     glyph_labels(luck, n, labels);
@@ -248,7 +248,6 @@ static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err
     return code == Z_STREAM_END ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for compression");
 }
 
-/* Write one file. Compress the file if o->gzip is set. */
 static ddp_status write_file(const struct maker_order *o, const char *name, const struct bytes *data,
                              struct ddp_err *err)
 {

@@ -163,7 +163,6 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
-/* Load all files. `where` is a directory, or a pattern for glob(7). */
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
 {
     char pattern[PATH_MAX];
@@ -190,7 +189,6 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
 
 /* --- samples ----------------------------------------------------------------------------------------------- */
 
-/* Return the shard with sample `index`. */
 static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t index)
 {
     size_t low = 0, high = t->shards;

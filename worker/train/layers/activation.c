@@ -75,7 +75,6 @@ void cpu_shortcut_backward(ON_CPU, const struct shortcut *s, void *dx, const voi
     }
 }
 
-/* Apply ReLU in place. */
 static void relu(real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)
@@ -101,7 +100,6 @@ static void sigmoid_back(real *d, const real *y, size_t rows, size_t n)
         d[i] = d[i] * (y[i] * (1 - y[i]));
 }
 
-/* Replace each row by its log-softmax. */
 static void log_softmax(real *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n) {

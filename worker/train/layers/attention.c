@@ -192,7 +192,7 @@ static void head_backward(real *dq, const real *dy, size_t dy_stride, const real
     }
 }
 
-/* Compute the gradient without `y`, because softmax_backward uses the scores. */
+/* Compute the gradient. `y` is not used here, because softmax_backward needs only P and its gradient. */
 void cpu_attention_backward(ON_CPU, void *dqkv, const void *dy, const void *y, const void *qkv,
                             const real *log_sum, real *scratch, const struct attention *a)
 {
@@ -241,7 +241,8 @@ static double entropy(real *d, const real *z, const struct model_batch *b, size_
     return loss;
 }
 
-/* Return the same loss, with other bits because of lanes_exp. Overwrite z with the gradient. */
+/* Return the loss as entropy() does, and overwrite z with the gradient. The last bits differ from entropy(), because
+ * this function uses lanes_exp. */
 static double entropy_wide(real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;

@@ -97,7 +97,6 @@ static void block_forward(const struct gpt2 *g, size_t block, const void *x, con
                         (struct linear){ n, 4 * c, c });
 }
 
-/* Return the input of a block. */
 static const void *input_of(const struct gpt2 *g, size_t block)
 {
     return block > 0 ? g->kept[block - 1].out : g->embedded;

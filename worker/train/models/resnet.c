@@ -244,7 +244,6 @@ static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
     return normalise_forward(&r->normalise, &norm, y, u->out, batch->rows, err);
 }
 
-/* Apply ReLU in place. */
 static void relu(const struct resnet *r, void *y, const struct unit *u, size_t rows)
 {
     r->on->ops->activation_forward(r->on, ACTIVATION_RELU, y, rows, unit_values(u));

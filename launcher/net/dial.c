@@ -1,5 +1,5 @@
 /* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are
- * polled, because libuv's streams hide the kernel's errno, from which the findings follow. */
+ * polled, because libuv's streams hide the kernel's errno, on which the findings depend. */
 #include "net/dial.h"
 
 #include "auth/auth.h"
@@ -83,11 +83,11 @@ void loop_lookup_end(struct loop_lookup *l)
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * With --encrypt, a TLS handshake precedes the requests. If MUNGE delivers the key, the request for the store's
- * credential precedes the handshake.
+ * VALIDATE, PING and CONTROL are sent in one write, because this needs only one round trip. PyTorch's store also
+ * sends the echo, which is the answer to PING. But then it closes the connection, because it does not know CONTROL.
  *
- * All three requests are sent in one write, because this needs only one round trip. PyTorch's store also sends the
- * echo (the answer to PING), but then closes the connection, because it does not know CONTROL. */
+ * With --encrypt, a TLS handshake precedes these requests. If MUNGE delivers the key, this node requests the store's
+ * credential even before the handshake. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
 
@@ -98,13 +98,14 @@ struct runner {
     struct join_dial *dial;
     int index, fd;
     bool greets;
-    struct tls *tls;             /* owned; NULL = plain */
-    bool asks;                   /* the runner has requested the store's credential */
-    bool is_unsealing;           /* MUNGE unseals the credential */
-    struct secret_call *call;    /* owned; the call of MUNGE, valid while `is_unsealing` */
+    struct tls *tls;   /* owned; NULL = the connection does not use TLS */
+    bool asks;         /* the runner has requested the store's credential */
+    bool is_unsealing; /* MUNGE unseals the credential */
+    /* owned; the call of MUNGE that unseals the credential, valid while `is_unsealing` */
+    struct secret_call *call;
     struct secret *secret;       /* owned; the secret that MUNGE has delivered; NULL = none */
     struct tls_context *context; /* owned; TLS with `secret`; NULL = none */
-    uint8_t in[ANSWER_MAX];      /* the first `n` bytes of the peer's answer, decrypted */
+    uint8_t in[ANSWER_MAX];      /* the first `n` bytes of the peer's answer, after decryption */
     size_t n;
 };
 
@@ -229,7 +230,8 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Check whether the answer is complete. The first four bytes show whether the peer is a store: they are the echo. */
+/* Check whether the answer is complete. It begins with the echo of this node's PING. If the first four bytes differ
+ * from the echo, the peer is not a store. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -412,7 +414,8 @@ static bool append_hello(struct runner *r, struct buf *out)
     return ok;
 }
 
-/* Send the first message of TLS, which the greeting follows. Return false and set errno on failure. */
+/* Send the first message of the TLS handshake. The greeting follows after the handshake. Return false and set errno
+ * on failure. */
 static bool begin_tls(struct runner *r, const struct tls_context *context)
 {
     struct buf out = { 0 }, none = { 0 };
@@ -425,7 +428,8 @@ static bool begin_tls(struct runner *r, const struct tls_context *context)
     return sent;
 }
 
-/* Send the first message: the first message of TLS, the request for the credential, or the greeting. */
+/* Send the first message to the peer. Depending on the options, this is the first message of TLS, the request for the
+ * credential, or the greeting. */
 static bool send_hello(struct runner *r)
 {
     struct buf out = { 0 };

@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum {
-    /* a lookup that takes longer is a finding; addresses that are older are looked up again */
+    /* limit for a lookup, in ms: a longer lookup is a finding, and the addresses of an older lookup are looked up
+     * again */
     LOOK_UP_MS = 5000
 };
 
@@ -167,8 +168,8 @@ static void begin_lookup(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* End a round. If the name resolves to this machine by mistake, this mistake is the finding of the round, because
- * the mistake causes all later failures. */
+/* End a round. If the name resolves to this machine by mistake, this is the finding of the round, because all later
+ * failures are its consequences. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;

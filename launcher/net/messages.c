@@ -278,7 +278,7 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
 }
 
 /* Return true if the finding explains why the job does not start. A warning or a count of missing nodes is no
- * explanation. If a newer store sends an unknown code, the grade in the message decides. */
+ * explanation. For an unknown code of a newer store, use the grade (error or warning) in the message. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);

@@ -1,7 +1,8 @@
 /* messages.h -- converts between the agent's structs and the messages of hub/messages.h.
  *
  * A request is a JSON tree that the caller owns (cJSON_Delete). If memory is short, a member may be missing, and the
- * store rejects the request. In a push, an invalid number counts as missing. */
+ * store rejects the request. A push is a message that the store sends without a request. In a push, an invalid number
+ * counts as missing. */
 #ifndef LAUNCHER_NET_MESSAGES_H
 #define LAUNCHER_NET_MESSAGES_H
 
@@ -73,15 +74,16 @@ struct heard_round {
     int attempt;  /* number of earlier rounds of this job */
     int restarts; /* number of restarts that --max_restarts limits */
     int node_rank, nnodes, first_rank, world_size;
-    int role_rank, role_size; /* first rank and number of workers of this node's role */
-    int n_nodes;              /* number of nodes in `nodes`; the list of a large job is cut */
+    /* rank of this node's first worker among the workers of its role; number of these workers in the job */
+    int role_rank, role_size;
+    int n_nodes; /* number of nodes in `nodes`; the list of a large job is cut */
     struct heard_node nodes[HEARD_NODES_MAX];
 };
 
 /* The push "waiting": the round is not complete yet. */
 struct heard_waiting {
     int joined, min, max;         /* nodes that have joined; minimum and maximum of the job */
-    int spare;                    /* nodes that wait for the next round */
+    int spare;                    /* nodes that cannot be in this round and wait for the next one */
     int64_t left_ms;              /* time until the join timeout; -1 = no limit */
     int64_t last_call_ms;         /* time until the round begins without further nodes; -1 = no limit */
     char hosts[HEARD_LIST_MAX];   /* nodes that have joined: "n0, n1" */

@@ -428,8 +428,8 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
 }
 
 /* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the
- * network or of the store's host, but not of the store: even if the store is frozen, the kernel of its host
- * acknowledges. Once the connection is suspect, the record is kept. */
+ * network or of the store's host. A frozen store is not the cause, because the kernel of its host would still
+ * acknowledge. Do not change the record of a suspect connection. */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };
@@ -672,8 +672,8 @@ static void on_wire_closed(uv_handle_t *handle)
     free(wire);
 }
 
-/* Close the socket of the link. The close callback frees the struct link_wire. A reset, unlike a FIN, shows the store
- * that the node still lives. */
+/* Close the socket of the link. The close callback frees the struct link_wire. With `by_reset`, send a reset instead
+ * of a FIN, because after a FIN the store would assume that this node has ended. */
 static void drop_wire(struct store_link *link, bool by_reset)
 {
     struct link_wire *wire = link->wire;

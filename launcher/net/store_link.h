@@ -143,7 +143,7 @@ void store_link_close(struct store_link *link);
 
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
-/* A socket of the link. It outlives its place in the link until its close callback. */
+/* A socket of the link. After the link has dropped it, it exists until its close callback. */
 struct link_wire {
     uv_tcp_t tcp;
     uv_connect_t connect;
@@ -184,8 +184,9 @@ struct store_link {
     uint64_t heard;              /* number of received answers and pushes since the token */
     uint64_t confirmed;          /* value of `heard` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
-    int round;           /* number of the latest round; 0 = no round yet */
-    uint64_t heard_ms;   /* when the last bytes arrived; later by the length of each pause of this process */
+    int round; /* number of the latest round; 0 = no round yet */
+    /* when the last bytes arrived, plus the length of every later pause of this process */
+    uint64_t heard_ms;
     uint64_t beat_at_ms; /* when the next heartbeat is due */
     /* When the last answer arrived, or when the oldest request without an answer was sent. */
     uint64_t answered_ms;

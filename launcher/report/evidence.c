@@ -312,8 +312,8 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     }
 }
 
-/* Watch a group, named as in /proc/PID/cgroup. If a container hides the group, watch the visible groups that
- * contain it. In version 1 watch none of these, because only the victim's own group counts a kill there. */
+/* Watch a group, named as in /proc/PID/cgroup. If a container hides this group, watch the visible groups that contain
+ * it, but only in version 2: in version 1 these groups do not count the kill. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -619,7 +619,8 @@ static uint64_t moment(const cJSON *item)
     return seconds >= 1 && seconds < latest ? (uint64_t)(seconds * 1000) : 0;
 }
 
-/* Return the message, and store call stack and time, of either shape of the file (see evidence.h). */
+/* Find the message in an error file of either shape (see evidence.h). Set *callstack and *when to the call stack and
+ * the time that belong to the message. */
 static const cJSON *find_message(const cJSON *root, const cJSON **callstack, const cJSON **when)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");

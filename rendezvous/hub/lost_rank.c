@@ -167,10 +167,11 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- a rank that has ended -------------------------------------------------------------------------------- */
 
-/* Collectives do not use the store. So the store only knows which ranks gave up a wait, and which exited with 0. */
+/* The store does not see collectives. It only knows which ranks gave up a wait in the store, and which exited with
+ * 0. */
 
-/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]}. Agents get the push before the failures of the
- * waiting ranks, and so treat these failures as consequences. */
+/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks arrive,
+ * so that the agents treat these failures as consequences. */
 static void push_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -188,7 +189,7 @@ static void push_loss(struct job *job, const struct finding *f)
     notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
 }
 
-/* Report once that a rank has exited with 0, with the first barrier where the rank is missing. */
+/* Report once that a rank has exited with 0. The report names the first barrier in which the rank is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct rank_facts facts;

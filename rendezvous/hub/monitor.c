@@ -1,11 +1,11 @@
 /* monitor.c -- see monitor.h.
  *
- * The first report to a node contains all findings, and later reports contain only new findings. Without a new finding
+ * A node's first report contains all findings, and its later reports contain only new findings. Without a new finding
  * there is no report. A node that joins late gets its first report with the next new finding, or after it has waited
  * long enough itself. The last report before the job fails contains all findings again.
  *
- * To know which findings are new, the monitor keeps a digest of code and subject of each reported finding. The digest
- * leaves out the sentence, because its times change with each check. */
+ * A finding is new if its digest was not reported yet. The digest is over the code and the subject of the finding. It
+ * leaves out the sentence, because the times in the sentence change with each check. */
 #include "hub/monitor.h"
 
 #include "auth/auth.h"
@@ -25,10 +25,10 @@
 
 /* The functions that fill a snapshot. Each allocates one array and fills it.
  *
- * Texts are borrowed from the job, the hub and the rendezvous, so a snapshot must be freed before the next message is
- * processed. Every array has one extra row, because calloc(0) may return NULL. */
+ * Texts are borrowed from the job, the hub and the rendezvous. So the snapshot must be freed before the hub processes
+ * the next message. Every array has one extra row, because calloc(0) may return NULL. */
 
-enum { WAITS_MAX = 64 }; /* most keys and barriers with waiters in a snapshot; more do not help a diagnosis */
+enum { WAITS_MAX = 64 }; /* most keys and barriers with waiters in a snapshot; a diagnosis needs no more */
 
 void look_free(struct look *l)
 {
@@ -47,15 +47,15 @@ void look_free(struct look *l)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
-/* Compare two nodes by node rank for qsort. diagnosis/text.c needs this order for its binary search. A subtraction
- * could overflow, because node ranks are signed. */
+/* Compare two nodes by node rank, for the binary search in diagnosis/text.c. Do not subtract: the difference of signed
+ * node ranks may overflow. */
 static int by_node_rank(const void *a, const void *b)
 {
     const struct snapshot_node *x = a, *y = b;
     return (x->node_rank > y->node_rank) - (x->node_rank < y->node_rank);
 }
 
-/* Return the row of a node. Its times are durations, because a diagnosis must not know the store's clock. */
+/* Return the row of a node. Its times are durations, so that a diagnosis needs no clock. */
 static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return (struct snapshot_node){
@@ -76,8 +76,8 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* Return true if the node waits or takes part in a round. A node that has its last verdict, or that has not joined
- * again after a restart, is not present for a diagnosis. */
+/* Return true if a diagnosis counts the node as present: it waits, or takes part in a round. A node with its last
+ * verdict, or one that has not joined again after a restart, is absent. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
@@ -99,8 +99,8 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* Fill in the nodes that have left, the latest first, because a diagnosis uses the first row of a node: its last
- * departure. */
+/* Fill in the nodes that have left, the latest first. A node may have several rows, and a diagnosis uses the first:
+ * its last departure. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -122,7 +122,7 @@ static bool check_gone(const struct job *job, const struct rdzv_facts *facts, st
     return l->gone != NULL;
 }
 
-/* Return the phase for a state. The states LAST_CALL and BACKING_OFF also gather nodes. */
+/* Return the phase for a state. LAST_CALL and BACKING_OFF count as gathering, too. */
 static enum snapshot_phase phase_of(enum rdzv_state state)
 {
     switch (state) {
@@ -180,8 +180,8 @@ static bool check_rendezvous(const struct job *job, struct look *l)
 
 /* --- rejected nodes ------------------------------------------------------------------------------------- */
 
-/* Fill in the rejected nodes. If the hub serves one job, nodes that requested another job are included, because they
- * usually have a mistyped --rdzv_id. */
+/* Fill in the rejected nodes. If the hub serves one job, include nodes that requested another job, because most of
+ * them have a mistyped --rdzv_id. */
 static bool check_refused(const struct job *job, struct look *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
@@ -204,8 +204,8 @@ static bool check_refused(const struct job *job, struct look *l)
     return l->refused != NULL;
 }
 
-/* Format the first bytes of a connection as quoted text if all are printable. Otherwise format them as hex numbers,
- * because control characters must not reach a terminal. Return "none" without bytes. */
+/* Format the first bytes of a connection: as quoted text if all are printable, "none" without bytes. Otherwise format
+ * them as hex, because control characters must not reach a terminal. */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -340,8 +340,8 @@ static bool check_waits(const struct job *job, struct look *l)
     return l->waits != NULL;
 }
 
-/* Describe the watch for hangs. Without `compares`, leave out the samples, because they are from an older suspicion or
- * only one has arrived. */
+/* Describe the watch for hangs. Without `compares`, leave out the samples: only one has arrived, or they are from an
+ * older suspicion. */
 static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
@@ -419,9 +419,9 @@ struct findings_now {
 
 /* --- which findings are new ----------------------------------------------------------------------------- */
 
-/* Return the digest of a finding, or 0 for a note, which causes no report. Only the note about a foreign client
- * causes a report, because the client may be a node with wrong options. The digest of missing nodes contains only the
- * code, so that a changed list of these nodes causes no report. */
+/* Return the digest of a finding, or 0 if it causes no report. Notes cause no report, except the note about a foreign
+ * client, which may be a node with wrong options. A finding that counts missing nodes has a digest of its code only,
+ * so that a changed list of nodes causes no report. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -440,8 +440,8 @@ static bool was_reported(const struct schedule_state *w, uint64_t digest)
     return false;
 }
 
-/* Select the findings that were not reported yet. Without an error or a warning, select nothing, because notes alone
- * need no action. */
+/* Select the new findings. If no current finding is an error or a warning, select none, because notes alone need no
+ * action. */
 static void sort_out(const struct schedule_state *w, struct findings_now *now)
 {
     now->trouble = false;
@@ -457,8 +457,7 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
         now->news.n = 0;
 }
 
-/* Keep the digests of the current findings. The earlier digests are dropped, so a finding that disappears and
- * returns is reported again. */
+/* Keep only the digests of the current findings. So a finding that disappears and returns is reported again. */
 static void keep(struct schedule_state *w, const struct findings_now *now)
 {
     w->n_told = 0;
@@ -478,8 +477,8 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Free the push and return its text. The caller frees the text (cJSON_free). Return NULL if memory is short, or if
- * `whole` is false because the push has no room for a member. */
+/* Convert the push to text, and free the object. The caller frees the text (cJSON_free). Return NULL if memory is
+ * short, or if `whole` is false: a member did not fit. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -487,8 +486,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* A report and its two texts: all findings, or only the new findings. A text is formatted when the first node needs
- * it, because there may be thousands of nodes. report_findings() frees the texts. */
+/* A report and its two texts: all findings, and only the new findings. Each text is formatted when the first node
+ * needs it, and then sent to all nodes that need it. report_findings() frees the texts. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -522,21 +521,22 @@ static void push(struct hub *hub, struct session *s, const char *text)
         hub_push_text(hub, s, slice_str(text));
 }
 
-/* Return true if the job and the node have waited for the time until a first report. */
+/* Return true if both the job and this node have waited long enough for a first report. */
 static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
 {
     return now->waited_ms >= schedule[SITUATION_NODES_MISSING].first_ms &&
            now_ms - s->as_node->joined_ms >= schedule[SITUATION_NODES_MISSING].first_ms;
 }
 
-/* Return true if this node gets all findings: in the last report, or in its first report of this wait. */
+/* Return true if this node gets all findings. It gets them in the last report, and in its first report of the present
+ * wait. */
 static bool gets_all(const struct job *job, const struct session *s, const struct telling *t)
 {
     const bool heard_all = s->as_node->told_wait == job->watch.wait;
     return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Send a report to all nodes. Spare nodes also get the report. */
+/* Send a report to all nodes, including spare nodes. */
 static void send_report(struct job *job, struct telling *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -566,7 +566,7 @@ static void report_findings(struct job *job, const struct snapshot *s, const str
     cJSON_free(t.news);
 }
 
-/* Report the i-th finding to all nodes except `but` (0 = no exception). */
+/* Send the i-th finding as a separate line to all nodes, except the node `but` (0 = no exception). */
 static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
 {
     static const struct diagnosis none;
@@ -624,8 +624,8 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
     report_news(job, s, now);
 }
 
-/* Return true for findings that identify a usual wait of this job. A finding about a barrier does not, because
- * programs often use a new name for each barrier. */
+/* Return true if the finding can identify a wait that repeats. A finding about a barrier cannot, because programs
+ * often use a new name for each barrier. */
 static bool identifies_wait(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -640,8 +640,8 @@ static bool has_stopped_rank(const struct snapshot *s)
     return false;
 }
 
-/* Return true if this wait is usual, for example because rank 0 tests the model after each epoch. A usual wait has the
- * same ranks and a similar length as an earlier wait of this round. It is not reported again. */
+/* Return true if the same ranks have waited before in this round, for a similar time. Such a wait is usual, for
+ * example while rank 0 tests the model after each epoch. It causes no report. */
 static bool is_usual_wait(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                           uint64_t waited_ms)
 {
@@ -653,8 +653,7 @@ static bool is_usual_wait(const struct job *job, const struct snapshot *s, const
     return true;
 }
 
-/* Report ranks that do not move while other ranks wait for them. A usual wait (is_usual_wait) is not reported
- * again. */
+/* Report ranks that do not move while other ranks wait for them, unless the wait is usual (is_usual_wait). */
 static void report_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
@@ -674,9 +673,8 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Return the index of the first finding that note() prints. If the findings are about translated addresses, note()
- * prints all of them, because each node needs a correction. If the findings have any other code, note() prints only
- * the last finding. */
+/* Return the index of the first finding that note() prints. Of findings about translated addresses it prints all,
+ * because each concerns another node. Of other findings it prints only the last. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -692,9 +690,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. If a signal has stopped the rank (state T), its agent gets no report,
- * because this agent has already printed a message about the stop. If ranks wait in the store, report nothing here,
- * because the report of their wait names the stopped rank. */
+/* Report each stopped rank once per stop. If a signal has stopped the rank (state T), its own agent gets no report,
+ * because it has already printed the stop. If ranks wait in the store, report nothing, because the report of their
+ * wait names the stopped rank. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -776,8 +774,8 @@ static bool is_reported(const struct job *job)
     return job->watch.still_told || job->watch.torch_told;
 }
 
-/* Return true if users have already seen a report about the cause of this finding. For RANK_STOPPED this is the report
- * about the stop of `rank`. For other findings it is a report about the present wait. */
+/* Return true if the cause of this finding was already reported. For RANK_STOPPED, check whether the stop of `rank`
+ * was reported. For other findings, check whether the present wait was reported. */
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
@@ -785,8 +783,8 @@ static bool is_known(const struct job *job, const struct finding *f, int64_t ran
     return is_reported(job);
 }
 
-/* Report the finding `f`, which names the rank that hangs, and end the round if --on_hang demands it. If `rank` is -1,
- * the finding is only a hint, so do not end the round. */
+/* Report the finding `f`. If `rank` is the rank that hangs, end the round if --on_hang demands it. If `rank` is -1,
+ * the finding is only a hint, and the round goes on. */
 static void report_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
                         const struct finding *f, int64_t rank)
 {
@@ -800,10 +798,10 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the other ranks wait for, and store a finding about this rank in `d`. First compare the stacks.
- * If the stacks give no verdict, compare the steps that libddp reports. Stacks of a C program give no verdict, because
- * they have no line numbers. Return -1 if there is no verdict. After a verdict by stacks, return the rank. After a
- * verdict by steps, always return 0, because callers then only compare the result with -1. */
+/* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If they
+ * give no verdict, compare the steps that libddp reports. Stacks of a C program give no verdict, because they have no
+ * line numbers. Return -1 without a verdict, and otherwise a value of at least 0. Only after a verdict by stacks is
+ * this value the rank. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -813,12 +811,15 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. This rank is the last number in
- * the key. Return 0 unless the keys with the numbers of all other ranks exist. Never return the highest rank: a job
- * that counts, for example with a key for each epoch, also lacks the key with the next number. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key is
+ * taken as a rank if the same key exists with the number of every other rank. The highest rank is never returned,
+ * because of jobs that count: if a job sets a key for each epoch, the next number is missing, too. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
-    enum { WORLD_MAX = 4096 }; /* limits the number of look-ups */
+    enum {
+        WORLD_MAX = 4096
+    }; /* largest world size that is checked, because each check looks up one key for each
+                                * rank */
     const char *text = key.data;
     const uint32_t world = job->members.world_size;
     size_t end = key.len;
@@ -841,9 +842,9 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-/* Find the verdict (find_verdict). If the verdict names a rank that waits for a key, find the rank that should set
- * this key, and repeat find_verdict with this rank. Search for no other key, because each search looks up one key for
- * each rank. */
+/* Find the verdict (find_verdict). If it names a rank that waits for a key, determine which rank should set this key,
+ * and search again with this fact. Do not repeat this for a further key, because each search looks up one key for each
+ * rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct look *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -854,8 +855,8 @@ static int64_t find_verdict_and_setter(const struct job *job, struct look *l, st
     return find_verdict(&l->snapshot, d);
 }
 
-/* Compare the last two samples and report a hang, or a hint. If no rank is the cause, a finding may say why there is
- * no verdict. Add this finding to job->notices, which `ddpctl why` prints. */
+/* Compare the last two samples, and report a hang or a hint. A finding without a culprit says why there is no verdict.
+ * It goes to job->notices, which `ddpctl why` prints. */
 static void compare_samples(struct job *job)
 {
     struct look l;
@@ -882,8 +883,8 @@ static void compare_samples(struct job *job)
     free(now);
 }
 
-/* Drop the older of the two kept samples, and keep the new sample (`fresh`) instead. A verdict compares two samples,
- * so only count the first sample of a suspicion. */
+/* Replace the older of the two kept samples by the new sample (`fresh`). If it is the first sample of a suspicion,
+ * only count it, because a verdict compares two samples. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -902,8 +903,8 @@ static void begin_sample(struct job *job)
         compare_samples(job);
 }
 
-/* Process a sample that has arrived, or request the next one. Request none if the wait was already reported and
- * --on_hang needs no verdict, or if all ranks compute and have never shown progress. */
+/* Process a sample that has arrived, or request one that is due. Request none in two cases: the wait was already
+ * reported and --on_hang needs no verdict, or all ranks compute and the round has never shown progress. */
 static void run_hang(struct job *job)
 {
     struct hang_watch *w = &job->hang.watch;
@@ -939,8 +940,8 @@ static void report_slow(struct job *job)
     free(d);
 }
 
-/* Run all due checks with one snapshot. If memory is short, there is no report. report_missing() is last, because it
- * may send the final report. */
+/* Run all due checks with one snapshot. If memory is short, there is no report. report_missing() is last, because its
+ * report may be the last before the job fails. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

@@ -1,9 +1,9 @@
 /* monitor.h -- reports to the nodes of a job why the job does not start or does not continue.
  *
- * A check takes a snapshot of the job for diagnose_job(). The facts are collected only for a check, so requests have
- * no extra cost. The rows of schedule.h define when the monitor checks a job. Two checks are at least a second apart.
- * Only the last check before the job fails, and the check after a rank has reported a problem, do not wait. A job that
- * starts without delay gets no report. */
+ * A check takes a snapshot of the job for diagnose_job(). Facts are collected only for a check, so requests have no
+ * extra cost. schedule.h defines when a check is due. Two checks are at least a second apart, with two exceptions: the
+ * last check before the job fails, and the check after a rank has reported a problem. A job that starts without delay
+ * gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -37,8 +37,8 @@ void look_free(struct look *look);
  * job. */
 void monitor_run(struct job *job);
 
-/* Report once per attempt that two processes act as one rank. Call this before a failed worker ends the round: the error
- * of the worker does not name this cause, and its agent cannot detect it. */
+/* Report once per attempt that two processes act as one rank. Call this before a failed worker ends the round, because
+ * the worker's error does not name this cause and its agent cannot detect it. */
 void monitor_report_repeated(struct job *job);
 
 #endif

@@ -42,9 +42,8 @@ static bool is_at_its_address(const struct session *agent, const struct session 
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent may know the process of the session. Agent and session must have the same address. If the
- * job or the tenant of the session is known, the agent must have the same job and tenant. Return false while the
- * session waits for the end of its TLS handshake. */
+/* Return true if the agent can find the process of the session: both have the same address. If the session's job or
+ * tenant is known, the agent's must be equal. Return false before the end of the TLS handshake. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -52,7 +51,7 @@ static bool may_identify(const struct session *agent, const struct session *s)
            is_at_its_address(agent, s);
 }
 
-/* Return the next agent that may know the connection, or NULL. */
+/* Return the next agent that can find the process of the session, or NULL. */
 static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
 {
     const struct slice address = session_address(s);
@@ -68,8 +67,8 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 
 /* --- who ------------------------------------------------------------------------------------------------ */
 
-/* Ask the agents which process owns a connection. The question contains both addresses of the connection, because only
- * both together identify a socket. Ask all agents at the address, because containers and jobs may share it. */
+/* Ask all agents at the address which process owns a connection, because several containers and jobs may share the
+ * address. The question contains both addresses of the connection, because only both together identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -89,8 +88,8 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Ask no agent before the end of the TLS handshake, because the job is unknown until then. Only return whether any
- * agent has this address. */
+/* Ask the agents at the address. Before the end of the TLS handshake the job is unknown, so only return whether there
+ * is such an agent. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
@@ -152,7 +151,7 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
-/* Return 0 (at once) if held bytes are released but not processed yet. */
+/* Return 0 (at once) if the held bytes of a released session are not processed yet. */
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
@@ -168,8 +167,8 @@ static void release(struct session *s, struct job *job)
     session_release(job->hub, s);
 }
 
-/* Move the session into the job, but hold its requests for CLAIM_MS, because another job may also claim the session. A
- * second message `vouch` of the same job does not prolong the hold. */
+/* Move the session into the job, but hold its requests for CLAIM_MS, because another job may claim the session, too. A
+ * second `vouch` from the same job does not prolong the hold. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -193,8 +192,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* End the wait for the message `vouch`. The client is rejected unless only one job is possible, because its keys must
- * not get into a wrong job. */
+/* End the wait for `vouch`. Reject the client unless only one job is possible, because its keys must not get into a
+ * wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -224,16 +223,17 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* Reject a `vouch`. A correct agent may get this answer, too, because the client may have sent IDENTIFY meanwhile. */
+/* Reject a `vouch`. A correct agent may get this answer, too: if the client has sent IDENTIFY meanwhile, it needs no
+ * `vouch`. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Return true if an agent of another job has already named the process of this session, and the store cannot decide
- * which agent is right. The store can decide if TLS has proven the job of the session. It can also decide if the users
- * are known, because may_identify() then rejects agents of other users. */
+/* Return true if an agent of another job has also named the process of this session, and the store cannot decide which
+ * agent is right. It can decide if TLS has proven the job. It can also decide if the kernel has reported the users,
+ * because may_identify() then rejects agents of other users. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&
@@ -252,9 +252,9 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if no agent of another job may claim the session. This is the case for a session that is in a job and is
- * not held. It is also the case for a session without a job if the kernel has reported the users. The same applies if
- * only one job has agents at the address. */
+/* Return true if no agent of another job may claim the session. A session in a job is certain unless it is held. A
+ * session without a job is certain if the kernel has reported the users, or if only one job has agents at its
+ * address. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -286,8 +286,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admit a stranger whose user an agent has confirmed without naming the process. If agents of several tenants are at
- * the address, the stranger must wait until an agent names the process. */
+/* Admit a stranger after an agent has confirmed its user without naming its process. If agents of several tenants are
+ * at the address, do not admit it until an agent names the process. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))
@@ -296,8 +296,8 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* Record that an agent has named the process of the session. A stranger becomes a held session, which release() or
- * claim() handles next like any other held session. */
+/* Record that an agent has named the process of the session. A stranger becomes a held session, because release() and
+ * claim() expect one. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -321,9 +321,9 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handle `vouch`. A connection that has been closed meanwhile is no error. `pid` 0 confirms only the user. A
- * connection from an earlier attempt (session.era) gets no rank, because the rank now belongs to another process. The
- * session is detached before it gets its rank, because an agent may correct an earlier `vouch`. */
+/* Handle `vouch`. If the connection has been closed meanwhile, this is no error. `pid` 0 confirms only the user. A
+ * connection from an earlier attempt (session.era) gets no rank, because another process now has this rank. Detach the
+ * session before it gets its rank, because an agent may correct an earlier `vouch`. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;

@@ -18,9 +18,8 @@
 
 #include <stdio.h>
 
-/* The handlers of ddprun's own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
- *
- * The answer to an invalid request of this kind is an error text for the user. */
+/* The handlers of ddprun's own requests: IDENTIFY, BARRIER_NAMED, CONTROL. Their answer to an invalid request is an
+ * error text. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
@@ -90,9 +89,9 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. Such a job ends when
- * its last worker leaves, so the next worker may declare another job. The new attempt increases hub->era. So set the
- * era of the declaring session again, because the store rejects sessions with a lower era than the job. */
+/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. The job of such workers
+ * ends when the last of them leaves, so the next worker may declare another job. A new attempt increases hub->era.
+ * Copy it to this session, because the store rejects sessions with a lower era than the job. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -157,7 +156,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Return true if role, job and rank in IDENTIFY agree with AUTH, and with the agent that has named the process.
+/* Return true if role and job in IDENTIFY agree with AUTH, and if the agent that has named the process runs this rank.
  * Otherwise a worker could act as a rank of another job or node. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
@@ -181,7 +180,7 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
 }
 
 /* Handle IDENTIFY. A rejected client gets the reason, and its connection is closed. The answer is a status byte and a
- * frame, and the tag of the frame covers the status. */
+ * frame. The status is also part of the frame's tag. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -220,7 +219,8 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
     return ok;
 }
 
-/* Handle BARRIER_NAMED. The wait begins before the arrival, because the last arrival ends all waits at once. */
+/* Handle BARRIER_NAMED. Begin the wait before the arrival, because the last arrival ends all waits, also the wait of
+ * its own session. */
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -246,8 +246,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Pass CONTROL to control.c. Call rdzv_settle only after the answer is in hub->out, because rdzv_settle may begin a
- * round. The node must get the answer to its `join` before the push `round`. */
+/* Pass CONTROL to control.c. Append the answer before calling rdzv_settle(), which may begin a round. The node must
+ * get the answer to its `join` before the push `round`. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -326,8 +326,7 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* The reply is the stored, the expected or the new value. So check the room for the longest of these three
-     * values. */
+    /* The reply is the stored, the expected or the new value, so check the room for the longest of the three. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;
@@ -356,8 +355,8 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
     return false;
 }
 
-/* Handle MULTI_GET. Check the size of the reply first. A request may name a large value many times, so an attacker
- * could otherwise request a reply that is much larger than the store. */
+/* Handle MULTI_GET. Check the size of the reply first. One request may name a large value many times, and the reply
+ * could exceed the memory of the store. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -384,8 +383,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. The wait begins before
- * the call of the store, because the observer (torch_observer.c) reads and changes the start of the wait. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. Begin the wait before the
+ * call of the store, because the store calls torch_observer.c, which reads and changes the start of the wait. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -400,7 +399,7 @@ static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct 
     return check_status(hub, s, req, status) && append_u8(&hub->out, 0);
 }
 
-/* Handle CANCEL_WAIT. apply() has ended the wait already. */
+/* Handle CANCEL_WAIT. apply() has already ended the wait. */
 static bool on_cancel_wait(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -451,7 +450,7 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
 }
 
 /* Handle QUEUE_POP. The reply begins with the length of the queue before the pop, because an empty value alone could
- * also mean an empty queue. Check the room for the reply before the pop, because a popped value cannot be put back. */
+ * also mean an empty queue. Call hub_may_reply() before the pop, because a popped value cannot be put back. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -497,23 +496,23 @@ static const request_handler request_handlers[OPS] = {
 enum {
     /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
     REQUEST_MIN = 64 << 10,
-    AHEAD_MIN = 4,     /* fewer requests are not prefetched */
+    AHEAD_MIN = 4,     /* least number of decoded requests to prefetch for */
     AHEAD_MAX = 64,    /* most requests that are decoded before the first is handled */
-    AHEAD_KEYS = 1024, /* a store with fewer keys is not prefetched, because the processor's caches hold it */
-    IN_KEPT = 256,     /* an empty buffer of at most this size is kept */
+    AHEAD_KEYS = 1024, /* least number of keys to prefetch for; the processor's caches hold a smaller store */
+    IN_KEPT = 256,     /* largest empty buffer that a session keeps, in bytes */
 };
 
-/* Return true if the session is in a job and the call of has_job() can be skipped. This function is inline, because a
- * busy store calls it for each request. */
+/* Return true if has_job() would change nothing. This function is inline, because a busy store calls it for each
+ * request. */
 static inline bool is_settled(const struct hub *hub, const struct session *s)
 {
     return s->job != NULL &&
            (s->role != ROLE_PLAIN || (s->job->is_observed && (s->was_asked_for || hub->agents.count == 0)));
 }
 
-/* Return true if the session has a job, or if the request needs none. A plain client cannot name its job, so it
- * enters the only job. Its first request for a key also starts the search for its process and the observation of
- * the store. */
+/* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters the
+ * only job. With its first request for a key, also ask the agents for its process, and begin to observe PyTorch's
+ * keys. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -529,8 +528,8 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Set the reason why apply() refuses a request, and return false. There are three reasons: the connection has sent
- * AUTH, the connection belongs to an earlier attempt, or the store serves no job. */
+/* Set the reason why apply() refuses a request, and return false. Possible reasons: the connection has sent AUTH, it
+ * belongs to an earlier attempt, or the store serves no job. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
@@ -552,9 +551,9 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Check and handle a request. End an open wait of the session first, because a client of torch 1.13 sends its next
- * request after a timeout. It would mistake a late answer for the answer to this request. Refuse a request of a
- * connection from an earlier attempt. Refuse requests for keys after AUTH, and in a store that serves no job. */
+/* Check and handle a request. First end an open wait of the session: a client of torch 1.13 whose wait has timed out
+ * simply sends its next request, and would take a late answer to the wait for the answer to this request. Refuse a
+ * request from an earlier attempt. Refuse requests for keys after AUTH, and in a store that serves no job. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -574,8 +573,8 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     return ok;
 }
 
-/* Charge a changed capacity of `in` to the quota, even beyond the limit, because the bytes have already arrived. The
- * next decode_ahead() then rejects a request that does not fit. */
+/* Charge the changed capacity of `in` to the quota, even beyond its limit, because the bytes have already arrived.
+ * decode_ahead() then rejects a request that is too large. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -583,9 +582,9 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep `rest`, the bytes of an unfinished request. `rest` is the end of `in`, or bytes of the shell if `in` is empty.
- * The time limit of the request starts when its first byte arrives, so a client cannot prolong the limit by sending
- * single bytes. */
+/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, `rest` are bytes of the shell and are copied.
+ * Otherwise `rest` is the end of `in`. The time limit of the request starts with its first byte, so that a client
+ * cannot prolong it by sending single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -604,7 +603,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Append the new bytes to the unfinished request, and set *bytes to both together. */
+/* Append the received bytes to the unfinished request, and set *bytes to the whole. */
 static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 {
     size_t old_cap = s->in.cap;
@@ -614,19 +613,22 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests, all decoded before the first is handled, so that their keys can be prefetched. For a
- * connection without a job, decode one request at a time, because its requests may be held. All slices borrow from the
- * bytes that were passed to requests_process(), or from session.in. */
+/* Consecutive requests. All are decoded before the first is handled, so that their keys can be prefetched. For a
+ * connection without a job only one request is decoded, because the next one may be held. All slices borrow from the
+ * received bytes or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX]; /* first byte of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after these requests */
-    enum wire_status status;      /* result of decoding `rest`; OK = `rest` was not decoded yet */
+    enum wire_status
+        status; /* result of decoding `rest`; OK = AHEAD_MAX requests were decoded, so `rest` is not
+                                   * decoded yet */
     struct ddp_err err;
 };
 
-/* Prefetch the entries of the keys into the processor's caches. Skip lists of keys, which can be long. */
+/* Prefetch the entries of the keys into the processor's caches. Skip requests with a list of keys, which can be
+ * long. */
 static void bring_near(const struct store *store, const struct ahead *ahead)
 {
     uint32_t hashes[AHEAD_MAX];
@@ -635,8 +637,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first that is incomplete or invalid. A request may need as many bytes as the quota has
- * left, plus the session's buffer, which is charged already. */
+/* Decode requests up to the first that is incomplete or invalid. A request may use the free bytes of the quota, and
+ * the buffer of the session, which is charged already. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
@@ -664,8 +666,8 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
 }
 
 /* Pause a session until clients have read more of their replies. `rest` begins with the first request that is not
- * handled yet. This request is decoded again later, so rewind the parser. The time limit for unfinished requests does
- * not apply. */
+ * handled yet. This request is decoded again later, so rewind the parser. Remove the session from hub->midway, because
+ * the time limit for unfinished requests does not apply. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
     wire_rewind(&s->wire);
@@ -675,9 +677,9 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Process received bytes. A paused or held session only collects bytes. A stranger passes the gate before each
- * request, because the request before may have admitted it. Requests are handled in order, up to the first request
- * that must wait. It waits for room in the reply (pause_session), or for the job (peer_hold). */
+/* Process received bytes. A paused or held session only collects them. For a stranger, call gate_look() before each
+ * request, because the previous request may have admitted it. Handle the requests in order, up to the first that must
+ * wait for room in the reply (pause_session) or for the job (peer_hold). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -18,15 +18,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* PyTorch's clients add this slash to each key. */
+/* The key as clients see it: PyTorch adds a slash to each key. */
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). Each node gets this list, so the bytes
- * of all lists grow with the square of the number of nodes. For a large round, list only the first nodes, because an
- * agent shows only a few names. Return NULL if memory is short. */
+/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). Every node gets this list, so its total
+ * size grows with the square of the number of nodes. In a large round, list only the first nodes, because an agent
+ * prints only a few names. Return NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -87,7 +87,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* Encode `round`. The list of nodes is the text that print_nodes has printed once for all nodes. */
+/* Encode `round`. print_nodes() has printed the list of nodes once for all nodes. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
 {
     const struct rdzv_round *w = tell->world;
@@ -104,7 +104,7 @@ static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
         .role_size = tell->role_size != 0 ? (int64_t)tell->role_size : MESSAGE_NONE });
 }
 
-/* Encode `waiting`. Lists have at most RDZV_SHORT_LIST_MAX rows, but the counts are complete. */
+/* Encode `waiting`. A list has at most RDZV_SHORT_LIST_MAX rows, but the counts include all nodes. */
 static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -174,8 +174,8 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Return true if the nodes of a round need no comparison (schedule_round): all have the same number of workers, and no
- * address is translated. Check addresses only in the first round. */
+/* Return true if the monitor need not compare the nodes of this round (schedule_round): all have the same number of
+ * workers, and no address is translated. Addresses are checked only in the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -230,7 +230,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* Push the reason to a node before its connection is closed. A frozen node can read the reason later. */
+/* Push the reason to a node before its connection is closed, because a frozen node can still read it later. */
 static void push_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
@@ -238,9 +238,9 @@ static void push_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drop a node, because the rendezvous requests it (rdzv_env.drop). First end the session's role as a node. Then
- * session_drop() does not report a lost node to the rendezvous, which is running now. If the session's bytes are being
- * processed, feed() in hub.c closes the session later. */
+/* Drop a node for the rendezvous (rdzv_env.drop). First end the session's role as a node, so that session_drop() does
+ * not report a lost node to the rendezvous, which is the caller. If the bytes of this session are being processed,
+ * feed() in hub.c drops it later. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -303,8 +303,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Count the ranks that have agreed to a restart with more nodes. Each call continues with the first rank that had not
- * agreed at the last call, so most calls read only one key. */
+/* Count the ranks that have agreed to a restart with more nodes, and request it when all have. Each call continues at
+ * the first rank that had not agreed, so most calls read only one key. */
 void rounds_check_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

@@ -1,10 +1,10 @@
 /* schedule.c -- see schedule.h.
  *
  * A check reads the whole job, so checks are rare. While a job waits for nodes, there is a check every few seconds.
- * While all ranks make progress, there is no check. After a node was rejected or lost, the check waits 200 ms. Several
- * facts often arrive together, and one report should contain all of them.
+ * While all ranks make progress, there is no check. The check after a rejected or lost node waits 200 ms, because several
+ * such facts often arrive together and one report should contain all of them.
  *
- * The times are in struct job, so this file decides when, and monitor.c decides what to report. */
+ * This file decides when to check, and monitor.c decides what to report. The times are in struct job. */
 #include "hub/schedule.h"
 
 #include "base/text.h"
@@ -40,7 +40,7 @@ static uint64_t earlier_set(uint64_t a, uint64_t b)
     return x < y ? x : y;
 }
 
-/* Return when the next check is wanted, without the pause APART_MS; UINT64_MAX = never. */
+/* Return when the next check is wanted, even if it is less than APART_MS after the last check; UINT64_MAX = never. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -50,15 +50,14 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     return w->waits ? w->look_ms : 0;
 }
 
-/* Return true if a check at `at_ms` would be too soon after the last check. The report of a rank is not delayed,
- * because the exit of that rank often ends the round. */
+/* Return true if a check at `at_ms` would be too soon after the last check. A problem that a rank has reported is
+ * checked without delay, because the exit of that rank often ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
 }
 
-/* Return `at_ms`, or the present time if `at_ms` has passed. With a deadline in the past, hub.c would detect a
- * suspension. */
+/* Return `at_ms`, but not earlier than now. hub.c would take a deadline in the past for a suspension. */
 static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
 {
     return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
@@ -84,8 +83,8 @@ uint64_t schedule_deadline(const struct job *job)
     return look_ms < sample_ms ? look_ms : sample_ms;
 }
 
-/* Begin a wait, and give it a new number (`wait`). Each node then gets a full report again, because its told_wait
- * differs from this number. */
+/* Begin a wait, and increase its number `wait`. Each node then gets a full report again, because its told_wait
+ * differs. */
 static void begin_wait(struct schedule_state *w, uint64_t look_ms)
 {
     w->waits = true;
@@ -94,13 +93,14 @@ static void begin_wait(struct schedule_state *w, uint64_t look_ms)
     w->n_told = 0;
 }
 
-/* Return true if nodes have left after the first round and fewer than the least number of nodes remain. */
+/* Return true if there was a round, and since then too few nodes remain for another. */
 static bool is_short(const struct rdzv_facts *facts)
 {
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Begin a wait for nodes. The wait counts from the time when the rendezvous began to gather nodes. */
+/* Begin a wait for nodes, if none is in progress. It counts from the time when the rendezvous began to gather
+ * nodes. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -115,7 +115,8 @@ static void forget_torch(struct schedule_state *w)
     w->torch_surplus = false;
 }
 
-/* Return true if the check for a rank that does not move is due and a rank is in a collective or a barrier. */
+/* Return true if the check for a rank that does not move is due, and ranks are in a collective or a barrier. Clear the
+ * check if it is due, or if no round runs. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -128,9 +129,9 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
-/* Return the checks that are due now, and clear their timers. Some timers are for a job that gathers nodes, and others
- * for a job that runs. Each call clears the timers that do not fit the present state, so that no timer of an earlier
- * round is left. */
+/* Return the checks that are due now, and clear their times. Some checks are for a job that gathers nodes, and others
+ * for a job that runs. Also clear the times that do not fit the present state, because they are from an earlier
+ * round. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -165,8 +166,8 @@ static struct schedule_due due_now(struct job *job, const struct rdzv_facts *fac
     return due;
 }
 
-/* Return the checks that are due. The pause between two checks does not delay the final check, because the job fails
- * in the same tick. */
+/* Return the checks that are due. The final check is not delayed by APART_MS, because the job fails in the same
+ * tick. */
 struct schedule_due schedule_due(struct job *job)
 {
     struct rdzv_facts facts;
@@ -184,7 +185,7 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Schedule the comparison of the nodes, whose report must follow the push `round`. */
+/* Schedule the comparison of the nodes. It runs later, because its report must follow the push `round`. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
@@ -203,7 +204,7 @@ void schedule_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedule a check soon. A check that is already due earlier is not postponed. */
+/* Schedule a check soon, unless an earlier check is due. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -222,8 +223,8 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedule a check of PyTorch's ranks. If a process of the round has ended, the check is earlier, because that process
- * will never arrive. */
+/* Schedule a check of PyTorch's ranks. Check earlier if a process of the round has ended, because this process will
+ * never arrive. */
 void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
@@ -239,15 +240,15 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* Return the shortest wait that is reported. If a process of the round has ended, return a shorter time, because that
- * process will never arrive. */
+/* Return the shortest wait that is reported. It is shorter if a process of the round has ended, because this process
+ * will never arrive. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Record the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
- * waits. If the wait is too short for a report, check again when it is long enough. */
+/* Record the result of a check. A wait gets one full report; later reports have only changes, until no rank waits. If
+ * the wait is too short for a report, check again when it is long enough. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -288,8 +289,8 @@ void schedule_call(struct job *job)
     job->watch.calls = true;
 }
 
-/* Return the time until the next check. A short wait is checked soon after it is long enough for a report. Longer
- * waits are checked less often. */
+/* Return the time until the next check. A wait that is too short for a report is checked soon after it is long enough.
+ * The longer a wait, the later its next check. */
 static uint64_t still_again(bool is_told, uint64_t waited_ms)
 {
     if (is_told)
@@ -299,8 +300,8 @@ static uint64_t still_again(bool is_told, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
-/* Compare the wait with the longest earlier wait. A wait that was already reported is never usual, so that its changes
- * are reported, too. */
+/* Compare the wait with the longest usual wait. A wait with a report is not usual, so that its changes are reported,
+ * too. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_told && waited_ms < schedule[SITUATION_STANDS_STILL].usual_factor * w->usual.longest_ms;
@@ -320,8 +321,9 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Measure the waits that end by themselves. The end of a wait is noticed at the next check, so the measured time may
- * be too long. A wait whose start has moved to a later time is a new wait. */
+/* Measure the waits that end by themselves. A check notices the end of a wait late, so the measured time may be too
+ * long. If the start of the wait is later than at the last check, the earlier wait has ended and a new one has
+ * begun. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -336,8 +338,8 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* Record the result of a check. Each wait is reported once in full. Later reports have only changes, until no rank
- * waits long enough for a report. */
+/* Record the result of a check. A wait gets one full report; later reports have only changes, until no rank waits long
+ * enough for a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -355,8 +357,8 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 
 /* --- hangs ------------------------------------------------------------------------------------------------ */
 
-/* Drop all samples, also the sample that is being taken, because the job has made progress or its round has ended.
- * Nodes may still answer; stacks.c then passes the answer only to operators. */
+/* Drop all samples, because the job has made progress or its round has ended. If a request for a sample is open, its
+ * answer goes only to operators. */
 static void drop_samples(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -375,7 +377,7 @@ void schedule_moved(struct job *job, uint64_t ago_ms)
         drop_samples(job);
 }
 
-/* Set the rules, and reset the watch. No round runs yet, so nothing is lost. */
+/* Set the rules, and reset the watch. The caller ensures that no round has run yet, so no state is lost. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 {
     const bool is_off = limit_ms == UINT64_MAX;

@@ -8,8 +8,8 @@
 struct job;
 
 /* Columns: situation, ms until the first report (0 = at once), ms until the next check (0 = no further check), factor,
- * meaning. A usual wait has ended by itself earlier in this round, for example while rank 0 tests the model after each
- * epoch. A wait is reported only if it exceeds `factor` times the longest usual wait (0 = always). */
+ * meaning. A usual wait has ended by itself before in this round, for example while rank 0 tests the model after each
+ * epoch. With a factor, a wait is reported only if it is longer than factor * the longest usual wait. */
 #define SCHEDULE(X)                                                                                      \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
     X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
@@ -43,20 +43,20 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* Number of kept digests of reported findings. It is larger than DIAGNOSIS_MAX, because the digest of a finding is
- * kept for a while after its cause has ended. */
+/* Number of digests of reported findings that are kept. It exceeds DIAGNOSIS_MAX, the number of current findings,
+ * because some digests are kept after their cause has ended. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
 /* The waits of this round that were long enough to report and then ended by themselves. */
 struct schedule_usual {
-    bool waits;                    /* a wait is in progress that is long enough to report */
+    bool waits;                    /* the present wait is long enough for a report */
     uint64_t since_ms;             /* start of this wait */
     uint64_t longest_ms;           /* longest earlier wait; 0 = no earlier wait */
     uint32_t n_known;              /* number of digests that were ever added to `known` */
     uint64_t known[DIAGNOSIS_MAX]; /* digests of the findings in these waits; a ring */
 };
 
-/* The times of the next checks, and the reported waits. Zeroed before first use. */
+/* When to check a job next, and which of its waits were reported. Zeroed before first use. */
 struct schedule_state {
     bool waits;          /* the job waits for nodes, so checks are due */
     bool compares;       /* the nodes of the round that has begun must be compared */
@@ -117,8 +117,8 @@ void schedule_moved(struct job *job, uint64_t ago_ms);
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
 /* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
-/* Record the result of a check. `waited_ms` is the length of the longest wait of ranks; 0 = no rank waits. `tell` is
- * true if a finding about this wait is reported now. */
+/* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `tell` =
+ * this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* Return true if a wait is shorter than the longest usual wait of this round, multiplied by `factor` of SCHEDULE
  * (situation STANDS_STILL). */

@@ -49,9 +49,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once, because hub->out contains no earlier answer to
- * this session. hub->out has only answers to hub->feeding. This session is not hub->feeding, because each request of a
- * session first ends the wait of this session. */
+/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once. hub->out has only answers to hub->feeding, which
+ * is another session: a session's own request would first have ended its wait. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -77,8 +76,8 @@ void session_leave_wait(struct session *s)
 
 /* --- the rank of a session ------------------------------------------------------------------------------ */
 
-/* Count the connection in members.connected, too. If a worker has declared the job, the job ends when this count
- * becomes 0. */
+/* Attach the session to its rank, and count the connection in members.connected. A job that a worker has declared ends
+ * when this count becomes 0. */
 void session_attach(struct session *s, uint32_t rank)
 {
     struct member *member = members_at(&s->job->members, rank);
@@ -110,8 +109,8 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Add a session for a new connection, with the hub's present era. An attempt that begins later has a higher era and
- * rejects the requests of this session. */
+/* Add a session for a new connection. It gets the present era of the hub, so that a later attempt, which has a higher
+ * era, rejects its requests. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -145,8 +144,8 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Return a copy of the rejects, plus the connections that have sent nothing so far, or NULL if memory is short. The
- * caller frees the copy. */
+/* Return a copy of the rejects, plus the open connections that have sent nothing so far. Return NULL if memory is
+ * short. The caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -182,8 +181,8 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
-/* Queue the session; hub.c processes its held bytes later. They cannot be processed here, because the caller may be
- * the handler of `vouch`, and the bytes of its connection are still being processed. */
+/* Queue the session, so that hub.c processes its held bytes later. The caller may be the handler of `vouch`, while the
+ * bytes of another connection are being processed. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (!s->is_held)
@@ -228,7 +227,7 @@ void session_may_resume(struct session *s)
         snprintf(s->as_node->token + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Forbid the node to connect again, because its frames cannot be kept. */
+/* Forbid the node to connect again, because a frame for it was not kept. */
 static void session_forgets_frames(struct session *s)
 {
     if (s->as_node == NULL || s->as_node->token[0] == '\0')
@@ -238,8 +237,8 @@ static void session_forgets_frames(struct session *s)
     buf_free(&s->as_node->sent.bytes);
 }
 
-/* Keep a sent frame until the node confirms it. A node with too many unconfirmed frames may no longer resume, so that
- * it cannot fill the memory of the store. */
+/* Keep a sent frame until the node confirms it. If the unconfirmed frames exceed KEPT_MAX, the node may no longer
+ * resume, so that it cannot fill the memory of the store. */
 static void session_keeps(struct session *s, struct slice frame)
 {
     struct kept *sent = &s->as_node->sent;
@@ -253,8 +252,8 @@ static void session_keeps(struct session *s, struct slice frame)
     charge_kept(s->job->hub, sent, before);
 }
 
-/* Drop the confirmed frames. A node that confirms a frame which was never sent has miscounted, so its frames cannot be
- * sent again reliably. */
+/* Drop the confirmed frames. If a node confirms a frame that was never sent, it has miscounted, and may no longer
+ * resume. */
 void session_confirms(struct session *s, uint64_t heard)
 {
     if (s->as_node->token[0] != '\0' && !kept_confirm(&s->as_node->sent, heard))
@@ -272,7 +271,7 @@ void session_node_free(struct hub *hub, struct session *s)
     s->as_node = NULL;
 }
 
-/* Keep the frame without its tag, because a new connection has other keys and needs another tag. */
+/* Append a frame, and keep it without its tag. A new connection has other keys, so it needs another tag. */
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
     if (s->is_node)
@@ -287,24 +286,22 @@ bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, stru
 
 /* --- hub out ---------------------------------------------------------------------------------------------- */
 
-/* The output: bytes to connections, lines to the log.
+/* The output: bytes to connections, lines to the log. All answers go through these functions.
  *
- * While the bytes of one connection (`feeding`) are processed, its answers are collected in `out` and sent together
- * at the end. Bytes for other connections (a SET that wakes a waiter) are sent at once. So each connection gets its
- * bytes in order, and a hundred requests in one packet need only one send:
+ * While the bytes of one connection (`feeding`) are processed, its answers are collected in `out` and sent together at
+ * the end. A hundred requests in one packet then need only one send. Bytes for other connections are sent at once, for
+ * example to a client whose key a SET has set. So each connection gets its bytes in order:
  *
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
- *                                         to A: value of x, value of y        (one send, at the end)
- *
- * All answers go through these functions. */
+ *                                         to A: value of x, value of y        (one send, at the end) */
 
 enum {
     OUT_DIRECT = SHARED_MIN, /* a value of at least this size is sent without a copy */
     OUT_KEPT = 1 << 20,      /* an output buffer that has grown beyond this size is freed */
 };
 
-/* Ask the shell whether a reply may be sent. A small reply needs no permission, because check_backlog() limits small
- * replies. */
+/* Ask the shell whether a reply may be sent. A small reply needs no permission, because check_backlog() limits
+ * those. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
@@ -332,8 +329,7 @@ void hub_flush(struct hub *hub)
         buf_free(&hub->out);
 }
 
-/* Send bytes to a session. For the session whose bytes are being processed, the collected answers are sent
- * first. */
+/* Send bytes to a session. If it is the session whose bytes are being processed, send its collected answers first. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
     if (s == hub->feeding)
@@ -343,8 +339,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, only keep the text,
- * so that the node gets it after `resume`. */
+/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, only keep the text
+ * until `resume`. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
@@ -367,8 +363,8 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
     cJSON_free(text);
 }
 
-/* Send a large value from the memory of the store, without a copy. `holder` keeps this memory until the value is sent,
- * even if the key is deleted before. */
+/* Send a large value from the memory of the store, without a copy. `holder` is a reference to this memory, which stays
+ * valid even if the key is deleted. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))
@@ -410,8 +406,8 @@ static const struct torch_meet *polled(const struct session *s)
     return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
-/* Set the n-th key that the session waits for. A named barrier, or the counter that the session polls, also counts
- * as a key. */
+/* Set the n-th key that the session waits for. A named barrier, or a counter that the session polls, counts as one
+ * key. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);
@@ -459,7 +455,7 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
            rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
-/* Fill in the facts about a rank. With several connections, silent_ms counts from the latest byte of any connection,
+/* Fill in the facts about a rank. If it has several connections, silent_ms counts from the latest byte of any of them,
  * and `waits` is the first wait found. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {

@@ -1,24 +1,24 @@
-/* session.h -- the state of one connection, and of the hub. Private to hub/: the server includes only hub.h. Each
- * file uses only files below it in this list:
+/* session.h -- the state of one connection, and of the hub. Private to hub/: the server includes only hub.h. Each file
+ * uses only files below it in this list:
  *
- *     hub.c               connections open and close; time passes for the jobs
- *     requests.c          bytes become requests; the handlers of PyTorch's opcodes and of ddprun's
- *     control.c           the JSON calls of agents and operators; inspect.c: those that only read
+ *     hub.c               handles new and closed connections, and passes time to the jobs
+ *     requests.c          decodes bytes into requests, and handles PyTorch's opcodes and ddprun's own
+ *     control.c           handles the JSON calls of agents and operators; inspect.c: calls that only read
  *     stacks.c            asks the agents where the threads of ranks are
  *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
  *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
- *     torch_observer.c    the actions of PyTorch's ranks while their groups form
- *     gate.c              connections from other hosts, and AUTH
- *     peer_identity.c     the process of a plain connection
- *     attempt.c           a session enters or leaves a job, or is freed; an attempt begins or ends
- *     job.c               jobs are created, found and freed; their declaration, barriers and nodes
- *     lost_rank.c         a rank ends while others wait for it
- *     schedule.c          when a waiting job is checked
- *     events.c            the events of a job, for an event log
- *     session.c           a session is created, is found, waits, or gets a rank; replies; the facts about a rank
+ *     torch_observer.c    records what PyTorch's ranks do while their groups form
+ *     gate.c              checks connections from other hosts, and handles AUTH
+ *     peer_identity.c     finds the process of a plain connection
+ *     attempt.c           moves sessions into and out of jobs, frees sessions, begins and ends attempts
+ *     job.c               creates, finds, declares and frees jobs; handles their barriers and nodes
+ *     lost_rank.c         reports a rank that ends while other ranks wait for it
+ *     schedule.c          decides when a waiting job is checked
+ *     events.c            formats the events of a job, for an event log
+ *     session.c           creates and finds sessions, records their waits and ranks, sends replies
  *
- * A handler appends its reply to hub->out. The hub sends hub->out to the requesting connection after all its bytes
- * are processed. A handler returns false if the connection must be closed. hub->err then has the reason. */
+ * A handler appends its reply to hub->out. The hub sends hub->out to the requesting connection after all its bytes are
+ * processed. A handler returns false if the connection must be closed. hub->err then has the reason. */
 #ifndef RENDEZVOUS_HUB_SESSION_H
 #define RENDEZVOUS_HUB_SESSION_H
 
@@ -57,16 +57,16 @@ struct session_node {
     struct session *session;      /* owner of this struct; another session after session_moves_node() */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
-    uint32_t told_wait;           /* schedule_state.wait when the node last got a full report */
-    /* The fields below are for a node that may connect again after a broken connection. The counts and the kept frames
-     * begin with the answer to its first join, which contains the token. A client that has the token can take over the
-     * node. */
+    uint32_t told_wait; /* schedule_state.wait at the node's last full report; if they differ, it gets a full
+                                   * report */
+    /* The fields below allow a node to connect again after a broken connection. Frames are counted and kept from the
+     * answer to its first join, which contains the token. A client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node may not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of calls from the node, for the answer to `resume` */
-    struct list cut;       /* in hub->cut while the connection is broken; the session keeps the old id */
-    uint64_t cut_until_ms; /* when the store frees the node if it has not connected again */
-    char cut_why[96];      /* how the connection broke */
+    struct list cut;             /* in hub->cut while the connection is broken */
+    uint64_t cut_until_ms;       /* when the store frees the node if it has not connected again */
+    char cut_why[96];            /* how the connection broke */
 };
 
 /* The state of a connection from another host until gate.c admits the connection. */
@@ -120,7 +120,7 @@ struct session {
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool awaits_tls;        /* a stranger that has not completed the TLS handshake */
     bool is_held;           /* requests wait until the job is known or gate.c admits the session */
-    bool is_paused;         /* `in` holds requests that wait for hub_resume */
+    bool is_paused;         /* `in` holds requests that the shell starts again by hub_resume */
     bool is_node;           /* the session is the node `id` of job->rdzv */
     bool takes_events;      /* has requested the events of its job */
     bool has_spoken;        /* the first request has arrived completely */
@@ -135,14 +135,14 @@ struct peer_lines {
     struct list released; /* sessions whose job is known now; their held bytes are processed next */
 };
 
-/* The whole store. One thread uses it, and one call at a time: a callback of the sink must not call the hub. */
+/* The whole store. Only one thread uses it. A callback of the sink must not call the hub. */
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
     uint64_t now_ms;    /* time of the current call */
     struct quota quota; /* all memory that clients can make the store allocate */
     struct quota
-        strangers; /* part of `quota` for all connections without a job together, if the hub serves many jobs */
+        strangers; /* if the hub serves many jobs: the part of `quota` for all connections without a job */
     struct table jobs;          /* all jobs, owned; there is always one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
@@ -156,11 +156,11 @@ struct hub {
         struct list line;    /* the oldest first */
         unsigned count;      /* number of strangers in the list `line` */
     } gate[STRANGER_STATES]; /* the strangers in each state, see gate.c */
-    /* The session whose bytes are being processed; NULL = none. It must not be freed meanwhile. */
+    /* The session whose bytes are being processed; NULL = none. It must not be freed while it is set here. */
     struct session *feeding;
     struct buf out;     /* answers to `feeding` that are not sent yet */
     bool must_repeat;   /* handle the current request again later, because its reply cannot be sent yet */
-    bool is_backed_up;  /* the current session must read its replies before its next request */
+    bool is_backed_up;  /* the current session must read its replies before its next request is handled */
     bool answers_later; /* the current CONTROL request gets its answer by a push */
     struct ddp_err err; /* error of the current request; no text = memory is short */
     struct rejects rejects;
@@ -174,7 +174,7 @@ struct hub {
     struct list cut;  /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests,
-        closed_by_us; /* numbers since the start: decoded requests, connections that the hub closed */
+        closed_by_us; /* since the start of the hub: number of decoded requests, of connections that the hub closed */
 };
 
 /* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason (no text =
@@ -215,7 +215,7 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 /* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* Return true unless AUTH or TLS named another job. */
+/* Return true if the session may use `job`: neither AUTH nor TLS has named another job. */
 bool gate_is_job(const struct session *s, const char *job);
 
 /* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false
@@ -223,15 +223,15 @@ bool gate_is_job(const struct session *s, const char *job);
 bool peer_ask_user(struct hub *hub, struct session *s);
 /* Ask the agents at the session's address once for the session's process. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask the agents for the process even if the process is not a worker. Their search is slow, so this is called only
- * for a PyTorch group with too many members. Return false if no agent was asked. */
+/* Ask the agents for the process even if it is not a worker. Their search is slow, so call this only for a PyTorch
+ * group with too many members. Return false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Hold the session's requests until its job is known. */
 bool peer_hold(struct hub *hub, struct session *s);
 /* Return true if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
 /* Return true if the session may be this rank of this job. If an agent has vouched for the session, that agent must
- * run the rank. If the session has only a tenant, any agent at its address must run the rank. */
+ * run the rank. If the session only has a tenant, some agent at its address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 /* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits for `vouch` that have
  * timed out. */
@@ -254,7 +254,7 @@ bool control_owner(struct hub *hub, struct session *s, const union message *m, s
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Wait for the stacks of a node on its new connection `to`, because its old connection `from` has broken. */
+/* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
 /* End an open request for stacks if its time limit (job_sample.until_ms) has passed. */
 void stacks_tick(struct job *job);
@@ -283,17 +283,16 @@ void rounds_check_grow_keys(struct job *job);
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
-/* Add the members of a group with too many members to the snapshot. The caller frees *claims. Return false if
- * memory is short. */
+/* Add the members of a group with too many members to the snapshot. The rows are in *claims, which the caller frees.
+ * Return false if memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in
  * the barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Check at the end of a round whether the failed rank had lost another rank or had given up a wait, and report the
- * result. */
+/* Report at the end of a round why the failed rank failed: it lost another rank, or gave up a wait. */
 void lost_peer_verdict(struct job *job);
-/* Record at the end of a PyTorch client's connection whether the client has given up the setup of a group. */
+/* Record, when a connection of a PyTorch client ends, whether the client has given up the setup of a group. */
 void lost_peer_leaves(struct session *s);
 
 /* Fill in the current facts about a rank (session.c). Texts are valid until the next call. */
@@ -310,8 +309,8 @@ static inline bool session_is_cut(const struct session *s)
     return s->as_node != NULL && !list_is_empty(&s->as_node->cut);
 }
 
-/* A node whose connection breaks without a FIN keeps its place until its timeout, because the network may be at fault.
- * `resume` with the node's token moves the place to a new connection. */
+/* If a node's connection breaks without a FIN, the network may be at fault, so the node keeps its place until its
+ * timeout. `resume` with the node's token moves the place to a new connection. */
 
 /* Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms
  * them. */
@@ -389,8 +388,8 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* Reply to the current session with a blob. With `holder`, a large value is sent without a copy. Return false if
  * memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Return true if the current session may get a reply of `bytes`. After false, the handler must return true without
- * a reply, and is called again later with the same request. So a handler calls this function before it changes
+/* Return true if the current session may get a reply of `bytes`. If false, the handler must return true without a
+ * reply; the hub calls it again later with the same request. So a handler must call this function before it changes
  * anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */

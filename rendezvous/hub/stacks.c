@@ -3,8 +3,9 @@
  *
  *     ddpctl --stacks--> hub --sample--> agents --sampled--> hub (equal stacks are folded) --> ddpctl
  *
- * The operator gets the answer when all nodes have answered, or after STACKS_STORE_MS with the names of the missing
- * nodes. A job has at most one open request. Operators with the same request share the answer. */
+ * The operator gets the answer when all nodes have answered. After STACKS_STORE_MS the operator gets the answer with
+ * the names of the missing nodes. A job has at most one open request. Operators with the same request share the
+ * answer. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -93,8 +94,8 @@ static void free_answers(struct job_sample *sample)
     buf_free(&sample->nodes);
 }
 
-/* End the request: pass the rows to the monitor and the profile, and answer the operators. The monitor gets a copy of
- * the rows, because `lists` owns them and message_add_stacks_lists() moves them into the answer. */
+/* End the request: pass the rows to the monitor and the profile, and answer the operators. Copy the rows for the
+ * monitor, because message_add_stacks_lists() moves the original rows into the answer. */
 static void sample_finish(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -127,7 +128,7 @@ static void sample_finish(struct job *job)
 
 /* --- the question ----------------------------------------------------------------------------------------- */
 
-/* Return true if the node runs one of these ranks. A set without ranks (limit 0) means all ranks. */
+/* Return true if the node runs one of these ranks. A set with limit 0 means all ranks. */
 static bool has_rank(const struct rdzv_node_facts *node, const struct rank_set *ranks)
 {
     for (uint32_t i = 0; i < node->nproc; i++)
@@ -155,8 +156,8 @@ static bool find_nodes(struct job *job, const struct rank_set *ranks)
     return ok;
 }
 
-/* Push the question to all nodes of the sample. Only a sample for a hang asks for flight records, and only for
- * records since the last progress. */
+/* Push the question to all nodes of the sample. Only a sample for a hang asks for flight records, and only for those
+ * since the last progress. */
 static void ask_nodes(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -176,8 +177,8 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request. It ends at until_ms, even if some nodes have not answered. After false, the caller must call
- * sample_refuse(). The caller also sends the question, because an operator must be registered before the first
+/* Begin a request, which ends at until_ms even if some nodes have not answered. After false, the caller must call
+ * sample_refuse(). The caller sends the question itself, because it must first register the operator for the
  * answer. */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
@@ -219,16 +220,17 @@ static bool check_ranks(struct job *job, const char *text, struct rank_set *rank
     return false;
 }
 
-/* Return true if an operator cannot share the open request: it differs, or too many operators wait for it. */
+/* Return true if an operator cannot share the open request, because it is for other stacks or too many operators wait
+ * for it. */
 static bool is_other(const struct job_sample *sample, const struct message_stacks *m)
 {
     return strcmp(sample->ranks, m->ranks) != 0 || sample->native != m->native ||
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile, unless a request is open. Neither uses the open request of an
- * operator: its stacks may be older than the suspicion, and it reads no flight records. The monitor gets its sample
- * after the open request has ended. The profile skips this sample. */
+/* Request a sample for the monitor or the profile, unless a request is open. An operator's request does not serve
+ * them: its stacks may be older than the suspicion, and it reads no flight records. The monitor then gets its sample
+ * after this request has ended. The profile skips a sample. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };
@@ -266,8 +268,8 @@ void stacks_tick(struct job *job)
         sample_finish(job);
 }
 
-/* Begin the wait of the operator before asking the nodes. One session can be the operator and also an asked agent.
- * Each later request of the session ends its wait (answer_all). */
+/* Handle `stacks`. Register the operator before asking the nodes, because an asked agent may be on the same session.
+ * Any later request of the session ends its wait (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -295,8 +297,8 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
-/* Encode a call, and parse the text again. The encoder adds numbers as raw text, which the monitor could not read as
- * numbers. */
+/* Convert a call to JSON. The encoder adds numbers as raw text, which the monitor could not read as numbers, so print
+ * and parse the object. */
 static cJSON *encode_call(const struct message_flight_call *m)
 {
     cJSON *row = message_encode_flight_call(m);
@@ -307,9 +309,8 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add the valid rows of a node to the calls of the sample, and replace control characters in their texts. A row is
- * valid if the node runs its rank. If the rows do not fit, add none, because half a record would look like a rank that
- * is behind. */
+/* Add the rows of a node to the calls of the sample, if the node runs their ranks. Replace control characters in their
+ * texts. If the rows do not all fit, add none, because a rank with half a record would seem to be behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
 {
     const cJSON *row;

@@ -11,25 +11,24 @@
 #include <stdlib.h>
 
 enum {
-    /* A client that waits for the same key again within this time (ms) continues its earlier wait. A barrier of torch
-     * consists of repeated waits of 10 s. */
+    /* If a client waits for the same key again within this time (ms), it continues its earlier wait. A barrier of
+     * torch consists of repeated waits of 10 s. */
     AGAIN_MS = 2000,
-    /* How often the agents are asked for an owner in an attempt, at most. For each question, an agent searches all
-     * processes of its host. */
+    /* Most questions for an owner in an attempt. For each question, an agent searches all processes of its host. */
     OWNERS_MAX = 6,
 };
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Return true if a barrier of all ranks has counted more arrivals than the job has ranks. */
+/* Return true if the key is a barrier of all ranks and has counted more arrivals than the job has ranks. */
 static bool has_surplus(const struct job *job, struct slice key, int64_t count)
 {
     struct torch_key read;
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* Ask the agents for the owner of a connection that no agent has vouched for. Only clients that take part in a setup
- * are asked for, because only these can be the extra members. */
+/* Ask the agents for the owner of a connection that no agent has vouched for. Only a client that takes part in a setup
+ * can be an extra member, so ask for no other. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -38,8 +37,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* Ask the agents for the owners of a group with too many members, and schedule a check. Until this check, further
- * extra members cause no new question. */
+/* Ask the agents who owns the connections of a group with too many members, and schedule a check. Until this check, a
+ * further extra member causes only a question about itself. */
 static void suspect_surplus(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -54,8 +53,8 @@ static void suspect_surplus(struct session *newcomer)
     job_touch(job);
 }
 
-/* Return true if the client has read a count that is equal to the world size. All ranks have then arrived, and the
- * client leaves the barrier without a further request. */
+/* Return true if the client has read a count equal to the world size. All ranks have then arrived, and the client
+ * leaves the barrier without a further request. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -76,8 +75,8 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-/* Record that a client has changed the counter of a barrier, or has read it by adding 0. `feeding` is the client; NULL
- * = ddprun itself has changed the key. If memory is short, record nothing. */
+/* Record that a client has changed the counter of a barrier, or has read it by adding 0. hub->feeding is the client;
+ * NULL means that ddprun itself has changed the key. If memory is short, record nothing. */
 static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -93,8 +92,9 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* Return true if another process has published an address of the same rank on a connection that is still open. A
- * process that sets up its group again has the same pid or has closed its first connection. */
+/* Return true if another process has published an address of the same rank, and its connection is still open. A
+ * process that sets up its group again is no other process: it has the same pid, or has closed its first
+ * connection. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -107,9 +107,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* Record that a rank has published its address in the default group. `anew` is true if the key existed already. A
- * second process may then act as this rank, so ask the agents for the owners of the connections and schedule a
- * check. */
+/* Record that a rank has published its address in the default group. `anew` = the key existed already. A second
+ * process may then act as this rank, so ask the agents for the owners and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -128,7 +127,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* Record a wait. Forget when an earlier wait ended, because a rank that waits again has not given up. */
+/* Record a wait. Clear left_ms, the end of an earlier wait, because a rank that waits again has not given up. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;
@@ -145,8 +144,8 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
-/* Record the key of PyTorch for which a session begins to wait. A wait for a key that is not PyTorch's ends the
- * record. */
+/* Record the PyTorch key that a session begins to wait for. If the session waits for another kind of key, end the
+ * record of its earlier wait. */
 static void on_wait(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -169,7 +168,7 @@ static void on_wait(void *user, struct store_waiter *waiter)
     job_touch(s->job);
 }
 
-/* End the wait of a client that finds its keys. The first key shows the purpose of all keys. */
+/* Record that a client has found its keys and continues its setup. The first key shows the purpose of all keys. */
 static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
     const struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -205,8 +204,8 @@ void torch_observe(struct job *job)
  * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
  * an older client an agent reports the pid. Claims without a pid are not compared. */
 
-/* Return the claim of a session to be a rank. A process that the rank's worker has started is a child, as with
- * mp.spawn. */
+/* Return the claim of a session: the rank that the agents or the client have named. `is_child` = the process is not
+ * the worker of the rank, but a process that the worker has started, as with mp.spawn. */
 static struct snapshot_claim claim_of(const struct session *s)
 {
     struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,
@@ -278,8 +277,8 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Return true if two processes have published an address of the same rank. The claims are sorted by `said`, 1 + this
- * rank. Each claim is compared with the first claim of its rank that has a pid. */
+/* Return true if two processes have published an address of the same rank. The claims must be sorted by this rank
+ * (`said`). Compare each claim with the first one of its rank that has a pid. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;

@@ -10,7 +10,8 @@ static struct cli cli;
 static struct ddp_err err;
 static char *no_environment[] = { NULL };
 
-/* Copy the words to memory that outlives the statement that made them, like main's argv. */
+/* Parse `words` with the variables of `environment`. Copy the array first, because `cli` keeps pointers into argv
+ * after the calling statement has ended. */
 static inline ddp_status parse_in(char *const *environment, char *const *words)
 {
     static char *argv[32];

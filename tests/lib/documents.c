@@ -1,6 +1,6 @@
 /* documents.c -- see documents.h.
  *
- * A keyword that is not known here fails the document, because a schema must not promise more than the test checks. */
+ * A schema with an unknown keyword fails the test, because a schema must not promise more than the test checks. */
 #include "documents.h"
 
 #include <cjson/cJSON.h>

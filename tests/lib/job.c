@@ -16,8 +16,8 @@
 
 enum { ARGS_MAX = 64, ENV_MAX = 32 };
 
-/* Make "ddprun --standalone ARGS..." with WORKER replaced. Leave out --standalone if the first argument is
- * --hosts. */
+/* Make "ddprun --standalone ARGS..." with the path of the worker program in place of WORKER. Leave out --standalone
+ * if the first argument is --hosts or --hostfile. */
 static void make_argv(const char *argv[ARGS_MAX], const char *const args[])
 {
     int n = 0;
@@ -60,7 +60,7 @@ struct run_process *job_start(const char *const args[], const struct run_options
     make_argv(argv, args);
     make_env(env, o.env);
     o.env = env;
-    /* A shell may have started the test runner in the background, with these signals ignored. */
+    /* The test runner may be a background job of a shell, which ignores these signals. */
     signal(SIGINT, SIG_DFL);
     signal(SIGQUIT, SIG_DFL);
     return run_start(argv, &o);
@@ -178,7 +178,7 @@ void job_witness_close(struct job_witness *w)
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* The gate is open when its file exists. */
+/* The gate is a file: it is open when the file exists. */
 
 static char *dir;
 
@@ -210,8 +210,8 @@ void gate_gone(void)
 
 enum { WORKERS_MAX = 256, BODY = 300 };
 
-/* Return the rank in a line's head. Set *number to the line's number and *used to the length of the head. Return -1
- * if the line has no head. */
+/* Return the rank in the prefix of a line. Set *number to the line's number and *used to the length of the prefix.
+ * Return -1 if the line has no prefix. */
 static int read_head(const char *line, bool coloured, int *number, int *used)
 {
     int prefix, rank, n;
@@ -253,8 +253,8 @@ const char *torch_python(void)
     return python != NULL && *python != '\0' ? python : "/usr/bin/python3";
 }
 
-/* Return true if Python runs `program` without an error. The programs only look for torch, because an import takes
- * seconds. */
+/* Return true if Python runs `program` without an error. `program` must not import torch but only check that it is
+ * installed, because an import takes seconds. */
 static bool python_says(const char *program)
 {
     const char *argv[] = { torch_python(), "-c", program, NULL };

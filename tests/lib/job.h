@@ -22,7 +22,7 @@
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
-/* Expect a text on stderr, a text on stdout, or that a text is not on stderr. Otherwise print the output. */
+/* Expect the text `words` on stderr (SAYS), on stdout, or not on stderr. Otherwise print the output. */
 #define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
@@ -49,7 +49,8 @@ bool job_until_state(pid_t pid, char state);
  * PATIENCE_MS. */
 bool job_until_full(int reader);
 
-/* A FIFO whose writers are all processes of a job ("hold:PATH" makes a worker and its children writers). */
+/* A FIFO that shows whether processes of a job still run: with the argument "hold:PATH" a worker and its children
+ * keep the FIFO open for writing. */
 struct job_witness {
     char *dir;
     char path[256];
@@ -74,7 +75,7 @@ void job_witness_close(struct job_witness *w);
  *
  *     gate_shut();
  *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);
- *     ... until "up" is read and the action shows ...
+ *     ... read "up", act on the job, wait for the effect ...
  *     gate_open();
  *
  * The gate's path is in the environment, as GATE, from gate_shut() to gate_gone(). */

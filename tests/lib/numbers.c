@@ -231,7 +231,7 @@ void grad_check(const struct grad_check *c)
 
 /* --- devices ---------------------------------------------------------------------------------------------- */
 
-/* A row of PRECISION_LIST: the allowed error of a result, relative to the largest value. */
+/* The allowed error of a result, relative to the largest value; one row for each row of PRECISION_LIST. */
 static const double tolerances[] = {
     [PRECISION_FP32] = 2e-6, [PRECISION_BF16] = 8e-3, [PRECISION_FP16] = 2e-3
 };

@@ -30,8 +30,8 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room);
 /* Models, pictures and tokens from formulas, with the same values as in tests/data/torch_models.py. */
 
 enum {
-    KNOWN_ROWS = 20,    /* images, 28x28, of 64 that repeat */
-    KNOWN_COLOURED = 4, /* images for resnet, 3x32x32 */
+    KNOWN_ROWS = 20,    /* images of 28x28 in a batch, out of 64 different images */
+    KNOWN_COLOURED = 4, /* images of 3x32x32, for resnet */
     KNOWN_SEQUENCES = 3,
     KNOWN_LENGTH = 64,
 };
@@ -63,13 +63,13 @@ struct grad_check {
         const char *name;
         double *value, *grad;
         size_t n;
-    } in[GRAD_CHECK_ARRAYS]; /* a row without a name ends the list */
+    } in[GRAD_CHECK_ARRAYS]; /* the list ends with an entry without a name */
     double *out, *mix;
-    size_t n;               /* of out and mix */
-    void (*forward)(void);  /* in -> out */
-    void (*backward)(void); /* mix -> every grad */
-    double tolerance,       /* relative and absolute tolerance; 0 = 1e-7 */
-        step;               /* 0 = 1e-5 */
+    size_t n;               /* number of elements of `out` and of `mix` */
+    void (*forward)(void);  /* computes `out` from the arrays `in` */
+    void (*backward)(void); /* computes the gradients of the arrays `in` from `mix` */
+    double tolerance,       /* both relative and absolute; 0 = 1e-7 */
+        step;               /* of the central differences; 0 = 1e-5 */
 };
 
 /* Fill `value` with numbers in [-1, 1), which are the same in every run. */
@@ -78,7 +78,7 @@ void grad_check_random(double *value, size_t n, unsigned seed);
 /* Fill `in` and `mix` with random numbers, compare every element, and fail the test with the worst element. */
 void grad_check(const struct grad_check *c);
 
-/* Do the same with the present values. */
+/* Do the same as grad_check, but with the current numbers of `in` and `mix`. */
 void grad_check_here(const struct grad_check *c);
 
 /* --- devices ---------------------------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ struct both {
 struct devices {
     struct compute *gpu;
     int precision;
-    double tolerance; /* of values */
+    double tolerance; /* allowed difference of values, relative to the largest value */
     struct both all[64];
     int used;
 };

@@ -28,8 +28,8 @@ bool procstat_is_sanitized(pid_t pid);
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* The limits of this process and of processes that it starts. (Not named limits.h, because tests/lib is searched
- * before the C library's headers.) */
+/* The limits of this process and of processes that it starts. This file is not named limits.h, because tests/lib is
+ * searched before the C library's headers. */
 
 /* Raise the limit of descriptors, to `most` as root, else up to the hard limit. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most);

@@ -282,10 +282,10 @@ static ddp_status call(ddp_group *g, const struct trial *t, const void *in, void
     }
 }
 
-/* value_of repeats after so many elements. */
+/* The results of value_of repeat after this number of elements. */
 enum { PERIOD = 70 };
 
-/* Continue the first PERIOD of `n` elements. */
+/* Fill `elements` up to `n` elements with copies of the first PERIOD elements. */
 static void repeat(char *elements, size_t size, size_t n)
 {
     const size_t bytes = n * size;
@@ -302,7 +302,7 @@ static void check_output(const struct trial_room *room, const struct trial *t, c
     if ((t->kind == REDUCE || t->kind == GATHER) && me->rank != t->root)
         return;
     for (size_t i = 0; i < all; i++) {
-        const size_t k = i % t->n % PERIOD; /* the place in the block of a rank */
+        const size_t k = i % t->n % PERIOD; /* index in the part of a rank, modulo PERIOD */
         if (i % t->n < PERIOD)
             one_value_store(must, k, t->dtype, expected(t, me, i));
         if (memcmp(out + i * size, (const char *)must + k * size, size) != 0)
@@ -365,7 +365,8 @@ static bool goes_with(const struct trial_room *room, int memory)
     return !room->device || memory == PRIVATE || memory == SHARED;
 }
 
-/* Return the last operation to try. Only reductions use the operation, so other kinds are tried with one. */
+/* Return the last operation to try. Kinds without a reduction ignore the operation, so they are tried only with the
+ * first operation. */
 static int last_op(enum kind kind)
 {
     return kind == ALL_REDUCE ? DDP_PROD : kind == REDUCE_SCATTER ? DDP_AVG : DDP_SUM;
@@ -447,7 +448,8 @@ ddp_reducer_options toy_options(void)
     return options;
 }
 
-/* Join the other ranks. `user` has one letter for each rank, which names the rank's host. */
+/* Join the other ranks. `user` is a text with one letter for each rank; ranks with the same letter are on one
+ * host. */
 ddp_ctx *toy_join(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };
@@ -513,7 +515,7 @@ void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
     }
 }
 
-/* Apply the reducer's options to a sum. */
+/* Return the result of the reducer for a gradient: apply the reducer's options to the sum over all ranks. */
 double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor)
 {
     bool small = p != 2;

@@ -22,7 +22,7 @@
 
 enum { RANKS_MAX = 16 };
 
-/* The result of a rank; `status` and `words` are free for the rank, for example for the expected error. */
+/* The result of a rank. Each test may use `status` and `words` as it likes, for example for the expected error. */
 struct rank {
     int rank, world;
     unsigned flags;
@@ -32,7 +32,7 @@ struct rank {
     ddp_status status;
     char words[1024];
     char failure[1024]; /* first failed expectation, "" = none */
-    uint64_t value;     /* free for the rank, for example for a hash of results */
+    uint64_t value;     /* for any use of a test, for example a hash of results */
     int exit_status;    /* from waitpid; filled in by ranks_run */
 };
 
@@ -139,8 +139,8 @@ void trials_use(const ddp_options *options);
 /* Run one collective and compare its result. */
 void trial_run(const struct trial_room *room, const struct trial *trial);
 
-/* Try every kind with every type and operation, few elements and all kinds of memory. Of these
- * trials every `one_in`-th runs, the same on every rank. The function opens and closes a room. */
+/* Try every kind with every type and operation, few elements and all kinds of memory. Run only every `one_in`-th of
+ * these trials, the same ones on every rank. The function opens and closes a room. */
 void trials_of_all_types(struct rank *me, unsigned one_in);
 /* Try large counts with every root, in place and not in place. The function opens and closes a room. */
 void trials_of_large_counts(struct rank *me);
@@ -164,12 +164,13 @@ uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
 
 enum { MODEL_PARAMS = 6 };
 
-/* Parameter 2 has doubles, in model_scale. The other parameters are in model_w. Parameter 3 has a shape. */
+/* Parameter 2 has doubles, in model_scale; all other parameters are in model_w. Parameter 3 has the shape
+ * model_fc2_shape. */
 extern const size_t model_counts[MODEL_PARAMS], model_fc2_shape[2];
 extern float model_w[MODEL_PARAMS][500];
 extern double model_scale[9];
 
-/* Buffers for tests that need some. */
+/* Buffers of the model, for tests that need buffers. */
 extern float model_mean[33], model_seen[1];
 
 void toy_params(ddp_param params[MODEL_PARAMS]);
@@ -177,7 +178,8 @@ void toy_params(ddp_param params[MODEL_PARAMS]);
 /* Return options whose limits divide the model into four buckets. */
 ddp_reducer_options toy_options(void);
 
-/* Run `main` as ranks on hosts, with a letter for each rank's host: "aab". */
+/* Run `main` on one rank for each letter of `hosts`. Ranks with the same letter are on one host: "aab" is three ranks
+ * on two hosts. */
 void model_run_on(const char *hosts, rank_main main);
 /* Join the other ranks. */
 ddp_ctx *toy_join(struct rank *me);
@@ -195,7 +197,8 @@ void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
 /* Run the backward pass, in an order that differs between ranks and steps. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step);
 
-/* Compare the results of the reducer for all steps first .. last with the sums over ranks and the options. */
+/* Expect the averages of all steps from `first` to `last`. toy_averaged returns the expected result for a sum over
+ * all ranks. */
 double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor);
 void model_expect_average(struct rank *me, ddp_reducer *reducer, const ddp_reducer_options *o, int first,
                           int last);

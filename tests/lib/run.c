@@ -105,8 +105,9 @@ const char *test_path(const char *name)
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* After bind() has chosen a port and the socket was closed, connections of other tests may get the port. So choose a
- * port below the kernel's range, at a place that depends on our process id, because each test is a process. */
+/* Choose a port below the range from which the kernel assigns ports, because another test could be assigned a port
+ * that was bound and closed here. The place in the range depends on this process's id, because each test is a
+ * process. */
 
 /* Avoid 29500, which is ddprun's own port, and the ports that tests of port ranges use. */
 enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };
@@ -375,7 +376,7 @@ static bool said(const struct stream *s, const char *text)
     return strstr(stream_text(s), text) != NULL;
 }
 
-/* Print the output for readers of the failed test, beside the test's own message. */
+/* Print the output for readers of the failed test, in addition to the test's own message. */
 static void tell_what_came(const struct run_process *p, const char *text)
 {
     struct buf words = { 0 };
@@ -554,7 +555,7 @@ void bin_seek_no_leaks(void)
 
 /* --- daemon ----------------------------------------------------------------------------------------------- */
 
-/* A long timeout, because the test's own limit applies and the daemon ends with the test. */
+/* The timeout is long, because the test's own limit applies, and the daemon ends with the test. */
 static const struct run_options as_long_as_the_test = { .timeout_ms = 600000 };
 
 static struct daemon wait_ready(struct run_process *process)

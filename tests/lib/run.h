@@ -131,7 +131,7 @@ bool bin_is_sanitized(void);
  * until exec, but the program cannot open its own files. */
 bool bin_is_open_to_nobody(void);
 
-/* Make programs that this test starts later skip the check for leaks, because LeakSanitizer fails if a program is
+/* Switch off the check for leaks in programs that this test starts later, because LeakSanitizer fails if a program is
  * killed or traced during the check. */
 void bin_seek_no_leaks(void);
 

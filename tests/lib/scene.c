@@ -68,7 +68,7 @@ static void remove_groups(const char *path)
     }
     if (dir != NULL)
         closedir(dir);
-    /* the last process may not have left the group yet */
+    /* the last process may still be in the group for a moment */
     for (int i = 0; rmdir(path) != 0 && i < 200 && access(path, F_OK) == 0; i++)
         poll(NULL, 0, 5);
 }
@@ -157,7 +157,7 @@ _Noreturn static void live(int ready, bool ok)
         pause();
 }
 
-/* Wait for the byte of live(). */
+/* Wait for the byte that live() writes. */
 static bool is_ready(int ends[2])
 {
     char byte;
@@ -375,8 +375,8 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    /* process 1 is reaped later: the kernel releases process 1 when the test has waited for all programs on the
-     * host */
+    /* do not wait for process 1 here: the kernel releases process 1 only after the test has waited for all programs
+     * on the host */
     kill(net->host[index].init, SIGKILL);
     net->host[index].off = true;
 }
@@ -570,7 +570,7 @@ static void make_secret(struct play *play)
     cr_assert_eq(secret_write(play->secret, &err), DDP_OK, "%s", err.msg);
 }
 
-/* A command line, made from texts with spaces between words. */
+/* A command line, made from texts that consist of words with spaces between them. */
 struct words {
     const char *argv[WORDS_MAX + 1];
     char text[SCENE_TEXT];

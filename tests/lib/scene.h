@@ -5,10 +5,10 @@
  *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
  *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
  *
- * ddprun runs on `hosts` hosts (2 by default). Node i has the options "--nnodes=2 --node_rank=i
- * --master_addr=10.9.0.1 --nproc_per_node=2 --grace=2" unless `elastic`, then `options`, then the node's own options.
- * Spaces separate the words of options and of `program`. The first word of `program` is the name of a program of the
- * tests, or a path.
+ * ddprun runs on `hosts` hosts (2 by default). Node i has the options "--nproc_per_node=2 --grace=2" and, unless
+ * `elastic` is set, "--nnodes=2 --node_rank=i --master_addr=10.9.0.1". Then follow `options` and the node's own
+ * options. Spaces separate the words of options and of `program`. The first word of `program` is the name of a
+ * program of the tests, or a path.
  *
  * Expected texts are separated by '|'. Each text must follow the previous text on stderr. Every node must print
  * `says` within `within_ms` of the fault (without a fault: of the start), unless the node is KILLED or `silent_on`.
@@ -38,8 +38,9 @@
  * eth0, separate /etc/hosts with all names, /run and /dev/shm). This process is process 1 of the host. A bridge in
  * another network namespace connects the cables of the hosts. Other processes of the machine do not see these
  * networks, so addresses and interfaces cannot conflict with the machine or with another test. When the test ends in
- * any way, the kernel kills process 1 of each host, with everything that ran there, and removes the networks. Only
- * control groups would remain. hosts_close() removes the groups, or the next hosts_open() after a test was killed.
+ * any way, the kernel kills process 1 of each host, with everything that ran there, and removes the networks. Control
+ * groups are not removed by the kernel: hosts_close() removes them, or, after a test was killed, the next
+ * hosts_open().
  *
  * Connections can be cut in several ways: drop packets in one direction (host_rules), pull the cable (host_cable),
  * stop all processes (host_signal), switch off the machine (host_off: no further packet). */
@@ -109,7 +110,8 @@ int host_left(const struct host *host, int timeout_ms, char *names, size_t size)
 
 enum { SCENE_NODES = HOSTS_MAX };
 
-/* Values that are not exit codes. Zero-initialized rows expect 0. */
+/* Values of `exit` that are not exit codes. KILLED: the test kills the node. ANY: any code. ENDED: any code but 0. The
+ * default is 0. */
 enum { KILLED = -1, ANY = -2, ENDED = -4 };
 
 /* Maximum times from the fault to the first message about the fault: the specified times, multiplied by three for a
@@ -130,7 +132,7 @@ struct play {
 struct scene_node {
     const char *options; /* options for this node's ddprun only */
     const char *program; /* program of this node; NULL = the scene's program */
-    const char *ddprun;  /* instead of the usual program */
+    const char *ddprun;  /* path of the ddprun for this node; NULL = the usual program */
     const char *says;
     const char *ends;   /* on stderr, at any time */
     const char *prints; /* on stdout */
@@ -146,7 +148,7 @@ struct scene {
     const char *cases; /* rows of tests/nodes/cases that the scene covers */
     int hosts;         /* 0 = 2 */
     enum hosts_kind net;
-    bool elastic;        /* this table passes no --nnodes, --node_rank and --master_addr */
+    bool elastic;        /* the job is elastic: --nnodes, --node_rank and --master_addr are not passed */
     const char *options; /* options of every node */
     const char *program; /* NULL = "worker say:up forever" */
     void (*before)(struct play *play);
@@ -168,11 +170,11 @@ void scene_play(const struct scene *scene);
         scene_play(&(const struct scene){ .name = #test, __VA_ARGS__ }); \
     }
 
-/* Start node `i`, which is `by_hand`, or start node `i` once more. After a second start the first process is no
- * longer checked. */
+/* Start node `i`, which has `by_hand`, or start node `i` again. After a second start the test no longer checks the
+ * first process. */
 void scene_start(struct play *play, int i, const char *more_options);
 
-/* Faults, for scene->victim. */
+/* Faults that affect node scene->victim: */
 
 void fault_kill_launcher(struct play *play); /* SIGKILL to guardian and agent */
 void fault_cable(struct play *play);
@@ -183,18 +185,18 @@ void fault_ctrl_c(struct play *play); /* SIGINT to ddprun, as from its shell */
 /* Expect `ddpctl why` on host `i` to print `texts`, separated by '|', within CONNECTIONS ms. */
 void scene_expect_why(struct play *play, int i, const char *store, const char *texts);
 
-/* Functions for `after`. */
+/* Functions for the member `after`: */
 
 void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
 void after_heal(struct play *play);     /* remove rules, plug in cables, continue all processes */
 
 /* --- scene train ------------------------------------------------------------------------------------------ */
 
-/* Scenes that train: separate data on a disk that all hosts share, and the result of one host.
+/* Scenes that train: each host has separate data, all hosts share a disk, and the result must equal that of one
+ * host.
  *
- * SCENE(waits, two_hosts, .options = "--nproc_per_node=1", .before = train_make_data, .program =
- * TRAIN_TEN_STEPS(two_hosts),
- *           .after = train_expect_one_hosts_bits, ...) */
+ *     SCENE(waits, two_hosts, .options = "--nproc_per_node=1", .before = train_make_data,
+ *           .program = TRAIN_TEN_STEPS(two_hosts), .after = train_expect_one_hosts_bits, ...) */
 
 /* Each scene has a separate directory, named after it. */
 #define TRAIN_PLACE       "/tmp/ddprun-test-train-"

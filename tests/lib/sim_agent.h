@@ -19,21 +19,21 @@ struct asim_worker {
     int spawn_error;       /* errno of a start that fails; 0 = the start succeeds */
     uint64_t lives_ms;     /* ms until the worker ends by itself, ASIM_FOR_EVER = never */
     uint64_t dies_ms;      /* ms before the end in which the kernel cleans up the worker */
-    uint64_t import_error; /* import error of its AGENT_EXITED */
-    int exit_code;         /* exit code at that end, ... */
-    int signal;            /* ... or the signal that ends the worker */
+    uint64_t import_error; /* `import_error` of the worker's event AGENT_EXITED */
+    int exit_code;         /* exit code of a worker that ends by itself */
+    int signal;            /* signal that ends the worker instead; 0 = none */
     bool ignores_polite;   /* only SIGKILL ends the worker */
     uint64_t slow_ms;      /* ms from a polite signal to its end */
     int polite_exit;       /* exit code after a polite signal; 0 = killed by the signal */
     bool stuck;            /* hangs in the kernel: even SIGKILL does not end the worker */
     bool leaves_daemon;    /* the worker leaves a descendant */
-    bool stubborn_daemon;  /* ... that ignores SIGTERM */
+    bool stubborn_daemon;  /* the descendant ignores SIGTERM */
 };
 
 struct asim_event {
     struct agent_event event;
     uint64_t order; /* events of the same time keep their order */
-    int attempt;    /* an end belongs to the worker of this attempt */
+    int attempt;    /* attempt of the worker that ends; only for ends of workers */
 };
 
 struct asim {
@@ -52,9 +52,9 @@ struct asim {
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* effects for the store; the first two belong to the attempt */
+    bool told_failed, told_end, left; /* emitted effects for the store; the first two: in this attempt */
     bool lost;                        /* the store is lost */
-    int cause_code;                   /* failures that the store received, 0 = none */
+    int cause_code; /* exit code of the failure that the agent reported to the store; 0 = none */
     int daemons, stubborn_daemons;
     int next_spawn;
     bool finished;
@@ -70,10 +70,11 @@ void asim_free(struct asim *sim);
 /* Let the user request a stop at `at_ms`. */
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
 
-/* Let the store report another node's failure (with exit code `code` for the job) at `at_ms`, confirm the failure of
- * this node, be lost, or send its verdict. */
+/* Let the store send a message at `at_ms`. asim_told_at reports a failure of another node, which gives the job the
+ * exit code `code`. asim_heard_at confirms the failure of this node. asim_verdict_at sends a verdict. asim_lost_at
+ * ends the store. */
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
-void asim_heard_at(struct asim *sim, uint64_t at_ms); /* the store has the failure of this node */
+void asim_heard_at(struct asim *sim, uint64_t at_ms);
 void asim_lost_at(struct asim *sim, uint64_t at_ms);
 void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict);
 

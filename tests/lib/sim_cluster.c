@@ -247,7 +247,7 @@ static void to_store(struct cluster *c, int i, enum word word)
                                                 .word = word });
 }
 
-/* the agent's end closes its connection */
+/* There is no message for the end of an agent: the closed connection shows the end. */
 
 static void spawn(struct cluster *c, int i)
 {

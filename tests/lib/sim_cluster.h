@@ -31,7 +31,7 @@ struct cluster_node {
     int node_rank;
     bool joined, running, cut, dead, done; /* cut: no message from or to the node arrives */
     uint32_t worker_round;
-    int life; /* counts the node's workers, so that an end belongs to one worker */
+    int life; /* number of workers that the node has started; identifies the worker in an event */
     int exit_code;
     bool judged;       /* the node received a verdict "finish" */
     uint64_t ended_ms; /* time at which the node was done */
@@ -43,7 +43,7 @@ struct cluster_event {
     int node, life;
     struct agent_event event;
     uint32_t round;
-    int word; /* the message to the store */
+    int word; /* number of the message to the store */
 };
 
 struct cluster {
@@ -66,8 +66,8 @@ struct cluster {
 void cluster_init(struct cluster *c, int n, uint32_t max_restarts);
 void cluster_free(struct cluster *c);
 
-/* Plan a fault at `at_ms`: the user stops a node, the launcher of a node is killed, a node is cut off the network, or
- * the store is lost. */
+/* Plan an event at `at_ms`: the user stops a node, a node's launcher is killed, a node is cut off the network, or the
+ * store is lost. */
 void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms);
 void cluster_kill(struct cluster *c, int node, uint64_t at_ms);
 void cluster_cut(struct cluster *c, int node, uint64_t at_ms);

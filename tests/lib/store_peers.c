@@ -33,7 +33,7 @@ static struct store_server *server;
 void serve_with(const struct store_server_options *options)
 {
     struct ddp_err err = { 0 };
-    log_setup("test", LOG_ERROR); /* the tests misbehave on purpose, so warnings about the tests are noise */
+    log_setup("test", LOG_ERROR); /* no warnings, because the tests misbehave on purpose */
     cr_assert_eq(store_server_start(options, &server, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -231,7 +231,7 @@ void peer_expect_service_at(int port, const char *file, int line)
 
 /* --- fake store ------------------------------------------------------------------------------------------- */
 
-/* One thread serves one connection at a time, and the other connections wait in the backlog. */
+/* The thread serves one connection at a time. Further connections wait in the listener's queue. */
 
 struct fake_store {
     const char *const *scripts;
@@ -489,7 +489,7 @@ int rude_start(enum rude_kind kind)
 int rude_closed_port(void)
 {
     int port;
-    listen_on(-1, &port); /* bound, so that no other process gets it */
+    listen_on(-1, &port); /* bound, so that no other process gets this port */
     return port;
 }
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Start and stop a server; for `.init =` and `.fini =` of a test. */
+/* Start and stop a server, as .init and .fini of a test. */
 void serve(void);
 void serve_end(void);
 

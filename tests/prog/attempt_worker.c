@@ -55,7 +55,7 @@ static int keys(ddp_ctx *ctx, int good_attempt)
     return failed(ddp_barrier_named(ctx, "never", 0));
 }
 
-/* Leave a badly behaved daemon, which is in no group of the job and ignores SIGTERM. */
+/* Start a daemon that is in no group of the job and ignores SIGTERM. */
 static void leave_daemon(const char *path)
 {
     int ready[2];
@@ -138,7 +138,7 @@ static bool has_siblings(void)
     return n > 1;
 }
 
-/* Simulate a rank that is slow to die, so that the others end first. */
+/* Simulate a rank that fails but ends slowly, so that all other ranks end first. */
 static int give_up(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 1) {

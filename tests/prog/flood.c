@@ -3,7 +3,7 @@
  *     flood MILLISECONDS
  *
  * Rank 0 writes "<SOH><nanoseconds of the monotonic clock>" every 5 ms, so that a reader can compute the delay of the
- * line; no other line has that first byte. The others write lines of 100 bytes, 64 KiB at a time. */
+ * line; no other line has that first byte. All other ranks write lines of 100 bytes, 64 KiB at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static long long now_ns(void)
 
 static int rank_of_this_worker(void)
 {
-    const char *rank = getenv("RANK"); /* ddprun, torchrun */
+    const char *rank = getenv("RANK"); /* set by ddprun and torchrun */
     if (rank == NULL)
         rank = getenv("PMI_RANK"); /* Hydra */
     return rank != NULL ? atoi(rank) : 0;

@@ -1,10 +1,11 @@
-/* member.c -- a rank of a job, linked with libddp, that does what its arguments say, one after the other.
+/* member.c -- a rank of a job, linked with libddp, which executes its arguments one after the other.
  *
  *     member only:3 key:answer all barrier:epoch-1
  *
- * An argument is NAME or NAME:VALUE, see `actions` below. "only:RANK" skips what follows on all other ranks,
- * "but:RANK" on that one, "attempt:N" in all attempts but that, until "all". A call that fails prints the reason and
- * exits with ddp_exit_code(); at the end the program finalizes and exits with 0. */
+ * An argument is NAME or NAME:VALUE; the table `actions` lists them. Three arguments skip the following arguments up
+ * to "all": "only:RANK" on all other ranks, "but:RANK" on rank RANK, and "attempt:N" in all attempts except N. If a
+ * call fails, the program prints the reason and exits with ddp_exit_code(). At the end the program finalizes and
+ * exits with 0. */
 #include "ddp/ddp.h"
 
 #include <signal.h>
@@ -38,7 +39,8 @@ static void do_but(const char *rank)
     skipping = atoi(rank) == ddp_rank(ctx);
 }
 
-/* Return how often workers were started before, from the launcher's variable. */
+/* Skip the following arguments unless this is attempt `number`. The launcher's variable counts the earlier starts of
+ * the workers. */
 static void do_attempt(const char *number)
 {
     const char *attempt = getenv("DDPRUN_ATTEMPT");
@@ -67,7 +69,7 @@ static void do_barrier(const char *name)
     must(ddp_barrier_named(ctx, name, 0));
 }
 
-/* Call a collective of the world; it has no name. */
+/* Call an all-reduce of the world. */
 static void do_sum(const char *unused)
 {
     (void)unused;

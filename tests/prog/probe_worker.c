@@ -1,14 +1,15 @@
-/* probe_worker.c -- a worker that ends as its arguments say, to test its launcher's reaction.
+/* probe_worker.c -- a worker that ends in a given way, to test its launcher's reaction.
  *
  *     probe_worker RANK:VERB:VALUE:MS...
  *
- * The first argument whose RANK is ours counts, and -1 is every rank; without one the worker stays. Verbs:
+ * The worker executes the first argument with its own RANK; -1 means every rank. Without such an argument the worker
+ * stays. Verbs:
  *     exit    exit with VALUE, MS after all workers are there (MS = -1: at once)
- *     signal  send ourselves signal VALUE, at that time
+ *     signal  send signal VALUE to itself, at the same time as `exit`
  *     follow  exit with VALUE, MS after the launcher could know that rank 1 has ended
- *     stay    for a minute; at SIGTERM, note it, wait MS and end by it
+ *     stay    run for a minute; at SIGTERM, write a note, wait MS and die of SIGTERM
  *
- * The notes (tests/bench/notes.h) say when. */
+ * The worker writes the times of its events into the notes (tests/bench/notes.h). */
 #include "launched.h"
 #include "tests/bench/notes.h"
 
@@ -102,7 +103,8 @@ static void on_term(int sig)
         mine->told = notes_now();
 }
 
-/* Wait before the end, so that the cost of a worker's death is not in the other workers' times. */
+/* Wait before the end, so that the time that the kernel needs for one worker's end is not in the times of other
+ * workers. */
 static void do_stay(const struct action *a)
 {
     for (int i = 0; i < STAY_MS && mine->told == 0; i += 1000)

@@ -32,7 +32,7 @@ static void say_met(void)
     fflush(stdout);
 }
 
-/* Bind like PyTorch's server: all addresses, and a port may be reused. */
+/* Bind like PyTorch's server: to all addresses, with SO_REUSEADDR. */
 static int serve(int others)
 {
     const int yes = 1, no = 0;
@@ -49,7 +49,8 @@ static int serve(int others)
         const int peer = accept(fd, NULL, NULL);
         if (peer < 0)
             return FAILED;
-        /* Report before the last rank is informed, because that rank may fail at once, and then rank 0 is stopped. */
+        /* Report before the last rank gets its answer, because that rank may then fail at once, and the launcher
+         * stops rank 0. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)

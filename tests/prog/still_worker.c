@@ -1,8 +1,8 @@
-/* still_worker.c -- a libddp worker that makes steps until one rank stops moving.
+/* still_worker.c -- a libddp worker that makes steps until one rank makes no more progress.
  *
  *     still_worker stop 1      after step 3 rank 1 stops itself (SIGSTOP), and continues at SIGCONT
- *     still_worker loop 1      ... computes without end, outside of any call
- *     still_worker die 1       ... is killed
+ *     still_worker loop 1      after step 3 rank 1 computes without end, outside of any call
+ *     still_worker die 1       after step 3 rank 1 is killed
  *     still_worker go 0        no fault; ends after step 3 */
 #include "ddp/ddp.h"
 

@@ -1,6 +1,6 @@
-/* store_threads.c -- HOST PORT: one handle of the store client, used by several threads at once while others
- * have separate handles. Exits with 0 when no update was lost. A plain program, so that it can run under
- * ThreadSanitizer. */
+/* store_threads.c -- HOST PORT: several threads use one handle of the store client at the same time, while other
+ * threads have separate handles. Exits with 0 if no update was lost. This is a plain program, so that it can run
+ * under ThreadSanitizer. */
 #include "ddp/store.h"
 
 #include <pthread.h>
@@ -38,7 +38,7 @@ static void *add(void *store)
     return NULL;
 }
 
-/* Wake the main thread from its wait, through a separate connection. */
+/* Set the key for which the main thread waits, through a separate connection. */
 static void *announce(void *place)
 {
     struct ddp_err err;

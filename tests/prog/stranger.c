@@ -1,7 +1,7 @@
 /* stranger.c -- a client that is not part of the job: sends bytes to a store and prints what it gets.
  *
  *     stranger HOST PORT HEX          prints "closed after N bytes: HEX", or "open after N bytes: HEX" after 8 s
- *     stranger HOST PORT half N       begins authentications until it is killed and ends none; prints "half done"
+ *     stranger HOST PORT half N       begins authentications, without an end, until killed; prints "half done"
  *                                     after N
  *     stranger HOST PORT many N       connects N times, then adds 1 to a key on each; prints "many done: SUM" */
 #include "base/clock.h"

@@ -2,8 +2,8 @@
  *
  *     survivor KIND [HOG_RANK HOG_DELAY_MS]
  *
- * KIND is a row of `kinds`. When all its processes have started, a worker writes a line with "ready". The worker of
- * rank HOG_RANK instead allocates memory after the delay, until the kernel's out-of-memory killer ends it.
+ * KIND is a row of `kinds`. A worker writes a line with "ready" when all processes of the worker have started. The
+ * worker of rank HOG_RANK instead allocates memory after the delay, until the kernel's out-of-memory killer ends it.
  *
  * The rank is read from any launcher's variables, so that other launchers can be tested as well. */
 #include "launched.h"
@@ -119,7 +119,8 @@ static void be_namespace(void)
     be_plain();
 }
 
-/* Start data loaders that keep stdout open after their parent's end. Rank 0 stays, so that the job continues. */
+/* Start data loaders that keep stdout open after their parent has ended. Rank 0 does not end, so the job
+ * continues. */
 static void be_loader(void)
 {
     for (int i = 0; i < 2; i++)
@@ -182,7 +183,8 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* Act as the other job on the machine, which prints a line at every signal that can be caught. */
+/* Act as another job on the machine, which no launcher may signal. Print a line at every signal that can be
+ * caught. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

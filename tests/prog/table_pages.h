@@ -80,7 +80,7 @@ static const struct {
 #undef X
 };
 
-/* Append the type of a member with its limits, and a star if the message must have the member. */
+/* Append the type of a member with its limits, and a star if the member is required. */
 static inline bool page_put_type(struct buf *out, const struct page_row *f)
 {
 #define X(name, words) words,
@@ -103,7 +103,7 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
     }
 }
 
-/* Return whether a message before `id` describes this member with the same text. */
+/* Return true if a message before `id` describes this member with the same text. */
 static inline bool page_described(int id, const struct page_row *member)
 {
     for (int other = 0; other < id; other++)
@@ -113,7 +113,7 @@ static inline bool page_described(int id, const struct page_row *member)
     return false;
 }
 
-/* Return whether the description only repeats the name: "node rank" of node_rank. */
+/* Return true if the description only repeats the name, such as "node rank" for node_rank. */
 static inline bool page_is_plain(const struct page_row *f)
 {
     size_t i = 0;
@@ -155,8 +155,8 @@ static inline bool page_of_messages(struct buf *out)
     return ok && buf_printf(out, "\n");
 }
 
-/* Write calls with each of their members as a dictionary of libFuzzer; a name that several messages share is
- * repeated, which does no harm. */
+/* Write calls with each of their members as a dictionary of libFuzzer. A name in several messages is written several
+ * times, which does no harm. */
 static inline bool page_of_dictionary(struct buf *out)
 {
     bool ok = true;

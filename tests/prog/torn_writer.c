@@ -1,4 +1,4 @@
-/* torn_writer.c -- a worker that writes its lines in three pieces, to test whether a launcher keeps them whole.
+/* torn_writer.c -- a worker that writes its lines in three pieces, to test whether a launcher keeps lines whole.
  *
  *     torn_writer LINES
  *
@@ -15,7 +15,7 @@ static int put(const char *bytes, size_t n)
 
 static const char *rank_of_this_worker(void)
 {
-    const char *rank = getenv("RANK"); /* ddprun, torchrun */
+    const char *rank = getenv("RANK"); /* set by ddprun and torchrun */
     if (rank == NULL)
         rank = getenv("PMI_RANK"); /* Hydra */
     return rank != NULL ? rank : "0";

@@ -98,7 +98,7 @@ static bool sleeps(void)
     return state != NULL && state[1] == ' ' && state[2] == 'S';
 }
 
-/* Check several times, because a futex may be passed on the way. */
+/* Check several times, because the thread may sleep for a moment in another wait. */
 static void *die_asleep(void *unused)
 {
     for (int seen = 0; seen < 5; seen = sleeps() ? seen + 1 : 0)

@@ -3,9 +3,9 @@
  *     without pidfd_open,clone3 -- ddprun ...
  *     without proc_children -- ddprun ...
  *
- * A filter answers each of them with ENOSYS, like an older kernel, also in everything that the program starts. With
- * proc_children, /proc/PID/task/TID/children is missing: the filter passes each open to a supervisor, which checks
- * the path. */
+ * A filter makes each of these calls fail with ENOSYS, as on an older kernel, also in all processes that the program
+ * starts. With proc_children, the file /proc/PID/task/TID/children is missing: the filter passes each openat call to
+ * a supervisor, which checks the path. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -47,7 +47,7 @@ static const struct {
     { "signalfd4", SYS_signalfd4 },
 };
 
-/* Parse "a,b" to numbers; 0 when one of them is unknown. */
+/* Parse a list such as "a,b" to system call numbers. Return their number, or 0 if a name is unknown. */
 static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
 {
     size_t n = 0;
@@ -66,8 +66,9 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Install the filter. It loads the architecture: the numbers of another architecture mean other calls, which may
- * pass. It loads the number and compares it with each number of the list: equal -> ENOSYS. */
+/* Install the filter. First it compares the architecture, because the numbers have other meanings on another
+ * architecture; calls of another architecture are allowed. Then it compares the call's number with each number of the
+ * list. If they are equal, the call fails with ENOSYS. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];
@@ -96,7 +97,7 @@ static void filter_opens(struct sock_filter code[6])
     code[5] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
 }
 
-/* Return true if the process opens .../children, a path in the memory of the process. */
+/* Return true if the process opens a file /proc/.../children. Read the path from the memory of the process. */
 static bool opens_children(const struct seccomp_notif *asked)
 {
     static const char end[] = "/children";
@@ -112,7 +113,7 @@ static bool opens_children(const struct seccomp_notif *asked)
     return strncmp(path, "/proc/", 6) == 0 && len > sizeof(end) && strcmp(path + len - strlen(end), end) == 0;
 }
 
-/* Serve until every process with the filter has ended. */
+/* Answer the filter's requests until every process with the filter has ended. */
 static void supervise(int listener)
 {
     struct pollfd ready = { .fd = listener, .events = POLLIN };
@@ -129,8 +130,8 @@ static void supervise(int listener)
     }
 }
 
-/* Install the filter with a supervisor. The program keeps its parent: the supervisor is a grandchild, which gets the
- * listener before the program is executed. */
+/* Install the filter with a supervisor. The supervisor is a grandchild, so that the program keeps its parent. The
+ * supervisor gets the filter's descriptor before the program is executed. */
 static bool install_supervised(void)
 {
     struct sock_filter code[6];
@@ -143,7 +144,7 @@ static bool install_supervised(void)
     const pid_t program_pid = getpid();
     const pid_t middle = fork();
     if (middle == 0) {
-        if (fork() != 0) /* make it an orphan, so that the program has no unknown child */
+        if (fork() != 0) /* make the supervisor an orphan, so that the program has no unknown child */
             _exit(0);
         close(down[1]);
         close(up[0]);

@@ -1,9 +1,9 @@
-/* worker.c -- a worker that does what its arguments say, one after the other.
+/* worker.c -- a worker that executes its arguments one after the other.
  *
  *     worker say:hello only:1 exit:7
  *
- * An argument is NAME or NAME:VALUE, see `actions` below. "only:RANK" skips what follows on all other ranks, until
- * "all". At the end it exits with 0. */
+ * An argument is NAME or NAME:VALUE; the table `actions` lists them. "only:RANK" skips the following arguments up to
+ * "all" on all other ranks. At the end the worker exits with 0. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -120,7 +120,7 @@ static void on_caught(int sig)
     caught = 1;
 }
 
-/* Print "caught NN" at each such signal. */
+/* Print "caught NN" each time that signal `sig` arrives. */
 static void do_catch(const char *sig)
 {
     signal(atoi(sig), on_caught);
@@ -146,7 +146,8 @@ static void do_forever(const char *unused)
         pause();
 }
 
-/* Keep a FIFO open for writing. A reader gets its end when the last process that holds it is gone. */
+/* Keep a FIFO open for writing. A reader gets the end of the file when the last process with the FIFO open has
+ * ended. */
 static void do_hold(const char *fifo)
 {
     if (open(fifo, O_WRONLY) < 0)
@@ -171,7 +172,7 @@ static void do_daemon(const char *unused)
     do_forever(unused);
 }
 
-/* Start a chain in which no process lives long: fork, setsid, end of the parent, and again. */
+/* Start a chain of processes that each live only a moment: fork, setsid, end of the parent, and again. */
 static void do_chain(const char *unused)
 {
     (void)unused;
@@ -200,7 +201,8 @@ static void do_stdin(const char *unused)
     do_say(n >= 0 ? text : strerror(errno));
 }
 
-/* Print signals that are ignored or blocked, the process group, and descriptors above 2: what a launcher may leak. */
+/* Print everything that a launcher may leak to a worker: ignored and blocked signals, the process group, and
+ * descriptors above 2. */
 static void do_state(const char *unused)
 {
     char line[256];
@@ -225,7 +227,7 @@ static void do_only(const char *which)
     skipping = atoi(which) != rank();
 }
 
-/* Read the byte at an address, like a broken pointer. */
+/* Read a byte at an address, as a program with an invalid pointer does. */
 static void do_touch(const char *address)
 {
     volatile const char *p = (const char *)(uintptr_t)strtoull(address, NULL, 0);
@@ -243,7 +245,8 @@ static void do_eat(const char *mib)
     }
 }
 
-/* Fill shared memory like loaders and NCCL: a file of full length, whose pages are allocated when they are touched. */
+/* Fill shared memory as loaders and NCCL do: the file has its full length at once, and pages are allocated when they
+ * are touched. */
 static void do_shm(const char *mib)
 {
     size_t size = (size_t)atol(mib) << 20;

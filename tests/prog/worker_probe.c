@@ -1,8 +1,8 @@
 /* worker_probe.c -- a worker for tests that need a separate program: `worker_probe COMMAND [ARGUMENT...]`.
  *
- * Started by ddprun, by torchrun or by hand; prints one line, "rank R: ...", and exits with 0, or with 3 when libddp
- * has returned an error, whose text it prints. It is a plain program, so it also runs under the thread sanitizer and
- * the leak sanitizer. */
+ * ddprun, torchrun or a user may start the worker. The worker prints one line, "rank R: ...", and exits with 0. If
+ * libddp returns an error, the worker prints the text of the error and exits with 3. This is a plain program, so it
+ * also runs under ThreadSanitizer and LeakSanitizer. */
 #include "ddp/ddp.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ enum { EXIT_LIBDDP = 3 };
 
 static ddp_ctx *ctx;
 
-/* End with the text of the error. */
+/* Exit with the text of the error, unless `status` is DDP_OK. */
 static void must(ddp_status status)
 {
     if (status == DDP_OK)

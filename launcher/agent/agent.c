@@ -939,8 +939,9 @@ int agent_rank0_code(const struct agent *a)
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
 }
 
-/* Select one of three exit codes by --exit_code. EXIT_POLICY_WORKERS selects the same code as EXIT_POLICY_FIRST; only
- * stop_succeeded() treats the two differently. */
+/* Select one of three exit codes by --exit_code: that of the first failure, the highest, or that of rank 0.
+ * EXIT_POLICY_WORKERS selects the same code as EXIT_POLICY_FIRST. Only stop_succeeded() treats these two policies
+ * differently. */
 static int by_policy(const struct agent *a, int first, int max, int rank0)
 {
     switch (a->options.exit_policy) {

@@ -1,5 +1,5 @@
 /* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps the list of a group's
- * processes, so no process can leave the group by setsid or fork, or by the death of its parent.
+ * processes. So no process leaves the group by setsid or fork, or when its parent dies.
  *
  * A killed group is never used again, because some kernels kill every new process in such a group. */
 #ifndef LAUNCHER_CONTAIN_CGROUP_H
@@ -22,8 +22,8 @@ struct cgroup_mount {
     bool writable;               /* false = mounted read-only */
 };
 
-/* Find the next mount of the wanted version in `*mounts`, the unread rest of the text of /proc/self/mountinfo. Return
- * false if no mount is left. */
+/* Find the next mount of control groups in `*mounts`, the unread rest of the text of /proc/self/mountinfo. Search for
+ * version 2 if `v2` is true, else for version 1. Return false if no mount is left. */
 bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m);
 
 /* Copy the path of this process's own group out of the text of /proc/self/cgroup. Return false if the process has no

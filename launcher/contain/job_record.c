@@ -324,8 +324,8 @@ static bool has_mark(const char *piece, size_t len, const char *mark, size_t mar
     return false;
 }
 
-/* Search the environment in blocks. Keep the end of each block for the next search, because an entry may cross the
- * border of two blocks. */
+/* Return true if the environment that is read from `fd` contains the cookie. Search the environment in blocks. Keep
+ * the end of each block for the next search, because an entry may cross the border of two blocks. */
 static bool environment_has(int fd, const char *cookie)
 {
     char piece[BLOCK], mark[MARK_MAX];
@@ -653,7 +653,8 @@ static bool is_running(const struct record *r, const struct record *here)
                                                    : procfs_namespace_lives(r->pid_namespace);
 }
 
-/* Report that processes of a dead job were killed. */
+/* Report that `killed` processes of a dead job were killed. If `all` is false, also warn that some processes cannot
+ * be killed. */
 static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)

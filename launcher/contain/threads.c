@@ -298,7 +298,7 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 }
 
 /* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)". If the system call cannot be
- * read, print the kernel function. */
+ * read, print the kernel function. For `has_memory` see write_subject(). */
 static void describe(const char *dir, char state, bool has_memory, struct stack_thread *t)
 {
     char file[64], line[LINE_SIZE], function[48] = "", where[120];

@@ -256,7 +256,7 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* Return the stage of a failure. An immediate failure of connect() usually means that the kernel has no route.
+/* Return the stage of a failure. If connect() fails at once (`on_the_spot`), the kernel usually has no route.
  * Exceptions: a refusal by this machine, and a lack of descriptors. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {

@@ -38,8 +38,9 @@ cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 /* Encode FAILED, or EXPLAIN with more details about the same failure. */
 cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
-/* Encode `stopped`. `max_code` is the highest exit code of the workers that ended by themselves. `rank0` is the
- * exit code of rank 0; -1 = rank 0 is on another node or has no exit code. */
+/* Encode `stopped`. `unkillable` is true if a process of the round cannot be killed. `max_code` is the highest exit
+ * code of the workers that ended by themselves. `rank0` is the exit code of rank 0; -1 = rank 0 is on another node or
+ * has no exit code. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
 cJSON *encode_leave(int signal, const char *by);
 
@@ -55,7 +56,7 @@ cJSON *encode_done(void);
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
 
 /* Encode the answer to `sample` number `id`. The answer owns the arrays `rows` (record/stacks.h) and `calls`; NULL =
- * none. */
+ * none. `is_cut` is true if some rows are missing. */
 cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */

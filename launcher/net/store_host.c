@@ -247,7 +247,8 @@ static enum finding_code openness(const struct store_host_options *o, const char
     return code;
 }
 
-/* Fail, because the store would be open to other hosts without a secret. */
+/* Fail, because other hosts could reach the store without a secret. A refusing store may listen at `at`
+ * (host_failure.at). */
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
 {
     char words[HOSTING_WORDS_MAX];

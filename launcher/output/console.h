@@ -40,7 +40,7 @@ struct console {
     struct line_row dumb;     /* a terminal whose cursor cannot be moved */
     struct line_row plain;    /* files and pipes */
     struct line_row *rows[2]; /* for stdout and stderr; each points to screen, dumb or plain */
-    bool midline;             /* stderr of a raw stream ended without a newline */
+    bool midline;             /* the last bytes of a raw stream on stderr did not end with a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
     bool marks;               /* lines get a mark (line_mark), because the ddprun with --hosts folds them */
@@ -123,7 +123,7 @@ void hosts_console_free(struct hosts_console *c);
  * or SINK_STDERR. */
 void hosts_console_print(struct hosts_console *c, int sink, struct slice lines);
 
-/* Print the waiting lines that are due now, or all waiting lines. */
+/* Print the waiting lines: hosts_console_time the lines that are due now, hosts_console_finish all. */
 void hosts_console_time(struct hosts_console *c);
 void hosts_console_finish(struct hosts_console *c);
 

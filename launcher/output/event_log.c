@@ -237,7 +237,8 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* Write an event. If memory is short, drop the event: without the time and the job, a reader could not sort it. */
+/* Write an event: the members of `object`, then `more`. If `ok` is false, because memory was short, drop the event:
+ * without the time and the job, a reader could not sort it. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };

@@ -49,7 +49,7 @@ struct log_file {
 };
 
 /* Create the file and its parent directories. The caller owns the file until log_file_target passes it to a writer,
- * which then closes it. With a limit of 0, `full` is never reached, so the other functions need no special case. */
+ * which then closes it. Without rotation (rotate.bytes is 0), `full` is UINT64_MAX and never reached. */
 static struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -580,8 +580,8 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
         writer_append(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the caller should wait. The limit to stop is much higher than the limit to resume; otherwise a
- * stream would stop and resume with every read. With WRITER_DROP no stream waits. */
+/* Return true if the caller should wait. The limit to stop is much higher than the limit to resume, because otherwise
+ * a stream would stop and resume with every read. With WRITER_DROP no stream waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)

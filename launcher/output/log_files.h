@@ -61,7 +61,7 @@ void filtered_add(struct filtered *f, struct slice bytes);
 /* Write the unfinished line, because the stream has ended. */
 void filtered_finish(struct filtered *f);
 
-/* Return true if the queue of the file is too long, see sinks_is_behind. */
+/* Return true if the queue of the file is too long. For `resume` see sinks_is_behind. */
 bool filtered_is_behind(const struct filtered *f, bool resume);
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */

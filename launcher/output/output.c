@@ -250,7 +250,7 @@ static void stream_end_with_rest(struct stream *s)
     stream_end(s);
 }
 
-/* Return true if the queue of any sink of the stream is too long, see sinks_is_behind. */
+/* Return true if the queue of any sink of the stream is too long. For `resume` see sinks_is_behind. */
 static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
@@ -693,8 +693,8 @@ void output_write(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* End all streams that are still open, because a process outside the job holds the pipe open, or because a slow sink
- * has paused the stream. Read each pipe first, because the report needs the worker's last lines. */
+/* End all streams that are still open. A process outside the job may still hold the pipe, or a slow sink may have
+ * paused the stream. Read each pipe first, because the report needs the worker's last lines. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)

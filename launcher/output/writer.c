@@ -460,8 +460,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if new bytes are dropped, or if bytes wait because the disk is full. Bytes that were lost before
- * `waiting` count only until the thread has written `going`. */
+/* Return true if new bytes are dropped, or if bytes wait because the disk is full. Bytes that were lost between
+ * `going` and `waiting` count only until the thread has written `going`. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

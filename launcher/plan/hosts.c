@@ -105,8 +105,8 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return how many hosts the text after the bracket at `at` describes. So many hosts have the same number in this
- * bracket. */
+/* Return how many hosts the text after the bracket at `at` describes. So many consecutive hosts of the item have the
+ * same number in this bracket. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));
@@ -362,7 +362,7 @@ static char *find_tail(char *item)
 }
 
 /* Split an item into name, port and count. Remove the brackets around an IPv6 address, and keep the brackets of a
- * range. */
+ * range. For `counted` see parse_tail(). */
 static ddp_status split_item(char *item, bool counted, struct tail *out, struct ddp_err *err)
 {
     char *user = strchr(item, '@'), *host = user != NULL ? user + 1 : item, *close = strchr(host, ']');

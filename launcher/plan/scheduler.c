@@ -279,8 +279,9 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job id of the rendezvous. A requeued job keeps Slurm's job id, so the id also contains Slurm's restart
- * count. Otherwise nodes of an earlier run could join. */
+/* Set the job id of the rendezvous. With `step`, srun started this process, and the id contains the number of the
+ * step. A requeued job keeps Slurm's job id, so the id also contains Slurm's restart count. Otherwise nodes of an
+ * earlier run could join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -482,8 +483,8 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  *
  * An indexed Job gives each pod a number and the host name JOB-NUMBER. With a headless service (subdomain: in the
  * pod's template), the full name of pod 0 begins with JOB-0.SERVICE.NAMESPACE.svc. The full name of this pod is in
- * /etc/hosts. All pods of the job have the same text after the first dot, so the name of pod 0 is JOB-0, a dot and this
- * text. No variable has the number of pods, so the user sets --nnodes.
+ * /etc/hosts. The text after the first dot is the same for all pods of the job. So the name of pod 0 is JOB-0, a dot
+ * and this text. No variable has the number of pods, so the user sets --nnodes.
  *
  * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
  * torchrun's PET_* variables, which ddprun reads as options. In this case WORLD_SIZE is the number of workers, so

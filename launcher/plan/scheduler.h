@@ -63,7 +63,7 @@ struct scheduler_tasks {
 /* On how many nodes of the job the scheduler has started ddprun. */
 enum scheduler_reach {
     REACH_ALL,         /* on all nodes */
-    REACH_PERHAPS_ONE, /* on one node or on all nodes; the variables do not show which */
+    REACH_PERHAPS_ONE, /* on one node or on all nodes; the variables do not show which of the two */
     REACH_ONE          /* on one node */
 };
 

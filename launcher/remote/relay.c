@@ -75,7 +75,7 @@ struct relay {
     uint64_t branch_ms; /* the time in the message BRANCH; 0 = BRANCH has not arrived */
 };
 
-/* Print a finding about this host. */
+/* Print a finding about this host. `what` is the step or the file, and `why` is the reason of the failure. */
 static void report_host(enum finding_code code, const char *what, const char *why)
 {
     char host[256] = "this host", words[512];
@@ -95,7 +95,7 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     r->exit_code = EXIT_CODE_DDPRUN;
 }
 
-/* Call fail_host with the code for the text of a system error. */
+/* Call fail_host. Derive the code of the finding from `why`, the text of a system error. */
 static void not_ready(struct relay *r, const char *what, const char *why)
 {
     fail_host(r, start_code(why), what, why);
@@ -472,7 +472,8 @@ static void enter_directory(struct relay *r, const char *directory, const char *
         place_free(p);
 }
 
-/* Raise a soft limit to the soft limit of the starting host. */
+/* Raise a soft limit to the soft limit of the starting host. If the hard limit is lower, print a message, unless
+ * `quiet`. `name` is the limit's name in limits.conf, and `object` describes in this message what is limited. */
 static void raise_limit(int resource, const cJSON *wanted, const char *name, const char *object, bool quiet)
 {
     struct rlimit limit;

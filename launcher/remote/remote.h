@@ -96,7 +96,8 @@ struct link_hooks {
 
 struct uv_loop_s;
 
-/* Return an object for links with slots from 0 to `slots` - 1, or NULL. Free it after the loop is closed. */
+/* Return an object for links with slots from 0 to `slots` - 1, or NULL. A slot is a number by which the starter and a
+ * branch identify a process. Free the object after the loop is closed. */
 struct links *links_new(struct uv_loop_s *loop, int slots, const struct link_hooks *hooks);
 void links_free(struct links *all);
 
@@ -119,7 +120,7 @@ void link_kill(struct link *link, int signal);         /* send a signal to the p
 bool link_has_exited(const struct link *link);
 int link_exit_code(const struct link *link);
 
-/* Stop or continue to read the output of all links. */
+/* Stop reading the output of all links if `paused` is true, else continue. */
 void links_pause(struct links *all, bool paused);
 
 /* Close the output of processes that have exited although another process still holds the streams. If `is_late` is

@@ -96,8 +96,8 @@ static size_t count_begun(struct slice text, const char *mark)
     return n;
 }
 
-/* Process an answer in the job's output. Return false if the line is no answer of the relay, because it has another
- * token, and must be printed. */
+/* Process an answer in the job's output; remote_split describes the results. Return false if the answer has another
+ * token, and so is not from the relay. Such a line must be printed. */
 static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
                            struct buf *findings, int *files)
 {

@@ -294,8 +294,8 @@ static void print_files_progress(struct starter *s)
     buf_free(&out);
 }
 
-/* Begin to receive log files, which follow the answer FILES. If the job's last output has no newline, append one,
- * so that a line of another host does not join it. */
+/* Begin to receive log files, which follow the answer FILES with `exit_code`. If the job's last output has no
+ * newline, append one, so that a line of another host does not join it. */
 static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;

@@ -196,7 +196,8 @@ static const char *fork_carried(struct carried *c, char **argv)
     return c->pid < 0 ? strerror(error) : NULL;
 }
 
-/* Report to the starter that a process could not be created, like the exit of a remote shell with an error text. */
+/* Report to the starter that a process could not be created, because `step` has failed. The starter gets the same
+ * messages as for a remote shell that exits with an error text. */
 static void report_no_fork(struct branch *b, struct carried *c, const char *step, const char *why)
 {
     char text[192], status[8];
@@ -323,7 +324,7 @@ static void carried_write(struct carried *c)
         carried_close(c, 0);
 }
 
-/* Read output of a process, and queue it for the starter. */
+/* Read output of a process from `ends[end]`, and queue it for the starter. */
 static void carried_read(struct branch *b, struct carried *c, int end)
 {
     char bytes[REMOTE_PIECE_MAX];

@@ -124,8 +124,9 @@ void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long lon
 /* Parse a line of the kernel's log. If the line is about the end of process `pid`, set the facts that it contains. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
-/* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. Return false
- * if the kernel's pattern is a pipe, or the result is too long. */
+/* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. With `uses_pid`
+ * (kernel.core_uses_pid), the kernel appends the pid. Return false if the kernel's pattern is a pipe, or the result
+ * is too long. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
 /* Find the address of the fault in the first bytes of a core file. Return false if these bytes do not contain the

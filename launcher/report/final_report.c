@@ -476,8 +476,9 @@ static bool other_node_prints(const struct report *r)
                      : agent_first_failure(r->agent) < 0 && r->plan->node_rank != 0;
 }
 
-/* Print the report, or with --json the last event. After a success the report is printed only with --verbose. An
- * error of the write is ignored, because a message about it could not be written either. */
+/* Print the report, or with --json the last event. If `midline` is true, print a newline first, because a worker's
+ * last line has none. After a success the report is printed only with --verbose. An error of the write is ignored,
+ * because a message about it could not be written either. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;

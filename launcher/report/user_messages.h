@@ -64,7 +64,8 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
 /* Report that the user has requested the status, which the caller prints next. */
 void announce_status(const struct announce *a, const struct signal_heard *heard);
 
-/* Report the stacks of this node's ranks. `rows` is described in record/stacks.h. */
+/* Report the stacks of this node's ranks. `rows` is described in record/stacks.h; `is_cut` is true if some rows are
+ * missing. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut);
 
 /* Report that `signal` has stopped a worker; SIGCONT continues it. */

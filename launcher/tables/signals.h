@@ -129,9 +129,9 @@ struct stop_memory {
     bool copied;    /* the copy of `last` has arrived, so the next signal is a new request */
 };
 
-/* Return true if `heard` is a new request to stop, false if it is a copy of the last one. Copies arrive if a
- * batch system, systemd or pkill sends a signal to both guardian and agent, because the guardian also passes the
- * signal on to the agent. A second SIGHUP is never a new request. */
+/* Return true if `heard` is a new request to stop, and false if it is a copy of the last one. The agent gets copies
+ * if a batch system, systemd or pkill signals both processes, because the guardian passes its signal on. A second
+ * SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
 
 #endif

@@ -399,7 +399,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
-/* Send `sig` to all workers, and keep `sig` for a worker that starts later. */
+/* Send `sig` to all workers. Keep `sig`, because a worker whose start is still in progress gets it later. */
 static void signal_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
@@ -520,7 +520,7 @@ static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
     return AGENT_RUNNING;
 }
 
-/* Mark the worker whose start was requested as running. Return false if the event is about another worker. */
+/* Record that the worker whose start was requested now runs. Return false if the event is about another worker. */
 static bool mark_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)

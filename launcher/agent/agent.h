@@ -67,7 +67,7 @@ enum agent_event_type {
     AGENT_STORE_LOST, /* the store is lost: no message will follow */
     /* this node cannot start the next round: the log files cannot be created, or the store has rejected this node */
     AGENT_NOT_READY,
-    AGENT_TICK, /* the time agent_deadline() is reached */
+    AGENT_TICK, /* the time that agent_deadline() has returned is reached */
     AGENT_EVENTS
 };
 

@@ -239,13 +239,13 @@ static bool has_call(long result)
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
 }
 
-/* Pass a NULL pointer of size 0, which the kernel rejects before it creates a process. */
+/* Test clone3 with a NULL pointer and size 0, which the kernel rejects before it creates a process. */
 static bool has_clone3(void)
 {
     return has_call(syscall(SYS_clone3, NULL, (size_t)0));
 }
 
-/* Pass a range without descriptors, so that no descriptor is closed. */
+/* Test close_range with an empty range, so that no descriptor is closed. */
 static bool has_close_range(void)
 {
     return has_call(sys_close_range(~0U, ~0U, 0U));
@@ -322,8 +322,8 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer. If the user requested no layer, the text for the user contains `why`, the reason that no
- * control group is used. */
+/* Use the plain layer. `why` is the reason why no control group is used. The text for the user contains this reason,
+ * unless the user has requested the plain layer. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;

@@ -46,7 +46,7 @@ bool pids_signal(int pidfd, int signal)
     return sys_pidfd_send_signal(pidfd, signal) == 0;
 }
 
-/* Try both calls, because seccomp may forbid only one of the two calls. */
+/* Try pidfd_open and pidfd_send_signal, because seccomp may forbid only one of them. */
 bool pids_can_hold(void)
 {
     const int self = pids_hold(getpid());

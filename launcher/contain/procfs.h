@@ -13,12 +13,13 @@
 enum { BOOT_ID_CHARS = 36 };
 
 struct proc_stat {
-    char state;           /* letter of the state, as in /proc/PID/stat: R, S, D, T, Z, X ... */
-    int parent;           /* pid of the parent; 0 = the parent is in another PID namespace */
-    int group;            /* id of the process group */
-    int foreground;       /* foreground process group of the process's terminal; -1 = no terminal */
-    unsigned flags;       /* the kernel's PF_... flags of the first thread */
-    int threads;          /* threads that have not ended, including a zombie */
+    char state;     /* letter of the state, as in /proc/PID/stat: R, S, D, T, Z, X ... */
+    int parent;     /* pid of the parent; 0 = the parent is in another PID namespace */
+    int group;      /* id of the process group */
+    int foreground; /* foreground process group of the process's terminal; -1 = no terminal */
+    unsigned flags; /* the kernel's PF_... flags of the first thread */
+    /* threads that have not ended; the first thread counts until the process is reaped */
+    int threads;
     uint64_t cpu_ticks;   /* CPU time of all threads, in clock ticks (sysconf(_SC_CLK_TCK) per second) */
     uint64_t start_ticks; /* start time, in clock ticks since boot; pid and start time identify a process */
 };

@@ -18,8 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the entry of an address of this machine, or NULL. Every address of 127/8 is local, although the system lists
- * only 127.0.0.1. The texts include the scope, as in "fe80::1%eth0". */
+/* Return the entry of `address` in the list of this machine's addresses, or NULL. Every address of 127/8 is local,
+ * although the list has only 127.0.0.1. The texts include the scope, as in "fe80::1%eth0". */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -29,8 +29,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return endpoint_is_loopback(address) ? &loopback : NULL;
 }
 
-/* Return the endpoint's address that is an address of this machine, or NULL. An address that other nodes can reach
- * is preferred to a loopback address. */
+/* Return an address to which the endpoint's name resolves and that belongs to this machine, or NULL. An address that
+ * other nodes can reach is preferred to a loopback address. */
 static const char *local_address(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;

@@ -121,7 +121,7 @@ static void encrypt(struct store_link *link)
     link->out.bytes.len = 0;
 }
 
-/* Swap two buffers and write. */
+/* Move the queued bytes to `sending` and write them. */
 static void flush(struct store_link *link)
 {
     if (!can_flush(link))
@@ -1026,7 +1026,7 @@ static void push_event(struct store_link *link, const cJSON *push)
         link->options.calls.event(link->options.user, m.event);
 }
 
-/* Handle the store's last message to this node. */
+/* Handle `dropped`, the store's last message to this node. It contains the reason. */
 static void push_dropped(struct store_link *link, const cJSON *push)
 {
     struct message_dropped m;

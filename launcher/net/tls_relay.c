@@ -41,7 +41,8 @@ enum {
     LAST_MS = 1000,   /* when the relay closes: time limit for the last bytes of workers that have ended */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    SHARE = 4 /* the relay may use half of all descriptors, and each connection needs two */
+    /* one connection for 4 descriptors: a connection needs two, so the relay uses at most half of all descriptors */
+    SHARE = 4
 };
 
 /* The bytes on their way to one side. */

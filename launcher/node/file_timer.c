@@ -196,7 +196,7 @@ struct file_timer {
     const char *path; /* borrowed */
     struct file_timer_calls calls;
     struct timer_table table;
-    bool wrong_noted; /* the user has a warning about an invalid line */
+    bool wrong_noted; /* the user was warned about an invalid line */
 };
 
 static double now_s(void)

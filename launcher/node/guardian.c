@@ -241,7 +241,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
-    descendants_adopt(); /* contain.c reports a failure as a missing feature */
+    descendants_adopt(); /* a failure is ignored here; contain.c reports it as a missing feature */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;

@@ -113,7 +113,8 @@ struct node_sample {
     bool is_taken;  /* `beats_seen` was filled after a failure in this attempt */
     unsigned beats; /* number of heartbeats in this attempt */
     struct heartbeat_known
-        *beats_seen;      /* by local rank, at the last heartbeat; pid 0 = the worker had ended */
+        /* states of the workers at the last heartbeat, by local rank; pid 0 = the worker had ended */
+        *beats_seen;
     struct cJSON *stacks; /* owned: rows of record/stacks.h; NULL = none */
 };
 

@@ -229,7 +229,8 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
  * (autogroup). */
 IN_CHILD static bool become_worker(const struct child *c)
 {
-    (void)prctl(PR_SET_PTRACER, c->parent); /* lets helpers of the agent read this process (Yama) */
+    /* allows py-spy, a child of the agent, to read this process (Yama) */
+    (void)prctl(PR_SET_PTRACER, c->parent);
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
         return false;
     if (c->spec->nofile != NULL)

@@ -51,7 +51,7 @@ struct spawner {
     struct proc_slots slots;
     struct rlimit nofile; /* the user's limit; the limit of this process is higher */
     char path[PATH_MAX];  /* path of the program, set at the first start; "" before the first start */
-    bool outside_noted;   /* the user has a warning that workers are outside their control group */
+    bool outside_noted;   /* the user was warned that workers are outside their control group */
     const char *failed;   /* the program that could not be started; NULL = none */
 };
 

@@ -33,7 +33,7 @@ struct fan {
     bool ended; /* the input has ended; no further chunk follows */
 };
 
-/* Initialize with absent readers. Return false when memory is short. */
+/* Initialize for `n` readers, which are all FAN_ABSENT. Return false when memory is short. */
 static bool fan_init(struct fan *fan, int n)
 {
     *fan = (struct fan){ .readers = calloc((size_t)n, sizeof(*fan->readers)), .n = n };

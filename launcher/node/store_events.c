@@ -45,7 +45,8 @@ static struct heartbeat_sample look_at(pid_t pid)
     return look;
 }
 
-/* Append the error of a worker's latest traceback to the heartbeat; "" means that progress has followed the error. */
+/* Append the error of a worker's latest traceback to the heartbeat. Append "" if the worker has made progress since
+ * this error. */
 static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
 {
     cJSON *row = cJSON_CreateArray();

@@ -643,7 +643,7 @@ bool fold_print_ranks(const struct rank_set *ranks, struct buf *out)
 
 /* --- lines of several nodes -------------------------------------------------------------------------------- */
 
-/* "\035RANK WORLD LENGTH\035", the prefix, the text. */
+/* A marked line is "\035RANK WORLD LENGTH\035", the prefix and the text. LENGTH is the length of the prefix. */
 enum { MARK = '\035', LINE_MARK_MAX = 48 };
 
 bool line_mark(struct buf *out, int rank, int world_size, struct slice prefix)

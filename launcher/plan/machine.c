@@ -192,7 +192,7 @@ struct nvml_process {
     unsigned gpu_instance, compute_instance;
 };
 
-/* A loaded NVML, and room for one file of /sys. Its functions return 0 on success. */
+/* A loaded NVML, and room for the text of one file of /sys. NVML's functions return 0 on success. */
 struct machine {
     char text[FILE_SIZE]; /* result of the last sysfs_read() */
     void *nvml;           /* handle of NVML; NULL = not available */

@@ -100,7 +100,8 @@ bool end_core(const struct agent_worker *w, const struct worker_evidence *e, con
 /* Find the number after `key` in a line such as "oom_kill 3". Return false if no line has this key. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);
 
-/* Parse a file that contains one number. Return 0 for "max", and for version 1's number that means "no limit". */
+/* Parse a file that contains one limit. Return 0 if there is no limit: version 2 of control groups then writes "max",
+ * and version 1 a very large number. */
 uint64_t limit_in(struct slice text);
 
 /* Counters of a memory group, read before the worker started and after its end. */

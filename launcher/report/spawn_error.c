@@ -207,7 +207,7 @@ enum {
     CR = 1 << 2,         /* the first line ends with \r */
     HELPER_DIR = 1 << 3, /* the interpreter is a directory */
     NEAR = 1 << 4,       /* a file in the same directory has nearly the same name */
-    FILE_THERE = 1 << 5, /* the file exists, so its interpreter or loader is missing */
+    FILE_THERE = 1 << 5, /* after ENOENT: the file exists, so its interpreter or loader is missing */
     NAMES_LOADER = 1 << 6,
     DIRECTORY = 1 << 7,
     NO_FILE = 1 << 8,

@@ -1,12 +1,11 @@
 /* diagnosis.c -- the whole job: turns a snapshot into a list of findings. See diagnosis.h.
  *
- * Each function below checks for one kind of problem and reports it with ADD. The functions may be called in
- * any order, because text.c inserts each finding in the order of findings.h: causes before consequences. A lost
- * node is reported instead of its ranks.
+ * Each function below checks for one kind of problem and reports it with ADD. text.c inserts each finding in the order
+ * of findings.h, causes before consequences. So the functions may be called in any order. If a node is lost, the node
+ * is reported and not its ranks.
  *
- * Most problems are reported only after a minimum duration. Nodes of one job start seconds apart, and ranks
- * reach a barrier one after the other. The last check before the job fails (`is_final`) reports all problems at
- * once. */
+ * Most problems are reported only after a minimum duration, because nodes of one job start seconds apart, and ranks
+ * reach a barrier one after the other. The last check before the job fails (`is_final`) ignores these durations. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -16,7 +15,7 @@
 #include <stdio.h>
 
 enum {
-    SETTLED_MS = 3000, /* a missing node is reported after this time */
+    SETTLED_MS = 3000, /* a node that has never joined is reported after this time */
     WAITS_MS = 10000,  /* shorter waits are reported only by the last check */
     STOP_MS = 15000,   /* a node that has not stopped is reported after this time */
     STOPPED_MS = 2000, /* a stop is reported after this time, because a debugger stops a process briefly */
@@ -37,8 +36,8 @@ static bool is_same_address(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Report a rejected node under the code of its rejection. If another node has its node rank, also name the node
- * ranks that no node has now: the user may have copied a --node_rank. */
+/* Report a rejected node under the code of its rejection. If the node rank that it requested is taken, also name the
+ * free node ranks, because the user may have copied a --node_rank. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -52,8 +51,7 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* Report rejected nodes. The list keeps the rejection of a node that has joined later with a corrected command,
- * so such a node is skipped. */
+/* Report rejected nodes. A node that has joined later with a corrected command is still in the list, so skip it. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -82,20 +80,21 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
-/* Check for the address from which Istio's sidecar forwards the connections of all its clients. */
+/* Return true for the address of Istio's sidecar, which forwards the connections of all its clients. */
 static bool is_sidecar(const char *address)
 {
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Return false for a sidecar's address, because the finding PROXY_BETWEEN reports sidecars. */
+/* Compare the two addresses of a node. Return false for a sidecar's address, because the finding PROXY_BETWEEN reports
+ * sidecars. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
            strcmp(own, seen) != 0;
 }
 
-/* Compare the address that the node sent with the address that the store sees. */
+/* Return true if the address that the node sent differs from the address that the store sees. */
 static bool is_translated(const struct snapshot_node *node)
 {
     return diagnose_is_translated(node->own, node->addr);
@@ -134,7 +133,7 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- rejected clients ----------------------------------------------------------------------------------- */
 
-/* Check whether a node has joined from this address. Connections without IDENTIFY from such an address are
+/* Return true if a node has joined from this address. Connections without IDENTIFY from such an address are
  * usually from workers of the node. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
@@ -144,9 +143,9 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a client that is not part of the job. The sidecar's address is checked before the protocol, because a
- * sidecar hides its client. PyTorch's protocol is reported only for an address from which no node has joined,
- * because the workers of a node also use this protocol. */
+/* Report a client that is not part of the job. Check first for the sidecar's address, because a sidecar hides the
+ * protocol of its client. Workers also use PyTorch's protocol, so report this protocol only if no node has joined from
+ * the address. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -167,9 +166,9 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
             x->bytes);
 }
 
-/* Report problems of the store's machine. The kernel silently drops connections beyond the accept queue, and clients
- * retry only after seconds. The advised somaxconn is the number of nodes. If the present somaxconn is at least as large,
- * its double is advised. */
+/* Report foreign clients and problems of the store's machine. The kernel silently drops connections beyond the accept
+ * queue, and clients retry only after seconds. The advised somaxconn is the number of nodes, or twice the present
+ * value if that is not smaller than the number of nodes. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -190,8 +189,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* Report a node that has left and has not returned. A node that was in no round is reported only while the job waits
- * for nodes, because a running job does not need it. The finding depends on how the node left, because the remedies
+/* Report a node that has left and has not returned. If the node was in no round, report it only while the job waits
+ * for nodes, because a running job does not need it. Each way of leaving has its own finding, because the remedies
  * differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
@@ -211,8 +210,8 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Check whether the job still lacks the rejected node. A static job lacks the node if its node rank is free and this
- * is the last rejection for that rank. An elastic job lacks the node if too few nodes have joined. */
+/* Return true if the job still lacks the rejected node. A static job lacks it if its node rank is free and this is the
+ * last rejection for that rank. An elastic job lacks it if too few nodes have joined. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -261,8 +260,8 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "store_address", s->store.endpoint);
 }
 
-/* Report that too few nodes of a running elastic job are left. The report needs no minimum duration, because the user
- * should start replacements at once. Nodes of the last round that may still join again count as present. */
+/* Report that too few nodes of a running elastic job are left. Nodes of the last round that may still join again count
+ * as present. Report at once, because the user should start replacements. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
@@ -294,8 +293,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* Report spare nodes while a round runs, because a user may wonder about an idle node. Report a node that does not
- * stop only after STOP_MS, because the grace period of its workers may be long. */
+/* Report spare nodes while a round runs, because they are idle without an error. Report a node that does not stop only
+ * after STOP_MS, because the grace period of its workers may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -309,7 +308,8 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report the worker whose failure ended the last round. If the cause is a lost node, check_gone reports the node. */
+/* Report the worker whose failure ended the last round. If a lost node is the cause, report nothing here, because
+ * check_gone reports the node. */
 static void check_cause(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_cause *cause = &s->cause;
@@ -332,13 +332,15 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
  * does not know their members. */
 
 enum {
-    CLAIMS_SHOWN = 6, /* a claim is a process that has registered in a group (struct snapshot_claim) */
-    WHO_MAX = 500,    /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
-    TAIL_MAX = 90     /* bytes reserved for the text after the claims */
+    CLAIMS_SHOWN =
+        6,         /* most claims in a sentence; a claim is a process that has registered in a group (struct
+                       * snapshot_claim) */
+    WHO_MAX = 500, /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
+    TAIL_MAX = 90  /* bytes reserved for the text after the claims */
 };
 
-/* Return true if the wait is for a key of PyTorch's start that all ranks of the job need. Then *key describes
- * the purpose of the awaited key. */
+/* Return true if the wait is for a key that every rank of the job needs during PyTorch's start. Set *key to the
+ * purpose of this key. */
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
     return !wait->is_barrier && wait->waiting > 0 && torch_key_read(wait->name, key) &&
@@ -362,7 +364,7 @@ uint64_t diagnose_torch_waits(const struct snapshot *s)
     return longest;
 }
 
-/* Format the text that `put` appends for a key. */
+/* Format the text that the function `put` appends for a key. */
 static const char *words_of(words out, const struct torch_key *key,
                             bool (*put)(const struct torch_key *key, struct buf *out))
 {
@@ -373,8 +375,8 @@ static const char *words_of(words out, const struct torch_key *key,
     return out;
 }
 
-/* Report that ranks wait for a key of a group's set-up. If the key belongs to a rank that the job does not
- * have, no rank is missing: the program expects a larger world. */
+/* Report that ranks wait for a key of a group's set-up. If the key belongs to a rank that the job does not have, no
+ * rank is missing: the program then expects a larger world. */
 static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w,
                              const struct torch_key *key)
 {
@@ -389,15 +391,17 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Check whether the wait is a part of the set-up of a PyTorch group, and report it. In this case return true,
- * even if another finding already covers the wait. The caller then does not report the key as an ordinary key. */
+/* Report the wait if it is part of the set-up of a PyTorch group. Then return true, even if another finding already
+ * covers the wait, so that the caller does not report the key as an ordinary key. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
     if (s->surplus.n == 0 ||
-        s->surplus.is_double) /* too many members: no rank is missing, unless two have the same rank */
+        s->surplus
+            .is_double) /* with too many members no rank is missing, except if two processes have the same
+                               * rank */
         setup_unfinished(d, s, w, &key);
     return true;
 }
@@ -426,8 +430,8 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* Append a claim. Return false, with an unchanged `out`, if the claim exceeds `room`. The first claim is always
- * appended, and cut if it is too long. */
+/* Append a claim. If it exceeds `room`, leave `out` unchanged and return false. The first claim is always appended,
+ * and cut if it is too long. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
@@ -439,15 +443,15 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the length that the text may have with the next claim. If other text follows this claim, TAIL_MAX
- * bytes stay free, for example for "; and 3 more". */
+/* Return how long the text may be after the next claim. Unless it is the last claim, keep TAIL_MAX bytes free for text
+ * such as "; and 3 more". */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Append the first claims and return their number. Processes that are not workers of the job come first, because they
- * are the cause. */
+/* Append the first claims and return their number. Begin with the processes that are not workers of the job, because
+ * they are the cause. */
 static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     uint32_t shown = 0;
@@ -463,8 +467,8 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
     return shown;
 }
 
-/* Append the claims, and the number of registrations without an open connection. The store does not know the
- * process of a closed connection, so this process may also be in the list. */
+/* Append the claims, and the number of registrations whose connection is closed. The process of a closed connection is
+ * unknown, and may already be in the list. */
 static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     const uint32_t shown = append_some_claims(surplus, out);
@@ -475,7 +479,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
-/* Check whether a process of the group is not part of the job. Such a process is from another launch. */
+/* Return true if a process of the group is not part of this job. It is then from another launch. */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
@@ -484,8 +488,8 @@ static bool has_strangers(const struct snapshot_surplus *surplus)
     return false;
 }
 
-/* Return true if the snapshot names a process that is no worker of the job. A process without pid and owner may be a
- * worker whose agent has not answered yet. */
+/* Return true if a process of the group is known and is no worker of the job. A process without pid and owner does not
+ * count: it may be a worker whose agent has not answered yet. */
 bool diagnose_torch_surplus(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->surplus.n; i++) {
@@ -496,15 +500,14 @@ bool diagnose_torch_surplus(const struct snapshot *s)
     return false;
 }
 
-/* Return the words that follow the number in the sentence. If the number includes closed connections, it may
- * count one process twice, so the sentence is about registrations. */
+/* Return the words after the number in the sentence. If connections have closed, the number may count one process
+ * twice, so the sentence counts registrations and not processes. */
 static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
     return surplus->count > surplus->n ? "registrations were made" : "processes of this job take part";
 }
 
-/* Format what is wrong with the processes of the group. Their number may be correct, if one rank has registered
- * twice and another rank is missing. */
+/* Format why the members of the group are wrong: two have the same rank, or there are more than ranks. */
 static const char *belong(words out, const struct snapshot *s)
 {
     if (s->surplus.is_double)
@@ -514,8 +517,8 @@ static const char *belong(words out, const struct snapshot *s)
     return out;
 }
 
-/* Report a PyTorch group with too many members. The list of members needs `who`, because it may be longer than
- * the type `words`. */
+/* Report a PyTorch group with too many members. The list of members has a larger buffer (`who`) than the type
+ * `words`. */
 static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
@@ -536,8 +539,8 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Report ranks that do not wait where most ranks wait. Only four of perhaps thousands of such ranks are
- * printed. So texts are formatted only if diagnosis_slot returns a slot. */
+/* Report ranks that do not wait where most ranks wait. diagnosis_slot has room for only four of them. Format no text
+ * for the others, because there may be thousands. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -551,8 +554,8 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks if no rank waits in the store, because PyTorch's ranks may wait for each other outside the
- * store. */
+/* Report stopped ranks if no rank waits in the store. PyTorch's ranks may still wait for a stopped rank, in a
+ * collective. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -563,8 +566,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report that ranks wait in two different barriers, because the calls of these ranks differ. A barrier and a
- * key do not prove this: the rank that waits for the key may enter the barrier later. */
+/* Report that ranks wait in two different barriers, because their programs then made different calls. A barrier and a
+ * key do not prove this: a rank that waits for the key may enter the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
@@ -578,8 +581,9 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* Report the wait of most ranks. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in
- * the start of PyTorch has no minimum here: hub/schedule.c decides when it is reported, and `why` shows it at once. */
+/* Report where most ranks wait. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in
+ * PyTorch's start has no minimum here, because hub/schedule.c decides when to report it, and `why` shows it at
+ * once. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -616,10 +620,9 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Run all checks. Ranks are checked only while a round runs, because ranks of a stopping round end in any order. If
- * diagnose_hang has a result, the other checks of ranks are skipped, because stacks show more than requests. The store
- * calls this function in its event loop and answers no request meanwhile, so a check should be linear in the number of
- * ranks. */
+/* Run all checks. Check ranks only while a round runs, because the ranks of a stopping round end in any order. If
+ * diagnose_hang has a result, skip the other checks of ranks, because stacks show more than requests. The store's
+ * event loop waits for this function, so each check should be linear in the number of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

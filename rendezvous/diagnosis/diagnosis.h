@@ -20,7 +20,7 @@ struct rank_wait {
     struct slice name; /* name of a key or a barrier, borrowed; data NULL = the rank does not wait */
     bool in_barrier;
     uint32_t more;   /* number of other keys that the rank waits for */
-    uint32_t setter; /* 1 + the only rank that has not set its key of this kind; 0 = unknown */
+    uint32_t setter; /* 1 + the rank that should set the key: all other ranks have set theirs; 0 = unknown */
     uint64_t for_ms;
 };
 
@@ -32,7 +32,7 @@ struct rank_facts {
     bool started;     /* an agent has started the process of the rank */
     bool met;         /* the rank has sent IDENTIFY */
     bool connected;   /* the rank has an open connection */
-    bool exited;      /* an agent has reported the end of the process, with the next two members */
+    bool exited;      /* an agent has reported the end of the process; exit_code and signal are valid */
     int exit_code, signal;
     uint64_t silent_ms; /* time since the last byte of the rank, if `met` */
     struct rank_wait waits;
@@ -46,11 +46,12 @@ struct rank_facts {
     uint64_t call_seq; /* number of the last collective */
     const char *call;  /* name of the collective that the rank is in; "" = none */
     uint64_t still_ms; /* time since the last change of step or call */
-    const char
-        *traceback; /* last line of a Python traceback, if the rank has printed nothing since; NULL = none */
+    const char *
+        traceback; /* last line of a Python traceback; NULL if none, or if the rank has printed something since */
 };
 
-/* Return the facts about a rank, without `connected`, `silent_ms` and `waits`, which need its connections. */
+/* Return the facts about a rank, except `connected`, `silent_ms` and `waits`, which the caller takes from its
+ * connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank);
 
 /* Return the reason why the rank does not arrive. */
@@ -60,18 +61,17 @@ void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 /* Report a rank that has exited with 0 while ranks in a barrier wait for it. */
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
                            struct finding *finding);
-/* Report that rank `waiter` has lost rank `lost` in a collective. If `lost` is -1, report all ranks that have
- * exited with 0. Return false if `lost` is -1 and no rank has exited with 0. */
+/* Report that rank `waiter` has lost rank `lost` in a collective. If `lost` is -1, report all ranks that have exited
+ * with 0, or return false if there is no such rank. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
                         struct finding *finding);
 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
-/* Append the JSON that explains to the members of a barrier why the barrier did not open. The first line of the
- * message is the name of the barrier and `because`: "barrier 'epoch-3' " and "timed out after 30.0 s". If a
- * client has used the barrier wrongly, `barrier` is NULL. Return false, with an unchanged `out`, if memory is
- * short. */
+/* Append the JSON that explains to the members of a barrier why it did not open. Its first line is "barrier 'epoch-3'
+ * " and then `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly, `barrier` is NULL.
+ * Return false, with an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
@@ -82,8 +82,8 @@ struct cJSON *diagnose_json(const struct rank_facts *facts);
 /* Append "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return false if memory is
  * short. */
 bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out);
-/* Check whether two waits are at the same place of a program. Two keys are at the same place if the keys are equal,
- * or belong to the same setup of a PyTorch group. */
+/* Return true if two waits are at the same place of a program: in the same barrier, for the same key, or for two keys
+ * of the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
@@ -95,37 +95,38 @@ enum {
 /* The result: findings in the order of findings.h, which is the order of printing. Owns nothing, and can be copied. */
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* findings that `list` has no room for and finding.more does not count */
+    uint32_t left_out; /* findings that did not fit into `list`, except those that finding.more counts */
     struct finding list[DIAGNOSIS_MAX];
 };
 
 /* Keep only the findings of this code. Return false if no finding is left. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
-/* Check whether the address `seen` by the store differs from the node's address `own`. NULL and "" = unknown. */
+/* Return true if the address `seen` by the store differs from the node's address `own`. Return false if one is NULL or
+ * "". */
 bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait in a PyTorch start-up step that all ranks take part in, or 0 without such a wait. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Return true if a PyTorch group has too many members, and a member that is no worker of the job is known. */
+/* Return true if a PyTorch group has too many members, and one of them is known and is no worker of the job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
-/* Return how long the ranks in the latest collective (by number) have waited, or 0 if no rank is in a collective. */
+/* Return how long ranks have waited in the collective with the highest number, or 0 if no rank is in a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
-/* Check whether ranks have waited in a collective for `least_ms`, and a rank elsewhere has not moved for
+/* Return true if ranks have waited in a collective for `least_ms`, and a rank elsewhere has not moved for
  * `least_ms`. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
 /* Return how long ranks have waited in a barrier, or 0 if no rank waits in a barrier. */
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
-/* Check whether most waiting ranks have waited in one barrier for `least_ms`, and a missing rank will probably not
+/* Return true if most waiting ranks have waited in one barrier for `least_ms`, and a missing rank will probably not
  * arrive. */
 bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* Find the rank for which all others wait, from two samples of the stacks, and add the finding (hang.c). Return the
- * rank, or -1 if the stacks give no result. */
+/* Find the rank for which all others wait by comparing two samples of the stacks, and add the finding (hang.c). Return
+ * the rank, or -1 if the stacks give no result. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
-/* Check whether a signal or a debugger has stopped a rank for `least_ms`, and the rank does not report its steps. */
+/* Return true if a signal or a debugger has stopped a rank for `least_ms`, and the rank does not report its steps. */
 bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms);
 
 /* Fill `out` with the findings about the job, and remove all earlier findings from `out`. */

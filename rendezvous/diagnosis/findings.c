@@ -1,7 +1,7 @@
 /* findings.c -- fills in the rows of findings.h, and prints them for `ddprun explain` and the manual page.
  *
  * A template is filled in when a finding is made, so a struct finding has only text. A placeholder without a value
- * stays in the text, so that a typing error is visible. */
+ * stays in the text, so that the mistake is visible. */
 #include "diagnosis/findings.h"
 
 #include "base/exit_codes.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rows of findings.h, with the code as index. Row 0 (FINDING_NONE) has no texts: callers check for it. */
+/* The rows of findings.h, indexed by code. Row 0 (FINDING_NONE) has no texts, so callers must check for it. */
 static const struct row {
     const char *code;
     enum finding_grade grade;
@@ -47,8 +47,8 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
-/* Return true for the rows of FINDINGS_OF_HANGS. The cases are made from that macro, so that a new row needs no
- * change here. */
+/* Return true for the rows of FINDINGS_OF_HANGS. That macro generates the cases, so that a new row needs no change
+ * here. */
 bool finding_is_hang(enum finding_code code)
 {
     switch (code) {
@@ -68,7 +68,7 @@ bool finding_is_count(enum finding_code code)
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
 }
 
-/* Return FINDING_NONE for an unknown name, because a peer may send any name. */
+/* Return the code with this name, or FINDING_NONE, because a peer may send any name. */
 enum finding_code finding_by_name(const char *name)
 {
     int i = FINDING_CODES - 1;
@@ -163,9 +163,9 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Fill in sentence and advice. Values are passed with the names of their placeholders, because the order of the
- * placeholders differs between rows. The subject is copied first, because the templates use the copy,
- * which has the length that the protocol allows. */
+/* Fill in sentence and advice. Values are passed with the names of their placeholders, because their order differs
+ * between rows. Copy the subject first: the templates must use the copy, which is cut to the length that the protocol
+ * allows. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -249,12 +249,12 @@ bool findings_print_man(struct buf *out)
 
 /* --- explain: one code in full, or a list of all ---------------------------------------------------------- */
 
-/* All texts are in the tables of findings.h and exit_codes.h. */
+/* The functions below print the tables of findings.h and exit_codes.h. */
 
-/* CODE_MAX: bytes of a code's name, with the NUL. EXIT_STATUS_MAX: the largest exit code that a process can have. */
+/* CODE_MAX: size of a buffer for the name of a code, with the NUL. EXIT_STATUS_MAX: largest exit code of a process. */
 enum { CODE_MAX = 40, EXIT_STATUS_MAX = 255 };
 
-/* The rows of exit_codes.h. The row EXIT_CODE_SIGNAL describes all exit codes 128 + signal. */
+/* The rows of exit_codes.h. The row EXIT_CODE_SIGNAL is for all exit codes from 128 + signal. */
 static const struct {
     int code;
     const char *meaning, *remedy, *detection, *example;
@@ -277,8 +277,8 @@ static bool append_paragraph(struct buf *out, const char *heading, const char *t
     return ok;
 }
 
-/* Append a row's text about detection as two sections: the detection, and the typical causes. The causes are a list
- * without a verb after "Typical causes: ", so their section needs no full stop. */
+/* Append the last text of a row as two sections: the detection, and the typical causes. The causes are a list after
+ * "Typical causes: ", so remove its full stop. */
 static bool append_detection(struct buf *out, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");
@@ -305,7 +305,7 @@ static bool explain_finding(enum finding_code code, struct buf *out)
 }
 
 /* Append the row of an exit code. All codes 128 + signal share one row. A code without a row is the exit code of a
- * worker, which ddprun passes on, so the texts about a failed worker apply. The example has the reader's code. */
+ * worker, which ddprun passes on, so append the text about a failed worker. Put the given code into the example. */
 static bool explain_exit_code(int code, struct buf *out)
 {
     const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;
@@ -332,8 +332,8 @@ static bool explain_exit_code(int code, struct buf *out)
                             "check the documentation of the program and the end of the worker's log");
 }
 
-/* Append a line for each finding whose name contains `part`, and add the number of lines to *n. The line shows the
- * example, by which a user recognizes the message. */
+/* Append a line for each finding whose name contains `part`, and add their number to *n. A line shows the example
+ * sentence, by which a user recognises the message. */
 static bool list_findings(const char *part, struct buf *out, int *n)
 {
     bool ok = true;
@@ -347,7 +347,7 @@ static bool list_findings(const char *part, struct buf *out, int *n)
     return ok;
 }
 
-/* Append one line for each finding and exit code, with the example, because it shows what the code is about. */
+/* Append one line with its example for each finding and exit code. */
 static bool list_all(struct buf *out)
 {
     int n = 0;
@@ -368,7 +368,8 @@ static int exit_code_of_signal(const char *name)
     return 0;
 }
 
-/* Accept '-' for '_', as option names do. Reject a number above 255, because no finding has such a name. */
+/* Explain a code (findings.h). Accept '-' instead of '_', as option names do. Reject a number above 255, because it is
+ * no exit code. */
 ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)
 {
     char name[CODE_MAX];

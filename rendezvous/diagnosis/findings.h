@@ -3,22 +3,28 @@
  * Reports, `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The rows are in
  * the order of printing: a cause is above its consequences.
  *
- * Columns: the code, which never changes; the severity; the sentence, which names the culprit, the failure and the
- * duration; the advice, one remedy; an example of the sentence; and how the finding is detected. The last text ends with
- * "Typical cause: ..." or "Typical causes: ...", which `ddprun explain` prints as a section.
+ * Columns:
+ *
+ *     code         its name; never changes
+ *     severity     one of FINDING_GRADES
+ *     sentence     names the culprit, the failure and the duration
+ *     advice       one remedy
+ *     example      an example of the sentence
+ *     detection    how the finding is detected, then "Typical cause: ..." or "Typical causes: ...", which
+ *                  `ddprun explain` prints as a section
  *
  * In sentence and advice, ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"). The caller of finding_make
  * passes the text for every other placeholder.
  *
  * `ddprun explain` prints an advice without values: ${remote_shell} becomes REMOTE_SHELL, and ${subject} becomes HOST.
- * So an advice contains ${subject} only for a host, and its other placeholders have names that explain the value. A unit
- * test lists these names.
+ * So an advice may contain ${subject} only if it is a host, and other placeholders need names that explain the value.
+ * A unit test lists these names.
  *
  * A remedy is something that the reader can do or type: each option and command in it must exist under this name. The
  * readers are users of ddprun, so an option without a program's name is an option of ddprun.
  *
- * The codes are an interface: report.json, `ddpctl why --json` and the control protocol carry them, and scripts compare
- * them. So a code is never renamed, and a new row may be inserted anywhere. */
+ * The codes are an interface: scripts compare them in report.json, in `ddpctl why --json` and in the control protocol.
+ * So never rename a code. A new row may be inserted anywhere. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -36,11 +42,11 @@
 
 /* clang-format off */
 
-/* A node's findings about itself and its addresses, before it starts any worker. The launcher makes these
- * findings: net/hosting.c when it chooses the store's address, net/store_host.c when it hosts the store, and
- * report/host_checks.c for limits and GPUs. ddp-rendezvous also makes the two findings about a missing secret.
- * Only the store sees the addresses of all nodes, so diagnosis.c makes ADDRESS_NOT_UNIQUE and
- * ADDRESS_TRANSLATED there. A worker with libddp reports PORTS_CLOSED through the store. */
+/* Findings of a node about itself and its addresses, before it starts any worker. The launcher makes most of them:
+ * net/hosting.c when it chooses the store's address, net/store_host.c when it hosts the store, and
+ * report/host_checks.c for limits and GPUs. ddp-rendezvous also makes the two findings about a missing secret. The
+ * store makes ADDRESS_NOT_UNIQUE and ADDRESS_TRANSLATED (diagnosis.c), because only it sees the addresses of all
+ * nodes. A worker with libddp reports PORTS_CLOSED through the store. */
 #define FINDINGS_OF_HOSTS(X)                                                                                \
     X(PORT_IN_USE, ERROR,                                                                                   \
       "${subject}: port ${port} is in use by ${holder}",                                                    \
@@ -1217,7 +1223,8 @@ const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
 bool finding_is_hang(enum finding_code code);    /* true if the finding is from hang.c */
-bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
+bool finding_is_count(enum finding_code code); /* true if the finding counts missing nodes; then only its code
+                                                  * identifies it */
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 
@@ -1225,8 +1232,8 @@ enum finding_code finding_by_name(const char *name);
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
-/* Make the finding of a row. After `subject` follow pairs of arguments: the name of a placeholder and its text.
- * NULL ends the pairs. A text that is too long is cut and ends with "...". */
+/* Make the finding of a row. The arguments after `subject` are pairs: the name of a placeholder and its text. NULL
+ * ends the pairs. A text that is too long is cut and ends with "...". */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 

@@ -1,8 +1,8 @@
 /* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks.
  *
  * The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. A rank in a collective waits. A rank that stays anywhere else is the culprit. There is no result if a rank has
- * moved between the samples, because the job is then only slow, or if no rank waits.
+ * any. A rank in a collective waits. A rank that stays at any other place is the culprit. There is no result in two
+ * cases: a rank has moved between the samples, so the job is only slow, or no rank waits.
  *
  * If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
  * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
@@ -28,8 +28,9 @@ enum {
     GROUPS_SHOWN = 2,  /* places in a sentence, which has room for WORDS_LEN bytes */
 };
 
-/* System calls in which a culprit sleeps, and the finding for each. The first row whose name is a part of the system
- * call's name is used, so "nanosleep" also matches clock_nanosleep. Any other system call means RANK_BLOCKED. */
+/* Each row has a system call in which a culprit may sleep, and the finding for it. The first row whose text is
+ * contained in the name of the system call is used, so "nanosleep" also matches clock_nanosleep. Any other system call
+ * means RANK_BLOCKED. */
 #define SLEEPS(X)                              \
     X("futex", RANK_IN_LOCK)                   \
     X("nanosleep", RANK_SLEEPS)                \
@@ -93,7 +94,7 @@ struct hang {
 
 /* Two samples are 1 s to 6 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in both. */
 
-/* Compare two frames. A file and a function in two samples are different strings, so the texts are compared. */
+/* Return true if two frames are at the same line. Compare the texts, because each sample has its own copy of them. */
 static bool is_same_line(const cJSON *a, const cJSON *b)
 {
     return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
@@ -107,9 +108,9 @@ static bool is_same_function(const cJSON *a, const cJSON *b)
            strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0;
 }
 
-/* Check whether two stacks are equal. The lines of the program's innermost function and of its callees may differ,
- * because the function may loop. The lines of its callers must be equal: a caller at another line has called the
- * function again, which is progress. */
+/* Return true if two stacks are equal. In the program's innermost function and in its callees, the lines may differ,
+ * because the function may loop. In its callers the lines must be equal: another line means that the caller has called
+ * the function again, which is progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     const cJSON *x = a->frames->child, *y = b->frames->child;
@@ -122,9 +123,9 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Check whether two ranks are at the same line of the program and in the same collective, or both in no collective.
- * Two stacks without a frame of the program are the same only in a collective, because library frames alone show no
- * place of the program. */
+/* Return true if two ranks are at the same line of the program, and in the same collective or both in none. If both
+ * stacks have no frame of the program, they must be in the same collective, because library frames alone show no place
+ * of the program. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -133,9 +134,8 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
                                                                : is_same_line(a->user, b->user));
 }
 
-/* Check whether a rank has made progress between the samples. A rank with frames in only one sample, or with
- * another process in the later sample, counts as moved. A rank without frames in both samples does not count as
- * moved. */
+/* Return true if a rank has made progress between the samples. It counts as moved if only one sample has its frames,
+ * or if the later sample is of another process. It does not count as moved if neither sample has its frames. */
 static bool has_moved(const struct rank_look *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -147,7 +147,8 @@ static bool has_moved(const struct rank_look *r)
 
 /* --- one rank --------------------------------------------------------------------------------------------- */
 
-/* Check whether a signal or a debugger has stopped the process, by the last heartbeat or by the later sample. */
+/* Return true if a signal or a debugger has stopped the process, according to the last heartbeat or to the later
+ * sample. */
 static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
 {
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
@@ -162,8 +163,8 @@ static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot
     return spot->does[0] == '\0' && f->wchan != NULL ? f->wchan : "";
 }
 
-/* Check whether the rank computes. The state "running" is sufficient, because a loop gets little CPU time on an
- * overloaded machine. */
+/* Return true if the rank computes. The state "running" in both samples is enough, because a loop gets little CPU time
+ * on an overloaded machine. `in` is the system call in which the thread sleeps; "" = none. */
 static bool computes(const struct rank_look *r, const char *in)
 {
     const bool runs =
@@ -171,9 +172,9 @@ static bool computes(const struct rank_look *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return why a rank keeps the others waiting. The facts that explain most are checked first, and the first
- * match is returned. A thread that sleeps on an object (a file, a pipe or a peer) waits for this object, even
- * in select. So the finding is then RANK_BLOCKED, which names the object. */
+/* Return why a rank keeps the others waiting: the first reason below that applies, the most specific first. A thread
+ * with an object (a file, a pipe or a peer) sleeps for this object, even in select. The result is then RANK_BLOCKED,
+ * whose sentence names the object. */
 static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -193,15 +194,15 @@ static enum finding_code culprit_code(const struct rank_facts *f, const struct r
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
-/* Check whether the rank has exited with success. A failed rank needs no search, because its agent reports the failure
- * and the round ends. */
+/* Return true if the rank has exited with success. A failed rank is not searched for, because its agent reports the
+ * failure and the round ends. */
 static bool has_left(const struct rank_facts *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
 }
 
-/* Decide what the rank does. A stopped process is a culprit even in a collective, because it cannot continue
- * the collective. A collective is checked before a wait for a key, because the set-up of a collective may use
+/* Return the activity of a rank. A stopped process is a culprit even in a collective, because it cannot continue the
+ * collective. Check for a collective before checking for a key, because the set-up of a collective may wait for
  * keys. */
 static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 {
@@ -215,11 +216,11 @@ static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
     if (spot->call != NULL && (!spot->idle_only || r->cpu_percent < IDLE_PERCENT))
         return WAY_WAITS;
     if (f->has_steps && f->call[0] != '\0')
-        return WAY_UNKNOWN; /* diagnose_still reports ranks that libddp places in a collective */
+        return WAY_UNKNOWN; /* libddp reports this rank in a collective: see diagnose_still */
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a rank to the group for whose spot `is_same` returns true, or to a new group. Return the index of the
+/* Add a rank to the group whose spot equals the rank's spot (`is_same`), or to a new group. Return the index of the
  * group, or GROUPS_MAX if there is no room for another group. */
 static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
                            uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
@@ -244,15 +245,16 @@ static bool join_wait(struct hang *h, uint32_t rank)
     return group < GROUPS_MAX;
 }
 
-/* Check whether a thread has waited in one collective between the samples. Such a thread uses no CPU time, or a whole
- * CPU if the driver of a GPU spins. A little CPU time suggests that the rank has entered another collective. */
+/* Return true if a thread has waited in the same call of a collective between the samples. It then has used no CPU
+ * time, or a whole CPU if the driver of a GPU spins. With a little CPU time, the rank has probably entered another
+ * call. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if the rank shows that the job is slow and does not hang. One such rank ends the
- * search, because the other ranks may wait for this rank, which makes progress. */
+/* Examine one rank. Return false if it has made progress. The search then ends, because the other ranks may wait for
+ * this rank, and the job is only slow. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
@@ -271,8 +273,8 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* The texts are cut to the size of their arrays. Hosts, files and functions are from other processes and may be
- * long. So the format limits each of them ("%.100s"), to leave room for the other parts. */
+/* Texts are cut to the size of their arrays. Hosts, files and functions are from other processes and may be long. So
+ * each format limits them ("%.100s"), to leave room for the other parts. */
 
 /* Return "waits in" or "wait in" for a collective. Return "is in" or "are in" for a line that waits for a GPU. */
 static const char *group_verb(const struct group *group)
@@ -282,8 +284,8 @@ static const char *group_verb(const struct group *group)
     return group->n == 1 ? "waits in" : "wait in";
 }
 
-/* Append "rank 3 waits in all_reduce (train.py:88)" or "7 ranks wait in ...". Waiting ranks are only counted, because the
- * culprit is the rank that the user must examine. */
+/* Append "rank 3 waits in all_reduce (train.py:88)" or "7 ranks wait in ...". Several waiting ranks are only counted,
+ * because the user must examine the culprit and not them. */
 static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -294,8 +296,8 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
-/* Sort the larger group first. Of two groups with equal sizes, sort the group with the lower rank first. So two
- * samples of the same hang give the same sentence. */
+/* Sort the larger group first, and of two equal groups the one with the lower rank. So two samples of the same hang
+ * give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
@@ -323,7 +325,7 @@ struct selected {
     uint32_t like; /* a rank; is_like selects the ranks with the same way and place */
 };
 
-/* Check whether rank `i` is in the same situation as the rank `like`, so that one finding can name both. */
+/* Return true if rank `i` is in the same situation as the rank selected->like, so that one finding can name both. */
 static bool is_like(const void *of, uint32_t i)
 {
     const struct selected *selected = of;
@@ -363,9 +365,9 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
-/* PyTorch writes a flight record on request, in a thread of the worker. So a record exists even if the main
- * thread hangs. With each sample, the agents send the last calls of each rank (flight_open_calls). These calls
- * can be compared without earlier calls, because each call has its group and number. */
+/* PyTorch writes a flight record on request, in a thread of the worker, even if the main thread hangs. With each
+ * sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and number, so the
+ * calls of two ranks can be compared without their earlier calls. */
 
 /* Return the member, or 0 if it is not a number that a double represents exactly. */
 static uint64_t whole_number(const cJSON *o, const char *name)
@@ -430,9 +432,9 @@ static void records_free(struct records *r)
     cJSON_Delete(r->compared);
 }
 
-/* Check whether a rank has the same calls in the same states in both samples. The records of different ranks
- * are written at different moments. So a record can be compared with the records of other ranks only if it has
- * not changed. */
+/* Return true if a rank has the same calls in the same states in both samples. The records of different ranks are
+ * written at different moments. So only a record that has not changed can be compared with the records of other
+ * ranks. */
 static bool stands_still(const struct flight_dump *a, const struct flight_dump *b)
 {
     bool is_same = a->n > 0 && a->n == b->n;
@@ -513,9 +515,8 @@ static const cJSON *compared_rank(const struct hang *h, int64_t rank)
     return NULL;
 }
 
-/* Return the smallest or the largest group of ranks that made one of several different calls. If groups have
- * equal sizes, the smallest is the last of them and the largest is the first. So the two results differ even
- * for two ranks. */
+/* Return the smallest or the largest of the groups of ranks that made different calls. Of groups with equal sizes, the
+ * last one counts as the smallest and the first one as the largest. So the two results differ, even for two ranks. */
 static const cJSON *differ_group(const struct hang *h, bool largest)
 {
     const cJSON *group, *found = NULL;
@@ -553,7 +554,7 @@ static void compare_records(struct hang *h)
                  counted(who, r->n, "rank"), front);
 }
 
-/* Format " (train.py:88)" for a place such as "main (train.py:88)", or "". The function is left out, because the sentence
+/* Format " (train.py:88)" for the place "main (train.py:88)", or "". Leave out the function, because the sentence
  * already names the collective. */
 static const char *line_words(words out, const char *at)
 {
@@ -584,7 +585,7 @@ static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 
 /* A call that some ranks have not reached. All members are borrowed. */
 struct behind {
-    const cJSON *ranks, *there; /* ranks that are behind; ranks that wait in the call */
+    const cJSON *ranks, *there; /* ranks that have not reached the call; ranks that wait in the call */
     const char *misses;         /* follows "has" in the sentence: "not called" */
     const char *call, *at;      /* the call, and its place in the program; `at` "" = unknown */
 };
@@ -635,8 +636,9 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
-/* Report the culprit that the records show. Return its rank, or -1 if all records end with the same call. If the record
- * of a rank is missing, for example because its file server is slow, return -1 too: this rank may be the culprit. */
+/* Report the culprit that the records show, and return its rank. Return -1 if all records end with the same call. Also
+ * return -1 if the record of a rank is missing, for example because its file server is slow, because this rank may be
+ * the culprit. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
@@ -658,11 +660,11 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
-/* The verdict is one finding about one rank or group of ranks. The store's monitor reports the verdict only if
- * the next pair of samples gives the same code and subject. So the choice below must not depend on chance. */
+/* The verdict is one finding about one rank or group of ranks. The store's monitor reports it only if the next pair of
+ * samples gives the same code and subject. So equal facts must always give the same choice. */
 
-/* Return the culprit whose finding is the first in findings.h, because the most certain findings are first. Return
- * n_ranks if no rank is a culprit. */
+/* Return the culprit whose finding is first in findings.h, because findings.h has the most certain finding first.
+ * Return n_ranks if no rank is a culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -682,9 +684,9 @@ static uint32_t find_way(const struct hang *h, enum way way)
     return i;
 }
 
-/* Add the finding about a rank that keeps others waiting, from the later of its two samples. Values without a
- * placeholder in the sentence are ignored. A stopped rank gets the same finding as in the other checks. Its
- * state is also read from the sample, because the sample may show the stop before a heartbeat does. */
+/* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
+ * those without a placeholder. diagnose_rank makes the finding about a stopped rank. Set its state first, because the
+ * sample may show the stop before a heartbeat does. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -729,8 +731,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. The sentence names the ranks in a collective as waiters.
- * If no rank is in a collective, it names another culprit. */
+/* Add the finding about a rank that waits for a key. The sentence also names the ranks in a collective, or without
+ * such ranks another culprit. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -757,7 +759,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
                      is_one ? "s" : "", NULL);
 }
 
-/* Report ranks that wait in different collectives. The smallest group is reported as the culprit. */
+/* Report ranks that wait in different collectives. The culprit is the smallest group. */
 static void add_differ(struct diagnosis *d, const struct hang *h)
 {
     const struct group *least = &h->groups[h->n_groups - 1];
@@ -775,18 +777,20 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* --- connections ------------------------------------------------------------------------------------------ */
 
-/* If all ranks wait in one collective, a lost packet is a probable cause. The kernel sends unacknowledged data again and
- * counts this (TCP_INFO). The agents report such connections of their workers as rows of the sample
- * (STACKS_UNANSWERED). */
+/* If all ranks wait in one collective, lost packets are a probable cause. The kernel repeats data that the peer has
+ * not acknowledged, and counts these repetitions (TCP_INFO). The agents report such connections of their workers as
+ * rows of the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
 
 /* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
-    const struct snapshot_node *from, *to; /* to == NULL: the peer is not on another node of the job */
+    const struct snapshot_node *from,
+        *to; /* the nodes of both ends; to == NULL: the peer is not on another node of
+                                            * the job */
     const char *peer;
     uint32_t rank; /* the rank at the end `from` */
 };
 
-/* Check whether `peer`, such as "10.0.0.2:4711" or "[fd00::2]:4711", has this address. */
+/* Return true if `peer`, such as "10.0.0.2:4711" or "[fd00::2]:4711", has this address. */
 static bool is_peer_at(const char *peer, const char *address)
 {
     const size_t len = strlen(address);
@@ -796,13 +800,14 @@ static bool is_peer_at(const char *peer, const char *address)
            (has_bracket ? strncmp(peer + len, "]:", 2) == 0 : peer[len] == ':');
 }
 
-/* Check both addresses of a node: workers may use the address that the node sent, or the one that the store sees. */
+/* Return true if `peer` has an address of the node: the one that the node sent, or the one that the store sees.
+ * Workers may use both. */
 static bool is_peer_on(const char *peer, const struct snapshot_node *node)
 {
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
 }
 
-/* Check whether the rank has a connection to `peer` without an answer in this sample. */
+/* Return true if this sample has an unacknowledged connection of the rank to `peer`. */
 static bool holds_peer(const struct spot *spot, const char *peer)
 {
     for (uint32_t i = 0; i < spot->n_unanswered; i++)
@@ -811,9 +816,8 @@ static bool holds_peer(const struct spot *spot, const char *peer)
     return false;
 }
 
-/* Find a rank's connection without an answer in both samples, preferably to another node. Return false if no
- * such connection exists. A connection that appears in only one sample is ignored, because the kernel repeats a
- * single lost packet successfully. */
+/* Find an unacknowledged connection of the rank that is in both samples, preferably to another node. Return false if
+ * no connection is found. One sample is not enough, because the kernel repeats a single lost packet successfully. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -837,14 +841,14 @@ static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
     return cut->peer != NULL;
 }
 
-/* Check whether two cuts are between the same two nodes, in any direction. Both ends of one connection may report it. */
+/* Return true if two cuts are between the same two nodes, in either direction. Both ends may report one connection. */
 static bool is_same_pair(const struct cut *a, const struct cut *b)
 {
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
 }
 
 /* Format "the connection between n1 and n2 (rank 2 sends to 10.0.0.3:4711 without an answer)". Return the number of
- * pairs of nodes with such a connection; the text is about the first pair. Without such a pair, the text quotes a
+ * pairs of nodes with such a connection; the text is about the first pair. If there is no such pair, format a
  * connection to another peer, which may have nothing to do with the hang. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
@@ -873,9 +877,8 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. The network is not named as a cause if the job has
- * only one node. A connection without an answer between two nodes is named first, because it is the strongest
- * evidence. */
+/* Add the finding that all ranks wait in one collective. First name a cut between two nodes as the cause, because it
+ * is the strongest evidence. Otherwise name the network or a GPU, but not the network if the job has only one node. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -901,8 +904,8 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Count the culprits at the place of `rank`. adopt_majority calls this function for the first half of the ranks
- * until it finds a majority. Without a majority, the time is quadratic in the number of ranks. */
+/* Count the culprits at the place of `rank`. adopt_majority calls this for up to half of the ranks, so without a
+ * majority the time is quadratic in the number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -911,10 +914,10 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* Mark culprits as waiting ranks if most ranks of the job are culprits at one line. A rank that waits for a GPU
- * has no frame of a collective: it is at the line that reads a result, and the GPU's driver spins. Mark no rank
- * if the job has fewer than three ranks, or if all ranks are at this line. Also mark no rank if the job never
- * showed progress, because it may still be starting. */
+/* Mark culprits as waiting ranks if most ranks of the job are culprits at one line. A rank that waits for a GPU has no
+ * frame of a collective: it is at the line that reads a result, and the GPU's driver spins. Mark no rank in three
+ * cases: the job has fewer than three ranks, all ranks are at this line, or the job has never shown progress, so it
+ * may still be starting. */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;
@@ -936,7 +939,7 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Check whether some rank computes and all culprits compute. Such a job may be slow and not hang. */
+/* Return true if there is a culprit, and all culprits compute. Such a job may only be slow. */
 static bool only_loops(const struct hang *h)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
@@ -945,9 +948,8 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding and return its rank, or -1. A rank without frames may be the culprit. So while such a rank
- * exists, the stacks prove only a known culprit or a rank that has exited. The most certain evidence is
- * checked first:
+/* Add the finding and return its rank, or -1. A rank without frames may be the culprit. So if there is such a rank,
+ * the stacks prove only the first two of the following cases. The most certain evidence is checked first:
  *
  *     1. a culprit outside of a collective
  *     2. a rank that has exited
@@ -992,8 +994,8 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 
 /* --- stacks that cannot be read ---------------------------------------------------------------------------- */
 
-/* Without py-spy or the permission to trace, only the system call of each main thread is known. It shows no line of the
- * program, so a finding from it is a hint: it never stops or restarts the job (--on_hang). */
+/* Without py-spy or the permission to trace, only the system call of each main thread is known. It shows no line of
+ * the program, so a finding from it is only a hint: it never causes --on_hang to stop or restart the job. */
 
 /* Groups of live ranks without frames, by the state of their main thread in the kernel. */
 struct states {
@@ -1001,9 +1003,9 @@ struct states {
     uint32_t n;
 };
 
-/* Check whether the main thread of a rank without frames was idle in the same state in both samples. The rank
- * must be connected to the store, because ranks of independent programs do not wait for each other. A thread in
- * the state "running" is not idle, because it may only lack CPU time on an overloaded machine. */
+/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. The rank must be
+ * connected to the store, because ranks of independent programs do not wait for each other. A thread in the state
+ * "running" is not idle, because it may only lack CPU time on an overloaded machine. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct rank_look *r = &h->ranks[rank];
@@ -1020,7 +1022,8 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the live ranks without frames by their state. Return false if such a rank may still make progress. */
+/* Group the live ranks without frames by their state. Return false if one of these ranks may still make progress, or
+ * if there are too many groups. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1034,9 +1037,8 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group that does not sleep in futex. Groups in futex are skipped, because ranks in a
- * collective of Gloo sleep there. If all groups sleep in futex, return the smallest group. `states` has at
- * least one group. */
+/* Return the smallest group that does not sleep in futex. Ranks in a collective of Gloo sleep in futex, so return such
+ * a group only if there is no other, and then the smallest. `states` must have a group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;
@@ -1052,7 +1054,7 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
-/* Check whether some ranks with frames wait in collectives, and no rank with frames is in the state of `group`. */
+/* Return true if some ranks with frames wait in collectives, and no rank with frames is in the state of `group`. */
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)
@@ -1082,8 +1084,8 @@ static const char *other_states(words out, const struct hang *h, const struct st
     return out;
 }
 
-/* Return the reason why frames cannot be read, such as a missing program. The agents' notes begin with a prefix that
- * the sentences of the findings already contain. */
+/* Return the reason why frames cannot be read, such as a missing program. Skip the prefix of the agents' notes,
+ * because the sentences of the findings already contain it. */
 static const char *unreadable_why(const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";
@@ -1091,8 +1093,8 @@ static const char *unreadable_why(const struct hang *h)
     return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
 }
 
-/* Report the ranks whose state in the kernel differs from that of the others. Such a rank may be the culprit, but only
- * its frames could prove it. Return false if the states do not differ, or if a rank may still make progress. */
+/* Report the ranks whose state in the kernel differs from that of the other ranks. Such a rank may be the culprit, but
+ * only its frames could prove it. Return false if the states do not differ, or if a rank may still make progress. */
 static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1121,7 +1123,7 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     return slot != NULL;
 }
 
-/* Report that no rank has frames, with the reason, so that the user can install what is missing for the next time. */
+/* Report that no rank has frames, and why, so that the user can install the missing program before the next hang. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;
@@ -1132,7 +1134,7 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
 }
 
 /* Compare the samples. If neither stacks nor records name a rank, compare the states of the processes, or report why
- * the frames cannot be read. Return -1 after these two findings, because neither proves a culprit. */
+ * the frames cannot be read. Return -1 in these two cases, because neither proves a culprit. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h = { .s = s };

@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The two hypotheses of profile.h, and the probability of a false report in a window for the whole job. equal_share is
- * below 1, so that a rank that is only a little slower than the others is not reported. */
+/* The numbers of profile.h. slow_share and equal_share define the two hypotheses. equal_share is below 1, so that a
+ * rank that is only a little slower than the others is not reported. false_report is the probability of a false report
+ * in a window, for the whole job. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
-/* A slow rank is reported only if its share of waits is smaller than that of the other ranks by at least this
- * much. */
+/* A slow rank is reported only if its share of waits is at least this much smaller than the share of the other
+ * ranks. */
 static const double least_loss = 0.05;
 
-/* The smallest evidence. Without this limit, the earlier samples of a rank could hide that the rank has become slow:
- * each sample in which the rank waits divides the evidence by 8.5. */
+/* The smallest evidence. Each sample in which the rank waits divides the evidence by 8.5. Without this limit, many
+ * earlier waits of a rank could hide that it has become slow. */
 static const double least_evidence = 1e-6;
 
 /* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. */
@@ -40,7 +41,7 @@ void profile_free(struct profile *p)
     *p = (struct profile){ 0 };
 }
 
-/* Decide whether a rank waits. If the rank has frames, its stack is used, otherwise the steps that libddp records. In
+/* Return the activity of a rank, from its stack if it has frames, and otherwise from the steps that libddp records. In
  * backward(), a thread that waits for gradients sleeps, and a thread that computes gradients runs. */
 static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
 {
@@ -53,21 +54,21 @@ static enum stand stand_of(const struct spot *spot, const struct rank_facts *f)
     return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;
 }
 
-/* Hashes of places and steps. A collision only gives a wrong count, so no secret key is needed. */
+/* Hashes of places and steps. A collision only gives a wrong count, so the hash need not resist an attacker. */
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
     return hash_bytes(hash, &value, sizeof(value));
 }
 
-/* Hash the NUL, too, so that the texts "ab" and "c" have another hash than "a" and "bc". */
+/* Hash the text with its NUL, so that "ab" and "c" have another hash than "a" and "bc". */
 static uint64_t mix_text(uint64_t hash, const char *text)
 {
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Count the place of a rank. All lines of a function are one place, whose text shows the latest line. A new place takes
- * the entry with the smallest count, so frequent places stay. */
+/* Count the place of a rank: the function, with the latest line as its text. A new place replaces the entry with the
+ * smallest count, so that frequent places stay. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -86,8 +87,8 @@ static void count_place(struct profile_rank *r, const struct spot *spot)
     (void)spot_place(place->words, spot);
 }
 
-/* Return the place with the highest count. A place is counted only since it took its entry. So the count of a
- * rare place may be too low, which is harmless. */
+/* Return the place with the highest count. The count of a rare place may be too low, because it begins when the place
+ * gets its entry. This is harmless. */
 const char *profile_place(const struct profile_rank *r)
 {
     const struct profile_place *most = &r->places[0];
@@ -97,7 +98,8 @@ const char *profile_place(const struct profile_rank *r)
     return most->words;
 }
 
-/* Begin new counts. A slow rank is remembered for one window, so that it is reported once and not once per window. */
+/* Begin new counts. Remember slow ranks for one window, so that a rank that stays slow is not reported again in each
+ * window. */
 static void begin_window(struct profile *p)
 {
     p->samples = 0;
@@ -105,13 +107,13 @@ static void begin_window(struct profile *p)
         p->ranks[i] = (struct profile_rank){ .evidence = 1, .was_slow = p->ranks[i].is_slow };
 }
 
-/* Return the part of the samples with a wait, from 0 to 1. A rank without samples never waits. */
+/* Return waits / seen, or 0 for a rank without samples. */
 static double share(uint64_t waits, uint64_t seen)
 {
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return the part of the samples in which the other ranks wait, from 0 to 1: their average, weighted by samples. */
+/* Return in which part of their samples the other ranks wait, from 0 to 1. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -122,8 +124,8 @@ static double share_of_others(const struct profile *p, uint32_t rank)
     return share(waits, seen);
 }
 
-/* Check whether the evidence is sufficient. The limit is n / false_report, because n ranks are tested at once: a limit
- * n times as high keeps the probability of any false report (Bonferroni's correction). */
+/* Return true if the evidence is sufficient. n ranks are tested at once, so the limit is n / false_report. This limit
+ * keeps the probability of any false report at false_report (Bonferroni's correction). */
 static bool is_slow(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -131,8 +133,8 @@ static bool is_slow(const struct profile *p, uint32_t rank)
            share_of_others(p, rank) - share(r->waits, r->seen) >= least_loss;
 }
 
-/* Multiply the evidence of a rank by the likelihood ratio of a sample in which `part` of the ranks wait (above 0, below
- * 1). The rank waits with probability slow_share * part if it is slow, else with equal_share * part. */
+/* Multiply the evidence of a rank by the likelihood ratio of a sample in which `part` of the ranks wait (above 0,
+ * below 1). A slow rank waits with probability slow_share * part, any other rank with equal_share * part. */
 static void weigh(struct profile_rank *r, bool waits, double part)
 {
     r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);
@@ -140,8 +142,8 @@ static void weigh(struct profile_rank *r, bool waits, double part)
         r->evidence = least_evidence;
 }
 
-/* Check whether a sample is the first sample of a wait, because later samples of the same wait are no new evidence. A
- * wait is over when the job has moved, no rank waits, or all ranks wait. */
+/* Return true if a sample is the first of a wait: some ranks wait and others do not. Later samples of the same wait
+ * are no new evidence. A wait ends when the job has moved, no rank waits, or all ranks wait. */
 static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32_t waits)
 {
     const bool is_split = waits > 0 && waits < seen, is_new = moves != p->moves || !p->in_wait;
@@ -150,8 +152,8 @@ static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32
     return is_split && is_new;
 }
 
-/* Count a sample of all ranks. Return true if a rank has become slow that was not reported yet. Only the first
- * sample of a wait is evidence. */
+/* Count a sample of all ranks, and use it as evidence if it is the first of a wait. Return true if a rank has become
+ * slow that was not slow in the previous window. */
 static bool count_sample(struct profile *p, const enum stand *stands, uint64_t moves)
 {
     uint32_t seen = 0, waits = 0;
@@ -175,8 +177,8 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
     return news;
 }
 
-/* Count a sample. `moves` is a digest of the steps of all ranks and of the last progress: if it changes, the job has
- * moved, so the present wait is a new wait. */
+/* Count a sample. `moves` is a digest of the steps of all ranks and of the last progress. If it changes, the job has
+ * moved, and the present wait is a new one. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
@@ -212,8 +214,8 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place where the share of this rank exceeds the average share of the other ranks most; "" = none. A place
- * where all ranks are equally often explains nothing, even if the rank is there most of the time. */
+/* Return the place where this rank exceeds the average of the other ranks most, by its share of samples; "" = none. A
+ * place where all ranks are equally often explains nothing, even if this rank is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -238,7 +240,8 @@ static bool is_marked(const void *of, uint32_t rank)
     return p->ranks[rank].is_slow;
 }
 
-/* Report all slow ranks in one finding, with the numbers of the first. Slow ranks on one machine usually have one cause. */
+/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The numbers are
+ * those of the first rank. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

@@ -1,17 +1,15 @@
-/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks).
- * Pure.
+/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). Pure.
  *
- * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the
- * slowest rank itself waits least in collectives.
+ * All ranks of a job need the same time for a step, because each collective waits for the slowest rank. So the slowest
+ * rank itself waits least in collectives.
  *
- * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability k / n. Two
- * hypotheses about a rank are compared: it waits with a tenth of this probability (a slow rank), or with at
- * least 0.85 times this probability. For each rank, the profile multiplies the likelihood ratios of all
- * samples.
+ * In a sample, k of n ranks wait. If all ranks are equally fast, each rank waits with probability p = k / n. Two
+ * hypotheses about a rank are compared: it is slow and waits with probability 0.1 p, or it is not and waits with at
+ * least 0.85 p. For each rank, the profile multiplies the likelihood ratios of all samples.
  *
- * Ville's inequality limits false reports: for any a, the product of a rank that is not slow exceeds 1 / a in a
- * window with probability a at most. This is true no matter how often the product is checked, so repeated
- * checks need no correction. The lower limit least_evidence increases this probability by less than a
+ * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / a in a window with
+ * probability a at most, for any a. This is true no matter how often the product is checked, so repeated checks need
+ * no correction. The product is never below least_evidence, which increases this probability by less than a
  * hundredth. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
@@ -24,10 +22,10 @@ struct snapshot;
 
 enum {
     PROFILE_EVERY_MS =
-        500, /* ms between samples; of four ranks, one that is 20 % slower is found within a minute */
+        500, /* ms between samples; with four ranks, a rank that is 20 % slower is then found within a minute */
     PROFILE_WINDOW = 600,     /* samples of a window (5 min); a new window begins with new counts */
-    PROFILE_RANKS_MAX = 4096, /* a larger job has no profile; a rank needs about 1.4 KB */
-    PROFILE_PLACES = 8,       /* counted places of a rank; a new place replaces the rarest place */
+    PROFILE_RANKS_MAX = 4096, /* most ranks of a job with a profile; a rank needs about 1.4 KB */
+    PROFILE_PLACES = 8,       /* places of a rank that are counted; a new place replaces the rarest one */
 };
 
 struct profile_place {
@@ -44,7 +42,7 @@ struct profile_rank {
     struct profile_place places[PROFILE_PLACES]; /* places outside of collectives */
 };
 
-/* A zeroed struct is no profile. */
+/* The profile of a job. Zeroed = no profile. */
 struct profile {
     struct profile_rank *ranks; /* owned */
     uint32_t n;

@@ -23,20 +23,20 @@
 #include <stdio.h>
 
 enum {
-    STUCK_MS = 2000,   /* a shorter sleep in state D is normal, for example while a disk reads */
+    STUCK_MS = 2000,   /* ms; a shorter sleep in state D is normal, for example while a disk reads */
     BUSY_PERCENT = 50, /* percent of one CPU */
-    /* percent of one CPU from which on a runnable process computes; its host may be overloaded */
+    /* percent of one CPU at which a runnable process counts as computing; low, because its host may be overloaded */
     SHARE_PERCENT = 5,
     RANK_WORD_MAX = 256, /* bytes of the value of one placeholder */
 };
 
-/* Check whether the process has been in state 'D' for STUCK_MS, for example because an NFS server is dead. */
+/* Return true if the process has been in state 'D' for STUCK_MS, for example because an NFS server is dead. */
 static bool hangs_in_kernel(const struct rank_facts *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
-/* Check whether the process computes. A runnable process ('R') needs only a little CPU time, because its host may be
+/* Return true if the process computes. A runnable process ('R') needs only a little CPU time, because its host may be
  * overloaded. A sleeping process needs much CPU time, because a thread that only polls also uses some. */
 static bool computes(const struct rank_facts *f)
 {
@@ -68,17 +68,18 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
     };
 }
 
-/* Leave out ranks with steps, because diagnose_still reports them together with the ranks that wait for them. */
+/* Return true for a stopped rank. Leave out ranks with steps, because diagnose_still reports them together with the
+ * ranks that wait for them. */
 bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 {
     return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&
            f->state_ms >= least_ms;
 }
 
-/* Return the finding that explains why the rank does not arrive. Check first whether the process has ended, then
- * whether its node is lost, then the state of the process, then its connections. The state of a process on a lost node
- * is not used, because it may be outdated. The state is checked before the last request, because a stopped process
- * cannot react to the reply. */
+/* Return the finding that explains why the rank does not arrive. Check the end of the process first, then the loss of
+ * its node, then the state of the process, then its connections. The state of a process on a lost node may be
+ * outdated, so it is not used. The state comes before the last request, because a stopped process cannot react to the
+ * reply. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -216,8 +217,8 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* Make the finding about a rank. All values are formatted, even if the sentence of this code has no placeholder for a
- * value: the rows of findings.h may then change without a change here. */
+/* Make the finding about a rank. Format all values, even those without a placeholder in this sentence, so that the
+ * rows of findings.h may change without a change here. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
     rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
@@ -231,7 +232,7 @@ void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
-/* Add the wait as text, and for a key of PyTorch also its parts, so that a program need not parse the text. */
+/* Add the wait as text. For a key of PyTorch also add its parts, so that a program need not parse the text. */
 static void add_wait(cJSON *o, const struct rank_facts *f)
 {
     struct torch_key key;
@@ -292,25 +293,25 @@ cJSON *diagnose_json(const struct rank_facts *f)
  * --------------------------------------------------- */
 
 /* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
- * agent, and heartbeats report this progress to the store. Ranks in the same call wait for a rank that is elsewhere
- * and does not move. The finding about this rank also shows the state of its process, because the remedy depends on
- * that state. */
+ * agent, and heartbeats report it to the store. If ranks are in a call, they wait for the rank that is elsewhere and
+ * does not move. The finding about this rank also shows the state of its process, because the remedy depends on it. */
 
 enum {
-    STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
-    STILL_BUSY_PERCENT = 5, /* percent of one CPU from which on a rank computes; its host may be overloaded */
-    UNKNOWN_FACTOR = 3,     /* a rank without steps is reported after this multiple of the usual time */
+    STILL_MS = 3000, /* a rank is reported after it has not moved for this time */
+    STILL_BUSY_PERCENT =
+        5, /* percent of one CPU at which a rank counts as computing; low, because its host may be
+                             * overloaded */
+    UNKNOWN_FACTOR = 3, /* factor on the time after which a rank without steps is reported */
 };
 
-/* Check whether the rank is in a collective of libddp. */
+/* Return true if the rank is in a collective of libddp. */
 static bool waits(const struct rank_facts *f)
 {
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`.
- * With asynchronous calls, ranks may be several calls apart. So every rank with a lower number may be the cause
- * of the wait. */
+/* Return a rank in the call with the highest number, or NULL if no rank has waited in a call for `least_ms`. With
+ * asynchronous calls, ranks may be several calls apart, so any rank with a lower number may be the cause. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;
@@ -322,14 +323,14 @@ static const struct rank_facts *furthest(const struct snapshot *s, uint64_t leas
     return most;
 }
 
-/* Check whether a rank is in the same call as `most`. The number identifies a call, because all ranks count alike. */
+/* Return true if a rank is in the same call as `most`. The number identifies a call, because all ranks count alike. */
 static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
 {
     return waits(f) && f->call_seq == most->call_seq;
 }
 
-/* Check whether a rank has not reached the call of `most` and does not move. Return false for a rank of a lost node,
- * because the node itself is reported. */
+/* Return true if a rank has not reached the call of `most` and does not move. Return false for a rank of a lost node,
+ * because the lost node is reported instead. */
 static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
@@ -354,8 +355,8 @@ bool diagnose_stands_still(const struct snapshot *s, uint64_t least_ms)
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Each call of a barrier has a timeout, after which it returns an error. The two functions below decide whether the store
- * reports the missing ranks earlier. */
+/* Each call of a barrier has a timeout, after which it returns an error. The two functions below decide whether the
+ * store reports the missing ranks before this timeout. */
 
 uint64_t diagnose_barrier_waits(const struct snapshot *s)
 {
@@ -366,8 +367,8 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* Check whether a rank will probably not arrive at `place`, where other ranks wait. For a rank that reports no
- * steps, the time is UNKNOWN_FACTOR times as long, because the store cannot see whether the rank moves. */
+/* Return true if a rank will probably not arrive at `place`, where other ranks wait. If the rank reports no steps, the
+ * store cannot see whether it moves, so wait UNKNOWN_FACTOR times as long. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -420,8 +421,8 @@ static const char *who_is(words out, const struct rank_facts *f)
     return out;
 }
 
-/* Format the last position of a rank: the earlier call that the rank is still in, or else its last step. If the
- * rank has neither, it has reported nothing since its start. */
+/* Format the last position of a rank: the earlier call that it is still in, or else its last step. If it has neither,
+ * format that it has reported nothing since its start. */
 static const char *last(words out, const struct rank_facts *f)
 {
     out[0] = '\0';
@@ -440,7 +441,7 @@ static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most
     return n;
 }
 
-/* Make the finding RANK_STALLED about rank `f`, for which the ranks in the call of `most` wait. */
+/* Make the finding RANK_STALLED about rank `f`. The ranks in the call of `most` wait for it. */
 static void add_waited_for(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
                            const struct rank_facts *most)
 {
@@ -454,8 +455,8 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Report ranks that are behind. If the process of such a rank has ended, report the end instead. The last check
- * before the job fails reports these ranks without a minimum duration. */
+/* Report the ranks that are behind. If the process of such a rank has ended, report its end instead. The last check
+ * before the job fails ignores the minimum duration. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -535,8 +536,8 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     buf_free(&where);
 }
 
-/* `lost` is the rank that the last lines of rank `waiter` name as its peer (hub/lost_rank.c). If these lines
- * name no rank (-1), any rank that has exited may be the peer. */
+/* Report a rank that was lost in a collective. `lost` is the rank that the last lines of rank `waiter` name as its
+ * peer (hub/lost_rank.c). If they name none (-1), any rank that has exited may be the peer. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
 {
     struct buf who = { 0 };
@@ -559,8 +560,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* --- why a barrier did not open, as JSON and as text (its "message")
  * -------------------------------------- */
 
-/* Most lines and most ranks of a report. The counts in a report are complete, but a list of 100,000 missing ranks
- * would have 20 MB for each member. The store sends the report to every rank that waits in the barrier. */
+/* Most lines and most ranks of a report. The store sends a report to every rank in the barrier, and a list of 100,000
+ * missing ranks would have 20 MB. The counts in a report are complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 

@@ -1,8 +1,8 @@
 /* rejected.c -- see rejected.h.
  *
- * The first eight bytes of a connection show its protocol without parsing, because every known protocol begins with a
- * constant. Only these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis, because the store closes
- * the connection in any case. */
+ * Every known protocol begins with constant bytes, so the first eight bytes of a connection show its protocol. Only
+ * these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis, because the store closes the
+ * connection in any case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -27,8 +27,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client whose first bytes are the greeting that ddprun and PyTorch (2.2 and later) share.
- * After the greeting, ddprun sends an opcode of 0x80 or above. PyTorch's first opcode is below 0x80. */
+/* Return the kind of a client that begins with the greeting of ddprun and of PyTorch from 2.2 on. The next byte
+ * distinguishes them: ddprun sends an opcode of 0x80 or above, and PyTorch one below 0x80. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, OURS_FROM = 0x80 };
@@ -36,9 +36,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
 }
 
-/* Check for the store protocol of PyTorch before 2.2. Its requests begin with an opcode (below 12) and the length of a
- * key: 8 bytes, little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the length are 0. Text and TLS
- * never have these zeros. */
+/* Return true for the store protocol of PyTorch before 2.2. Its requests begin with an opcode (below 12) and the
+ * length of a key: 8 bytes, little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the length are 0.
+ * Text and TLS never have these zeros. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -48,7 +48,7 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* Find the protocol. PyTorch's old protocol is checked last, because any small number followed by zeros matches. */
+/* Find the protocol. Check for PyTorch's old protocol last, because any small number followed by zeros matches it. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -64,7 +64,8 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
-/* Return false for SILENT. A firewall may make a node silent, but most silent clients are health checks. */
+/* Return true if the client may be a node. A firewall may make a node SILENT, but most silent clients are health
+ * checks, so return false. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;
@@ -101,7 +102,7 @@ static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX
              peer);
 }
 
-/* Check whether two rejections share a row. The reason may differ: the row shows the latest reason. */
+/* Return true if two rejections share a row. Their reasons may differ: the row shows the latest reason. */
 static bool is_same(const struct reject *a, const struct reject *b)
 {
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
@@ -124,8 +125,9 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* Check whether a log line is due for the source of `row`. All rows of a source share one line per minute, so
- * that a frequent health check does not fill the log. told_ms is a time + 1, so that 0 can mean "never". */
+/* Return true if a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
+ * frequent health check does not fill the log. told_ms is 1 + the time of the last line, so that 0 can mean
+ * "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -158,9 +160,9 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Linear searches are fast enough, because REFUSALS_MAX is small and rejections are rare. */
+/* The searches below are linear. They are fast enough, because REFUSALS_MAX is small and rejections are rare. */
 
-/* Check whether a row is about this node and this code. An agent that retries every second has only one row. A
+/* Return true if a row is about this node and this code. An agent that retries every second has only one row. A
  * rejection of the node with another code gets another row. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
@@ -168,7 +170,7 @@ static bool is_same_node(const struct refusal *row, const struct rdzv_join *join
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* Return the row of this node, a new row, or the oldest row, whose count is reset. */
+/* Return the row of this node and code, or a free row, or else the oldest row with its count reset. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -184,7 +186,7 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Record a rejection. The latest sentence replaces the earlier sentence, because it may name other nodes. */
+/* Record a rejection. Replace the earlier sentence, because the new one may name other nodes. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -203,7 +205,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* A finding that is sent again, for example by a node that joins again, overwrites its row. */
+/* A finding may be sent again, for example by a node that joins again. It then overwrites its row. */
 
 /* Return the finding with this code and subject, or NULL. `subject` NULL = any subject. */
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)

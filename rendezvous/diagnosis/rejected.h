@@ -36,7 +36,7 @@ enum reject_kind {
 /* Rows of the list, and bytes of its texts. */
 enum {
     REJECTS_MAX = 64,
-    REJECT_FIRST_MAX = 8, /* first bytes of a connection: enough to recognize each protocol */
+    REJECT_FIRST_MAX = 8, /* first bytes of a connection that are kept: enough to recognise each protocol */
     REJECT_SOURCE_MAX = 64,
     REJECT_JOB_MAX = 64,
     REJECT_WHY_MAX = 160
@@ -73,8 +73,8 @@ struct reject_facts {
     const char *peer;   /* "10.0.0.2:41234" */
     const char *job;    /* NULL = the client named no job */
     const char *why;    /* reason for the log and for `ddpctl rejects` */
-    struct slice first; /* the bytes that the client has sent so far */
-    bool is_ours;       /* the client has sent IDENTIFY as a part of ddprun */
+    struct slice first; /* the first bytes that the client has sent */
+    bool is_ours;       /* the client is a part of ddprun */
     bool is_user;       /* the connection was closed unread, because it belongs to another user */
 };
 
@@ -112,8 +112,9 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* Findings of nodes about themselves that all nodes should see: limits that are too low, a port that is in use, an
- * unreachable node. The list keeps the latest findings; two findings with the same code and subject share a row. */
+/* Findings of nodes about themselves that all nodes should see, such as a limit that is too low, a port that is in
+ * use, or an unreachable node. The list keeps the latest findings. Two findings with the same code and subject share a
+ * row. */
 
 enum { NOTICES_MAX = 16 };
 

@@ -42,7 +42,7 @@ struct snapshot_gone {
 
 /* A ddprun that was rejected. */
 struct snapshot_refused {
-    const char *code;  /* code of the rejection, "NODE_RANK_TAKEN" */
+    const char *code;  /* code of the rejection, such as "NODE_RANK_TAKEN" */
     const char *words; /* sentence of job/admission.c, which names both hosts and both values */
     const char *host;
     int32_t node_rank; /* requested node rank, -1 = any */
@@ -85,11 +85,11 @@ struct snapshot_claim {
 
 /* A PyTorch group or barrier with more members than ranks. */
 struct snapshot_surplus {
-    /* The key of the group or barrier. TORCH_KEY_NONE if the members were counted by their published addresses,
-     * not by the counter of a barrier. */
+    /* The key of the group or barrier. TORCH_KEY_NONE = the members were counted by the addresses that they have
+     * published, and not by the counter of a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
-    uint64_t count; /* arrivals in the barrier, also those of closed connections; without a barrier, n */
+    uint64_t count; /* arrivals in the barrier, including those of closed connections; without a barrier, n */
     const struct snapshot_claim *claims; /* sorted: the job's own processes first */
     uint32_t n;
 };
@@ -100,8 +100,8 @@ struct snapshot_notice {
     const char *subject, *sentence, *advice; /* complete texts, made by the node */
 };
 
-/* The cause of the round's end, if any. A copy of the first failure (record/failure.h), because later failures of the
- * round are usually consequences. */
+/* The failure that ended the round, if any: a copy of the round's first failure (record/failure.h). Later failures of
+ * the round are usually its consequences. */
 struct snapshot_cause {
     bool known;               /* false = the round runs, or ended without a failure */
     const char *host, *words; /* `words`: how the worker ended, such as "exited with code 1" */
@@ -114,7 +114,8 @@ struct snapshot_cause {
 struct snapshot_store {
     const char *host, *endpoint;
     uint64_t accept_overflows,
-        somaxconn;          /* connections dropped since the store started; limit of the queue */
+        somaxconn; /* connections that the full accept queue has dropped since the store started; limit of
+                             * this queue */
     uint64_t refused_no_fd; /* connections rejected because the process had no descriptor left */
     uint64_t used, max;     /* bytes; max 0 = unknown */
 };
@@ -126,7 +127,7 @@ struct snapshot_hang {
         *calls[2]; /* calls from the ranks' flight records in these samples (flight_call of hub/messages.h) */
     uint64_t apart_ms; /* time from the earlier to the later sample */
     uint64_t still_ms; /* time since the last sign of progress */
-    uint64_t due_ms;   /* value of still_ms at which stacks are sampled; 0 = they are not sampled */
+    uint64_t due_ms;   /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals;  /* the job has shown signs of progress in this round */
 };
 
@@ -140,7 +141,7 @@ struct snapshot {
     uint32_t returning;         /* number of nodes of the last round that may still join again */
     uint64_t waited_ms;         /* time since this phase began */
     uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
-    uint64_t limit_ms;          /* value of `knob`; 0 = no limit */
+    uint64_t limit_ms;          /* value of the option `knob`; 0 = no limit */
     const char *knob;           /* "--timeout" */
     bool is_final;              /* no later check follows: the time is over, or the job has ended */
     struct snapshot_store store;

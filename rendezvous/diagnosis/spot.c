@@ -1,7 +1,7 @@
 /* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked.
  *
- * A place in the program is found from the outside: py-spy prints the frames of Python, the innermost first. So a rank
- * needs no change of its program and no import of ddprun. */
+ * The place of a rank is found without a change of its program and without an import of ddprun: py-spy reads the
+ * frames of Python from outside. It prints the innermost frame first. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any
- * function), and idle_only. Each file exists in some version of torch from 1.13 on.
+/* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any function),
+ * and idle_only. Each file exists in some version of torch from 1.13 on.
  *
- * backward() waits for the all_reduce of DDP, synchronize() for kernels of NCCL. A thread in one of them may also
- * compute, so only a sleeping thread counts as waiting (idle_only). */
+ * A thread in backward() may wait for the all_reduce of DDP, and in synchronize() for kernels of NCCL. It may also
+ * compute there. So in these functions only a sleeping thread counts as waiting (idle_only). */
 #define WAITING_FRAMES(X)                                        \
     X("torch/distributed/distributed_c10d.py", "", false)        \
     X("torch/distributed/rendezvous.py", "", false)              \
@@ -47,7 +47,8 @@ const char *spot_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Compare before the conversion, because the conversion of a larger double to int is undefined in C. */
+/* Return a number, or 0 if it is out of range. Check the double before the conversion, because converting a larger
+ * double to int is undefined in C. */
 int spot_number(const cJSON *o, const char *name)
 {
     const cJSON *item = member(o, name);
@@ -73,9 +74,9 @@ static int find_waiting(const cJSON *frame)
     return -1;
 }
 
-/* Find the innermost frame of the program, and the library function that it called and in which the thread
- * waits. The outermost such function is used, because the user has called this function. Only the library
- * itself calls functions whose names begin with '_'. So such a function is used only if there is no other. */
+/* Find two frames: the innermost frame of the program, and the library function that it has called and in which the
+ * thread waits. Of several such functions use the outermost, because the user has called it. Names that begin with '_'
+ * are internal to the library, so use them only if there is no other. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame;
@@ -94,8 +95,8 @@ static void read_frames(struct spot *spot)
     }
 }
 
-/* Store a thread in the spot of its rank. Return true if the thread is a main thread with frames. From other
- * threads, store only connections without an answer and child processes that have ended. */
+/* Store a thread in the spot of its rank. Return true if it is a main thread with frames. Of other threads, store only
+ * unacknowledged connections and child processes that have ended. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");
@@ -138,7 +139,8 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
     return read;
 }
 
-/* Use the innermost frame of a thread that runs no code of the program, such as a thread of a library. */
+/* Format the place of a thread. If the thread runs no code of the program, such as a thread of a library, use its
+ * innermost frame. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;

@@ -35,8 +35,8 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
  * line that calls it. `spot` must have frames. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
-/* Return a member of a row, a frame or a thread. spot_text returns "" unless the member is a string. spot_number
- * returns 0 unless the member is a number from 0 to INT_MAX. */
+/* Return a member of a row, a frame or a thread. If its type is wrong, spot_text returns "" and spot_number returns 0.
+ * A number must be from 0 to INT_MAX. */
 const char *spot_text(const cJSON *o, const char *name);
 int spot_number(const cJSON *o, const char *name);
 

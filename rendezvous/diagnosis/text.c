@@ -1,8 +1,8 @@
-/* text.c -- see text.h. Texts have a fixed size on the caller's stack, so that a lack of memory does not prevent a
- * diagnosis.
+/* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack, so that a lack of memory does
+ * not prevent a diagnosis.
  *
- * Hosts, names of keys and parts of sentences are from workers and other hosts. Before a text leaves this file, control
- * characters are escaped (text_append, text_disarm), because the text is printed on terminals. */
+ * Hosts, names of keys and parts of sentences are from workers and other hosts. Terminals print the text, so control
+ * characters are escaped before a text leaves this file (text_append, text_disarm). */
 #include "diagnosis/text.h"
 
 #include "base/text.h"
@@ -27,9 +27,9 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Insert a finding, sorted by code and then by time of insertion. If the list is full, drop its last finding, which
- * is the least important. Of each code only DIAGNOSIS_SAME findings are kept, because hundreds of missing nodes would
- * hide other findings. The last kept finding of a code counts the dropped findings of this code in `more`. */
+/* Return the place for a new finding, sorted by code and then by time of insertion, or NULL. If the list is full, drop
+ * its last finding, which is the least important. Keep only DIAGNOSIS_SAME findings of each code, because hundreds of
+ * missing nodes would hide other findings. Count the dropped findings of a code in `more` of its last finding. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -49,8 +49,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* Keep only the findings with this code. Callers run the whole diagnosis even for one code, so that each finding is
- * made by one function only. */
+/* Keep only the findings with this code. Callers run the whole diagnosis even for one code, so that each finding has
+ * only one function that makes it. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -61,11 +61,12 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
     return kept > 0;
 }
 
-/* Limits of the texts below. */
+/* Limits of the texts. */
 
 enum {
-    MOMENT_MS = 1000, /* shorter waits are not counted as a place where ranks wait */
-    QUIET_MS = 10000, /* time without progress after which the screen shows when the stacks are compared */
+    MOMENT_MS = 1000, /* a place counts as the main wait only after this time */
+    QUIET_MS = 10000, /* time without progress after which a report without findings shows when the stacks are
+                       * compared */
     HOSTS_SHOWN = 6,  /* hosts in a list, which then ends with "and 3 more" */
     RANGES_SHOWN = 8, /* ranges in a list, which then ends with "and more" */
 };
@@ -82,7 +83,8 @@ bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
            text_append(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
 }
 
-/* Compare the names first. torch_key_may_set_up is cheaper than torch_key_read, and most keys are not PyTorch's. */
+/* Return true if two waits are at the same place. First compare the names. For different names call
+ * torch_key_may_set_up, which is cheaper than torch_key_read, because most keys are not PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
 {
     struct torch_key x, y;
@@ -166,8 +168,8 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Append ranges such as "64-127", because the nodes of a rack often fail together. The list ends with the eighth
- * range, so that the text fits in one line. */
+/* Append ranges such as "64-127", because the nodes of a rack often fail together. Append at most RANGES_SHOWN, so
+ * that the text fits in one line. */
 void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -186,14 +188,14 @@ void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const
     }
 }
 
-/* Check whether no node with this node rank was ever seen. */
+/* Return true if no node with this node rank was ever seen. */
 static bool is_unseen(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
     return never_came(s, (int32_t)node_rank);
 }
 
-/* Check whether no node has this node rank now. */
+/* Return true if no node has this node rank now. */
 static bool is_unclaimed(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
@@ -208,7 +210,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
-/* Name the free ranks beside a rank that two nodes request, because they suggest a copied command line. */
+/* Format the node ranks that no node has, as a hint in a report about two nodes with the same rank: the user may have
+ * copied a command line. */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -221,8 +224,8 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Format the only waiter by its rank, or the number of waiters. The rank of a client that has not sent IDENTIFY may
- * be unknown. */
+/* Format the only waiter by its rank, or the number of waiters. The rank may be unknown if the client has not sent
+ * IDENTIFY. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -232,7 +235,7 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Check whether rank `i` waits where most ranks wait. This is computed for each report and not stored in the
+/* Return true if rank `i` waits where most ranks wait. This is computed for each report and not stored in the
  * snapshot, because reports are rare and the snapshot stays plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
@@ -263,8 +266,8 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the ranks that are not at the main wait. If the rank of a waiting client is unknown, it may be any of these
- * ranks, so none is named. */
+/* Format the ranks that are not at the main wait. If the rank of a waiting client is unknown, it may be any of them,
+ * so name none. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -278,7 +281,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Name the waiting ranks only if all of them are known, because "ranks 0-2" looks complete. */
+/* Name the waiting ranks only if all of them are known, because a reader takes "ranks 0-2" as complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -312,7 +315,7 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Check whether a node with this rank has joined and left again. A linear scan is fast enough, because `gone` has at
+/* Return true if a node with this rank has joined and left again. A linear scan is fast enough, because `gone` has at
  * most 32 rows. */
 static bool node_was_here(const struct snapshot *s, int32_t node_rank)
 {
@@ -322,8 +325,8 @@ static bool node_was_here(const struct snapshot *s, int32_t node_rank)
     return false;
 }
 
-/* Check whether the process of a rejected node has joined since the rejection. Host and pid identify the process, because
- * a rejected ddprun that retries keeps its pid. */
+/* Return true if a rejected node has joined since the rejection. Host and pid identify the node, because a ddprun that
+ * retries keeps its pid. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -332,7 +335,7 @@ bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
     return false;
 }
 
-/* Check whether a node with this rank has left less than `ago_ms` ago. */
+/* Return true if a node with this rank has left less than `ago_ms` ago. */
 static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t ago_ms)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -341,7 +344,8 @@ static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t
     return false;
 }
 
-/* Ignore a rejection if a node with this rank was a member of the job later. */
+/* Return the last rejection for this node rank, or NULL. Ignore it if a node with this rank was a member of the job
+ * later. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank)
 {
     const struct snapshot_refused *last = NULL;
@@ -367,8 +371,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the place with the most waiting ranks. Of places with equally many ranks, the first is returned. Places with
- * waits below MOMENT_MS are skipped, because such waits are normal. */
+/* Return the place with the most waiting ranks, and of equal places the first. Skip waits below MOMENT_MS, because
+ * they are normal, unless this is the last check. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -495,7 +499,7 @@ static bool append_node(struct buf *out, const struct snapshot_node *node)
                       number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* Append the row of a missing node. Only the row of a rejected node has host and pid. */
+/* Append the row of a missing node. Host and pid are known only if the node was rejected or has left. */
 static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;
@@ -550,7 +554,8 @@ static bool advice_is_due(const struct diagnosis *d, uint32_t i)
            strcmp(d->list[i + 1].advice, d->list[i].advice) != 0;
 }
 
-/* Append a finding. The number of left-out findings is before the advice, because the advice applies to them, too. */
+/* Append a finding. Append the number of left-out findings of its code before the advice, because the advice applies
+ * to them, too. */
 static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
 {
     const struct finding *f = &d->list[i];
@@ -625,8 +630,8 @@ static bool screen_append(const struct snapshot *s, const struct diagnosis *d, s
     return ok;
 }
 
-/* Append the headline and the new findings, for users who have seen an earlier report. `before` is the number
- * of findings of that report that are unchanged. The table of nodes is not repeated. */
+/* Append the headline and the new findings, for users who have seen an earlier report. `before` is the number of
+ * findings that the earlier report contained and that still apply. The table of nodes is not repeated. */
 static bool append_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
                         struct buf *out)
 {

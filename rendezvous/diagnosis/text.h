@@ -26,8 +26,8 @@ const char *node_words(words out, const struct snapshot_node *node);
 const char *all_hosts(words out, const struct snapshot *s);
 /* Format "node 3" or "nodes 1, 3-7": the node ranks that have never connected. `never` is their number. */
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
-/* Format the node ranks that no node has, followed by a question to the user: "; no node has rank 2: was the
- * same ...?". If every node rank is in use, the text is empty. */
+/* Format the node ranks that no node has, and a question to the user: "; no node has rank 2: was the same ...?". If
+ * every node rank is in use, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
 /* Insert a finding of this code, in the order of findings.h. Return its slot, or NULL if there is no room for this
  * code. */
@@ -38,8 +38,8 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 /* Format "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If a rank is unknown, format only their number, like
  * waiters_of. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* Format "rank 3" or "ranks 1, 3-7": the ranks that are not at the main wait. The text is "none" without such a rank,
- * or a sentence if these ranks are unknown. */
+/* Format the ranks that are not at the main wait: "rank 3" or "ranks 1, 3-7". The text is "none" if there is no such
+ * rank. If they are unknown, the text is a sentence. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
@@ -47,7 +47,7 @@ const char *waiters_of(words out, const struct snapshot_wait *wait);
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank);
 /* Return the last rejected ddprun that requested this node rank, or NULL. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
-/* Check whether the rejected node has joined since. */
+/* Return true if the rejected node has joined since its rejection. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r);
 /* Return true if no node with this node rank has joined, left or been rejected. */
 bool never_came(const struct snapshot *s, int32_t node_rank);

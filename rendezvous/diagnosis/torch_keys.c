@@ -76,8 +76,8 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* Match all digits of a number at once, because "@/#" must not find rank 1 in "0/12". The number is stored only
- * after the rest of the tail has matched, so a failed match does not change `out`. */
+/* Match a number. Match all its digits at once, because "@/#" must not find rank 1 in "0/12". Store the number only
+ * after the rest of the tail has matched, so that a failed match does not change `out`. */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -103,9 +103,9 @@ static size_t next_place(const char *tail, struct slice text, size_t from)
     return at != NULL ? (size_t)(at - (const char *)text.data) : text.len + 1;
 }
 
-/* Match '*' with as few bytes as possible, so that in "*:last_worker" the name is the part before ":". At the end of a
- * row, '*' matches the whole rest. Two '*' in a row may need quadratic time, which is one reason why torch_key_read
- * limits the length of a key. */
+/* Match '*' with as few bytes as possible. In "*:last_worker" the name is then the part before ":". At the end of a
+ * row, '*' matches the whole rest. A row with two '*' may need quadratic time, so torch_key_read limits the length of
+ * a key. */
 static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
@@ -119,8 +119,8 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Match a tail against the whole text. Runs of letters are compared with memcmp for speed, because every awaited key is
- * compared with all rows. */
+/* Match a tail against the whole text. Compare letters by memcmp, because every awaited key is compared with all
+ * rows. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -133,8 +133,8 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Return false if the letters at the end of `tail` differ from the end of `text`. This check is fast, and it makes most
- * calls of fits_tail unnecessary, because most tails end with letters. */
+/* Return false if the letters at the end of `tail` differ from the end of `text`. Most tails end with letters, so this
+ * fast check makes most calls of fits_tail unnecessary. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);
@@ -144,7 +144,7 @@ static bool ends_alike(const char *tail, struct slice text)
     return text.len >= n && memcmp((const char *)text.data + text.len - n, tail + len - n, n) == 0;
 }
 
-/* Find the kind of a key by its last part. The first row that matches counts. */
+/* Find the row of a tail. The first row that matches counts. */
 static bool find_row(struct slice tail, int where, struct torch_key *out)
 {
     for (int kind = TORCH_KEY_NONE + 1; kind < TORCH_KEY_KINDS; kind++) {
@@ -177,7 +177,7 @@ static struct slice step(struct slice path)
     return slice_of(path.data, slash != NULL ? (size_t)(slash - (const char *)path.data) : path.len);
 }
 
-/* Check for the name of a device. Between two double slashes, any other text is the name of a group. */
+/* Return true for the name of a device. Any other text between two double slashes is the name of a group. */
 static bool is_device(struct slice name)
 {
     static const char *const devices[] = { "cpu", "cuda", "xpu", "mps", "hpu", "npu", "mtia", "meta" };
@@ -199,8 +199,8 @@ static struct slice skip_steps(struct slice path, struct torch_key *out)
     return path;
 }
 
-/* Skip the group: "pg_wrapper:1/" of a job that checks its collectives, or "1/" of torch 1.13. "0" without a slash is
- * an NCCL id of torch 1.13. */
+/* Skip the group: "pg_wrapper:1/" in a job with TORCH_DISTRIBUTED_DEBUG=DETAIL, or "1/" of torch 1.13. "0" without a
+ * slash is no group, but an NCCL id of torch 1.13. */
 static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
@@ -213,9 +213,8 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Find the group of a barrier. In the key, the group follows the colon. In torch 1.13 the group is a number,
- * and 1 is the default group, whose name is 0. Since torch 2.1 the text after the colon is the name of the
- * group. */
+/* Find the group of a barrier, which follows the colon in the key. In torch 1.13 it is a number, and 1 is the default
+ * group, whose name is 0. From torch 2.1 on it is the name of the group. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -229,7 +228,7 @@ static void name_barrier(struct torch_key *out)
         name_group(out, name);
 }
 
-/* Skip "/worker/attempt_0/", which PyTorch until 2.5 puts before all keys of a start of the workers. */
+/* Skip "/worker/attempt_0/". PyTorch until 2.5 begins all keys with it, and counts the attempts. */
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
@@ -258,8 +257,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". A key that is longer than any key
- * of PyTorch is not parsed, because any client may send many long keys. */
+/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". Do not parse a key that is longer
+ * than any key of PyTorch, because any client may send many long keys. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     enum { KEY_MAX = 512 };
@@ -281,14 +280,14 @@ bool torch_key_read(struct slice key, struct torch_key *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Check for the default group, which has all ranks of the job. Texts leave out its name, because PyTorch and
- * not the user has chosen it. */
+/* Return true for the default group, which has all ranks of the job. Texts leave out its name, because PyTorch has
+ * chosen this name and not the user. */
 static bool is_default_group(const struct torch_key *key)
 {
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-/* Name the function of PyTorch that the user has called, because users know this name and not the key. */
+/* Append the name of the PyTorch function that the user has called, because users do not know the key. */
 bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
 {
     if (key->is_rpc)
@@ -338,7 +337,8 @@ bool torch_key_is_for_all(const struct torch_key *key)
     return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-/* Compare group names as text: each version of PyTorch names groups in one way, and a job runs one version. */
+/* Return true if two keys belong to the same setup. Compare group names as text, because a job runs one version of
+ * PyTorch, which names groups in one way. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 {
     return torch_key_when(a) == TORCH_SETUP && torch_key_when(b) == TORCH_SETUP && a->is_rpc == b->is_rpc &&
@@ -346,12 +346,13 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 }
 
 /* The first prefix begins the counters of barriers. The other prefixes begin keys of groups that are being set up. The
- * store reports only operations on keys with these prefixes to hub/torch_observer.c, so other keys cost no parsing. */
+ * store calls hub/torch_observer.c only for keys with these prefixes, so other keys cost no parsing. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
-/* Compare only the beginning of the last component, because most other counters already differ in the first byte. */
+/* Return true for the counter of a barrier. Compare only the beginning of the last component, because most other
+ * counters already differ in its first byte. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;
@@ -393,8 +394,8 @@ cJSON *torch_key_json(const struct torch_key *key)
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* The row of a barrier is its id modulo the number of rows, so a new barrier overwrites the oldest barrier. Id 0 is never
- * used: it means "no barrier". */
+/* A barrier with id i is in row i modulo the number of rows, so that a new barrier overwrites the oldest. Ids begin
+ * with 1, because 0 means "no barrier". */
 
 struct torch_client *torch_client_at(struct torch_client **at)
 {

@@ -23,9 +23,9 @@ struct cJSON;
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* Columns: name, word in JSON, place, tail, rank, operation that waits for the key, text. If the tail has no '#', the
- * column `rank` is the rank that sets the key; -1 = unknown. The operation is SETUP (the set-up of a group), START
- * (the first operation in a group) or LATER (any other). Rows with the same meaning share a word in JSON. */
+/* Columns: name, word in JSON, place, tail, rank, operation, text. If the tail has no '#', `rank` is the rank that
+ * sets the key; -1 = unknown. The operation is what waits for the key: SETUP (the set-up of a group), START (the first
+ * operation in a group) or LATER (any other). Rows with the same meaning share a word in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
@@ -98,18 +98,17 @@ bool torch_key_append(const struct torch_key *key, struct buf *out);
 bool torch_key_append_setup(const struct torch_key *key, struct buf *out);
 
 enum torch_when torch_key_when(const struct torch_key *key);
-/* Check whether every rank of the job waits for this key. */
+/* Return true if every rank of the job waits for this key. */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* Check whether two keys belong to the same setup of the same group. Ranks that wait for two such keys are at the
+/* Return true if two keys belong to the same setup of the same group. Ranks that wait for two such keys are at the
  * same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
-/* Check whether a key is the counter of a store-based barrier. The check is fast, because every observed ADD calls
+/* Return true if a key is the counter of a store-based barrier. The check is fast, because every observed ADD calls
  * this function. */
 bool torch_key_counts(struct slice key);
-/* Beginnings of PyTorch's keys, or of the last components of these keys, for store_observer. The array ends with
- * NULL. */
+/* Beginnings of PyTorch's keys or of their last components, for store_observer. The array ends with NULL. */
 extern const char *const torch_key_prefixes[];
-/* Check whether a group may be set up with this key. The check is fast and may wrongly return true. */
+/* Return true if a group may be set up with this key. The check is fast, and may return true for another key. */
 bool torch_key_may_set_up(struct slice key);
 
 /* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}. The caller frees the object
@@ -120,10 +119,10 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* Notes about a job's PyTorch ranks while their process groups form.
  *
- * torch_observer.c records two facts at once, because a check could not find them later. The first fact is
- * which clients have added to the counter of a store-based barrier. With torch 1.13 these clients do not wait
- * in the store: they poll the counter. The second fact is the rank under which a client has published its
- * address. A check uses these facts to find missing ranks and extra processes.
+ * torch_observer.c records two facts when they happen, because a later check could not find them. First, which clients
+ * have added to the counter of a store-based barrier: with torch 1.13 these clients do not wait in the store, but poll
+ * the counter. Second, under which rank a client has published its address. A check uses these facts to find missing
+ * ranks and extra processes.
  *
  * The notes are deleted with the attempt. */
 
@@ -142,7 +141,8 @@ struct torch_meet {
 struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* how often agents were asked for the owner of a process in this attempt */
-    uint32_t repeated;     /* 1 + the last rank that published its address twice in this attempt; 0 = none */
+    uint32_t
+        repeated; /* 1 + the last rank whose address two processes have published in this attempt; 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 

@@ -78,8 +78,9 @@ typedef enum ddp_device_choice {
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
 /* Wait for the other ranks, at most for the step timeout, and then free `ctx`, its groups, its store and shared
- * memory. Do not wait if an earlier collective has failed. Everything is freed even after an error. First free each
- * ddp_reducer and ddp_zero1, because they use shared memory of the context. NULL is allowed. */
+ * memory. Do not wait if an earlier collective has failed. Everything is freed even after an error. The program must
+ * free each ddp_reducer and ddp_zero1 before this call, because they use shared memory of the context. NULL is
+ * allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Stop all waiting peers: their calls return DDP_ERR_ABORTED with the text `why`. Write {"message": ...} to
@@ -113,10 +114,10 @@ DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_device(const ddp_ctx *ctx); /* index of the GPU in CUDA; -1 = no device */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
-/* Report to the launcher that step `step` is done. Count steps over all attempts, as in a checkpoint. With
- * --max_restarts, the launcher ends a job whose attempts make no progress. Call this function after every step. The
- * function sends a few bytes at most five times a second, without waiting for an answer. In a world of one, the first
- * call connects to the store. Without ddprun the call does nothing. Errors may be ignored. */
+/* Report to the launcher that step `step` is done. `step` counts the steps of all attempts, as in a checkpoint. With
+ * --max_restarts, the launcher ends a job whose attempts make no progress. The program calls this function after
+ * every step. The function sends a few bytes at most five times a second, without waiting for an answer. In a world
+ * of one, the first call connects to the store. Without ddprun the call does nothing. Errors may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* How an elastic job grows (--nnodes=MIN:MAX). Nodes that join a running job wait. With --grow=agreed, the default of

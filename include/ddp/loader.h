@@ -64,7 +64,7 @@ typedef void (*ddp_loader_release)(void *user, void *memory, size_t bytes);
 typedef struct ddp_loader_options {
     size_t size;            /* sizeof(ddp_loader_options), set by the INIT macro */
     uint64_t samples;       /* number of samples, as in ddp_sampler_create */
-    int world_size, rank;   /* decide which samples this rank gets */
+    int world_size, rank;   /* the samples are divided among world_size ranks; this is rank `rank` */
     uint64_t seed;          /* seed of the order and of the generators */
     unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE and others; 0 = in order, padded */
     int streams;            /* the loader serves ranks `rank` to `rank` + streams - 1 in turn; 0 = 1 */

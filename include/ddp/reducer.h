@@ -87,8 +87,8 @@ typedef struct ddp_reducer_options {
     int keep_buffers;    /* 1 = broadcast buffers only in ddp_reducer_create */
     int keep_order;      /* 1 = never make new buckets in the order of readiness */
     int find_unused;     /* 1 = some steps do not use all parameters; see ddp_reducer_unused */
-    ddp_overlap overlap; /* may differ between ranks */
-    ddp_uneven uneven;   /* must be equal on all ranks, like all later members */
+    ddp_overlap overlap; /* may differ between ranks, unlike most other options */
+    ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
     int compress;        /* 1 = convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
     double predivide;    /* f > 0: divide by f before the sum, by divisor / f after it; 0 = only after it */

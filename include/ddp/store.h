@@ -55,7 +55,7 @@ DDP_API ddp_status ddp_store_connect(const char *host, int port, const ddp_store
 /* Close the connection and free the handle. NULL is allowed. */
 DDP_API void ddp_store_close(ddp_store *store);
 
-/* Replace the value of a key. Key and value may change after the call. */
+/* Replace the value of a key. The caller may change or free key and value after the call. */
 DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                                  struct ddp_err *err);
 

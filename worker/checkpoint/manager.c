@@ -67,7 +67,7 @@ static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point
     return DDP_OK;
 }
 
-/* Write one job after the other until STOP. The lock is released during the writing. */
+/* Write one checkpoint after the other until STOP. Release the lock while a checkpoint is written. */
 static void *writer(void *user)
 {
     ddp_ckpts *c = user;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* VERSION of the format; DIGITS of a CRC-32C in hexadecimal. */
+/* VERSION: the version of the format. DIGITS: the number of hexadecimal digits of a CRC-32C. */
 enum { VERSION = 1, DIGITS = 8 };
 
 /* The beginning of every manifest. The checksum's digits follow at once, so their place is known before the text is

@@ -75,8 +75,8 @@ typedef const char *(*env_lookup)(void *user, const char *name);
  * is then undefined. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
-/* Return the number of this attempt; the first attempt is 0. Launchers other than ddprun do not set DDPRUN_ATTEMPT,
- * so their number of restarts is used. */
+/* Return the number of this attempt; the first attempt is 0. With launchers other than ddprun, which do not set
+ * DDPRUN_ATTEMPT, return the number of restarts. */
 static inline int env_attempt(const struct worker_env *env)
 {
     return env->attempt >= 0 ? env->attempt : env->restart_count;

@@ -82,7 +82,8 @@ static bool sigusr1_leave(struct sigusr1 *listener)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Return true if `fd` is the launcher's file: large enough for this worker's page, and sealed against shrinking. */
+/* Return true if `fd` is the launcher's file: large enough for this worker's page, and sealed, so that its size
+ * cannot change. */
 static bool is_meant(int fd, const struct flight_page *page)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

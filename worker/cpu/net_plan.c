@@ -106,7 +106,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- targets ---------------------------------------------------------------------------------------------- */
 
-/* Largest call, in bytes, for which one trip with more data is faster than two trips with less data. */
+/* Bytes of the largest call for which one trip is faster than two trips, although one trip sends more data. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {

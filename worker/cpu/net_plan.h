@@ -87,8 +87,8 @@ struct net_way {
     int lanes;            /* lanes in use; a small call uses one */
     size_t element;       /* bytes of a value */
     size_t partial;       /* bytes of an unfinished value (reduce.h) */
-    size_t n; /* `n` of struct call: if a buffer has elements for every rank, the elements of one rank */
-    size_t per_step; /* elements of a step, counted like `n` */
+    size_t n;             /* `n` of struct call: elements of a buffer, or of one rank's part of a buffer */
+    size_t per_step;      /* elements of a step, counted like `n` */
 };
 
 /* Elements [at, at + n) of a step or of a column. */

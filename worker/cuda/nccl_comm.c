@@ -167,7 +167,7 @@ static void free_flights(struct nccl_comm *n)
  * time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
-    enum { PATIENCE_MS = 5000 }; /* afterwards, abort the communicator */
+    enum { PATIENCE_MS = 5000 }; /* ms to wait; then abort the communicator */
     uint64_t until = clock_ms() + PATIENCE_MS;
     nccl_result result = n->lib.finalize(n->nccl);
     while (result == NCCL_IN_PROGRESS && clock_ms() < until) {

@@ -1,9 +1,9 @@
-/* optim.h -- the norm of gradients. Squares are added in an order that depends only on the positions of the
- * elements in their arrays. Pure.
+/* optim.h -- the norm of gradients. Squares are added in an order that depends only on the positions of the elements
+ * in their arrays. Pure.
  *
- * A leaf is the sum of squares of NORM_LEAF elements of one array. The last leaf of an array may have fewer
- * elements. Leaves are added as a binary tree, ((l0+l1)+(l2+l3))+... So if ranks compute some leaves each and
- * exchange them, all ranks get the same bits as one rank that computes all leaves. */
+ * A leaf is the sum of squares of NORM_LEAF elements of one array. The last leaf of an array may have fewer elements.
+ * Leaves are added as a binary tree, ((l0+l1)+(l2+l3))+... So each rank may compute some leaves and exchange them
+ * with the other ranks. All ranks then get the same bits as one rank that computes all leaves. */
 #ifndef WORKER_REDUCER_OPTIM_H
 #define WORKER_REDUCER_OPTIM_H
 

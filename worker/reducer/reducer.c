@@ -250,7 +250,7 @@ static void run_bucket_job(void *user, size_t index)
     FLUSH_SUBNORMALS(true);
     ddp_status status = reduce_bucket(reducer, index);
     recorder->bucket = -1;
-    recorder->posted_ns = 0; /* unused if the hook called no collective */
+    recorder->posted_ns = 0; /* not used up if the hook called no collective */
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
                  reducer->plan.count);
@@ -726,7 +726,7 @@ static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (roll.active == 0)
-        roll.last = reducer->roll.last; /* a rank with a batch in the previous step */
+        roll.last = reducer->roll.last; /* no rank has a batch now: keep the last rank of the previous step */
     reducer->roll = roll;
     return DDP_OK;
 }

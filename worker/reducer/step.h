@@ -93,7 +93,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen);
 enum roll_answer { ROLL_NONE, ROLL_LOCAL /* a step without sync */, ROLL_SYNC };
 
 struct roll {
-    int active;      /* ranks that have a batch */
+    int active;      /* number of ranks that have a batch */
     int first, last; /* the lowest and the highest rank with a batch; 0 if `active` is 0 */
     bool sync;       /* sync of this step, equal on all ranks with a batch */
 };

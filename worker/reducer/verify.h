@@ -28,7 +28,7 @@ enum { MODEL_LISTS = 2 };
 
 /* The data that reducer_verify compares. All pointers are borrowed. */
 struct model {
-    const ddp_param *list[MODEL_LISTS]; /* parameters, buffers */
+    const ddp_param *list[MODEL_LISTS]; /* the parameters, then the buffers */
     size_t count[MODEL_LISTS];
     const ddp_reducer_options *options; /* only options that must be equal on all ranks are compared */
 };

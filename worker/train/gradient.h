@@ -46,7 +46,7 @@ struct gradient {
     struct feed *feed;
     float *memory;                       /* owned: all buffers except buffer 0 */
     float **views;                       /* owned: pointers into `memory` for each parameter */
-    float *const *sum[GRADIENT_BUFFERS]; /* pointers to all parameters in each buffer; [0] is the caller's */
+    float *const *sum[GRADIENT_BUFFERS]; /* per buffer: pointers to all parameters; [0] is the caller's */
     double loss[GRADIENT_BUFFERS];       /* for each buffer, the sum of the losses of its shards */
     struct tree_part part;               /* buffer and merges of the current shard */
     int shard;                           /* number of the current shard, from 0 */

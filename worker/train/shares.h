@@ -41,7 +41,7 @@ struct shares_request {
     const struct model_tensors *params; /* placed by compute_ops.place with shares_multiple(world) */
     const size_t *count;                /* number of elements of each parameter */
     int world, rank;                    /* world is 1 and rank is 0 if each rank has the whole state */
-    bool reduces;                       /* true: this module has the gradients, false: the reducer */
+    bool reduces;                       /* true: this module reduces the gradients; false: the reducer does */
     ddp_dtype dtype;                    /* type of the weights that layers read */
     bool any_world;                     /* --determinism world */
     int slots;                          /* number of slots: the masters, then the optimizer's states */

@@ -28,7 +28,7 @@ struct gemm {
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
     int64_t apart_a, apart_b, apart_d; /* elements between two matrices of a batch; 0 = the same matrix */
     bool transpose_a, transpose_b;
-    bool to_float; /* true if the result is float instead of values */
+    bool to_float; /* true if the result is float; false: of the type of values */
     bool bias;
 };
 struct plan {
@@ -79,7 +79,7 @@ struct cuda {
     size_t distinct; /* number of distinct tokens in the batch */
 
     double *total;                     /* on the device: TOTALS numbers, then norm[2] */
-    struct results *results;           /* on the host: an array of SLOTS */
+    struct results *results;           /* in memory of the host: SLOTS entries */
     struct CUevent_st *written[SLOTS]; /* for each entry of `results`: the device has written the entry */
     unsigned reports;                  /* number of reports so far */
     bool unread[SLOTS];                /* for each entry of `results`: not yet returned */

@@ -45,7 +45,7 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
     return idx_header_bytes(dims);
 }
 
-/* Check the magic number, by which a page of HTML, a wrong file and swapped files are detected. */
+/* Check the magic number, to detect an HTML page, a wrong file, or swapped files. */
 static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
 {
     uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);

@@ -14,8 +14,8 @@
  *   - NULL for a handle or for a result pointer is DDP_ERR_ARG, unless the comment of the function allows NULL.
  *   - Option structs begin with their size.
  *   - Contexts share no state.
- *   - The library installs no signal handler, with one exception. It installs one for SIGUSR1 if the environment requests
- *     a flight recorder (DDP_FLIGHT_RECORDER) and the program has none.
+ *   - The library installs no signal handler, with one exception: a handler for SIGUSR1, if the environment requests a
+ *     flight recorder (DDP_FLIGHT_RECORDER) and the program has no such handler.
  *   - Only one thread at a time may use a context and the objects made from it. Any thread may call ddp_abort.
  *
  * After a failed call, a program should exit with ddp_exit_code(status), so that the launcher can find the rank that

@@ -77,9 +77,9 @@ DDP_API const char *ddp_rule_name(ddp_rule rule);
 /* Return the number of state arrays of this optimizer: 0 (SGD without momentum), 1 or 2. */
 DDP_API int ddp_optim_states(const ddp_optim *optim);
 
-/* Begin a step. Call this function before the first update of the step. The call adds 1 to `step`. torch counts the steps
- * of each parameter separately. So if some parameters are not updated in every step (find_unused in reducer.h), give each
- * parameter its own ddp_optim. */
+/* Begin a step: add 1 to `step`. Call this function before the first update of the step. torch counts the steps of
+ * each parameter separately. So if some parameters are not updated in every step (find_unused in reducer.h), give
+ * each parameter its own ddp_optim. */
 DDP_API void ddp_optim_begin(ddp_optim *optim);
 
 /* Update n elements of a parameter in place. s0 and s1 are the state arrays of the parameter, owned by the caller: n

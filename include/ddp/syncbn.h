@@ -46,9 +46,10 @@ typedef struct ddp_syncbn {
         0, 1, 1e-5, 0.1, NULL, NULL, NULL, NULL, NULL, 0.0 \
     }
 
-/* Normalize, set `saved` and `count`, and update running_mean and running_var; collective. `group` NULL = this rank alone. `y`
- * may be `x` if no backward pass follows. If the batches of all ranks are empty, nothing changes. All ranks return
- * DDP_ERR_ARG if a channel has only one value over all ranks, because one value has no variance. */
+/* Normalize, set `saved` and `count`, and update running_mean and running_var; collective. If `group` is NULL, only
+ * this rank takes part. `y` may be `x` if no backward pass follows. If the batches of all ranks are empty, nothing
+ * changes. All ranks return DDP_ERR_ARG if a channel has only one value over all ranks, because one value has no
+ * variance. */
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 /* Compute the gradients after ddp_syncbn_forward, with the same x and n; collective. dx is the gradient of the loss

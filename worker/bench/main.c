@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A rank's buffers, which --memory selects. */
+/* A rank's buffers; --memory selects the kind of memory. */
 struct bench_buffers {
     ddp_group *group;
     size_t bytes;   /* bytes of each buffer */

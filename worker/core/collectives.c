@@ -42,7 +42,7 @@ static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_wor
     const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
-    /* Allocate the handle before the call. If this failed after the call, this rank would return an error while the
+    /* Allocate the handle before the call. If malloc failed after the call, this rank would return an error while the
      * other ranks go on. */
     ddp_work *handle = work != NULL ? malloc(sizeof(*handle)) : NULL;
     if (work != NULL && handle == NULL) {

@@ -34,8 +34,8 @@ size_t reduce_partial_size(ddp_dtype dtype);
 /* Combine elements [0, n) of the `count` ranks of one piece into `partial`, which must not overlap an input. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial);
 
-/* Join the pieces of all `world` ranks. partials[p] has n unfinished elements (see struct reduce_piece) of pieces[p]. `out` must not
- * overlap `partials`. */
+/* Join the pieces of all `world` ranks. partials[p] has the n unfinished elements (see struct reduce_piece) of
+ * pieces[p]. `out` must not overlap `partials`. */
 void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
                  const void *const partials[], size_t n, void *out);
 

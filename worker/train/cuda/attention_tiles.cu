@@ -252,7 +252,8 @@ KERNEL(attention_backward_query_tiles, attention_back)
     write_result((value *)a.dqkv + (w.h.q - (const value *)a.qkv), w.h.stride, dq, one, first, a.length, w.h.width);
 }
 
-/* Compute the gradients of keys and values. Here rows are keys and columns are queries, so all scores are transposed. */
+/* Compute the gradients of keys and values. Here rows are keys and columns are queries, so all scores are
+ * transposed. */
 KERNEL(attention_backward_key_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;

@@ -12,7 +12,7 @@
 enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
 
 struct mlp_config {
-    enum activation after[MLP_LAYERS - 1]; /* activations; there is none after the last layer */
+    enum activation after[MLP_LAYERS - 1]; /* activations after all layers except the last */
 };
 const struct mlp_config mlp_relu = { { ACTIVATION_RELU, ACTIVATION_RELU } };
 const struct mlp_config mlp_seqnet = { { ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX } };

@@ -89,7 +89,7 @@ struct node_meeting {
     /* A finding of the store that explains why nodes are missing; "" = none. */
     char first_cause[LIMIT_WORDS / 2];
     bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
-    bool has_sent_news;   /* the other nodes have a finding of this node that still holds */
+    bool has_sent_news;   /* this node has sent a finding to the other hosts, and has not withdrawn it */
     uv_poll_t news_poll;
     struct news news; /* last finding of another host about itself; host "" = none */
 
@@ -104,7 +104,7 @@ struct node_meeting {
 /* The order in which workers ended. If several workers fail at almost the same time, the worker that ended first is
  * the first failure. waitpid does not report this order. */
 struct exits {
-    int epoll; /* this node has sent a finding to the other hosts, and has not withdrawn it */
+    int epoll; /* contains one pidfd for each living worker; -1 = not supported, or no descriptor was left */
 };
 
 /* A sample of the surviving workers at the time of a failure: their states, or their stacks. */
@@ -112,9 +112,8 @@ struct node_sample {
     bool by_py_spy; /* a worker is a Python program and py-spy is available, so the stop waits for py-spy */
     bool is_taken;  /* `beats_seen` was filled after a failure in this attempt */
     unsigned beats; /* number of heartbeats in this attempt */
-    struct heartbeat_known
-        /* states of the workers at the last heartbeat, by local rank; pid 0 = the worker had ended */
-        *beats_seen;
+    /* states of the workers at the last heartbeat, by local rank; pid 0 = the worker had ended */
+    struct heartbeat_known *beats_seen;
     struct cJSON *stacks; /* owned: rows of record/stacks.h; NULL = none */
 };
 

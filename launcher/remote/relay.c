@@ -726,9 +726,8 @@ static void reap(struct relay *r)
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    const int code =
-        /* if a signal has killed ddprun, this node is lost */
-        WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN;
+    /* if a signal has killed ddprun, this node is lost */
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CODE_DDPRUN;
     r->child = 0;
     read_findings(r);
     send_findings(r, true);

@@ -109,7 +109,8 @@ static void receive_column(const struct net_call *c, const struct net_step *step
     }
 }
 
-/* Take the finished values. In a broadcast in place, the root already has the values. */
+/* Copy the finished values from the take slots to this rank's output. In a broadcast in place, the root already has
+ * the values. */
 static void net_receive(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;

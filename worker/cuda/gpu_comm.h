@@ -25,7 +25,8 @@ struct gpu_comm {
     ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
 };
 
-/* Return zeroed memory of `bytes` bytes, which begins with a struct gpu_comm for `setup`, or NULL. */
+/* Return zeroed memory of `bytes` bytes, which begins with a struct gpu_comm for `setup`. Return NULL if memory is
+ * short. */
 void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_setup *setup,
                     struct ddp_err *err);
 

@@ -241,7 +241,8 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 /* --- the compute of a GPU (cuda/cuda.c), with the kernels of cuda/kernels.h and cuBLASLt ------------------ */
 
 /* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in
- * train_kernels.TYPE.fatbin, in the program's folder, in ../share/ddprun, or in the folder DDP_TRAIN_KERNELS. */
+ * train_kernels.TYPE.fatbin, in the program's folder, in ../share/ddprun, or in the folder that the variable
+ * DDP_TRAIN_KERNELS names. */
 
 /* Return DDP_OK and the number of GPUs if `train` can compute on a GPU. DDP_ERR_UNSUPPORTED names what is missing.
  * Open no GPU. */

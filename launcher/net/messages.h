@@ -99,8 +99,8 @@ struct heard_verdict {
     struct failure cause;
 };
 
-/* Decode a push. Return false if the push is invalid and the peer is not a ddprun store. A round must have ranks for
- * the `nproc` workers of this node. */
+/* Decode the push of this name. Return false if the push is invalid, because the peer is then not a ddprun store. A
+ * round must have ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Write the first finding in a push "findings" that explains why the job does not start, as "sentence  [CODE]".

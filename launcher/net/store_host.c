@@ -145,8 +145,8 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* Return true if the store serves other hosts without a secret. The user must request such a store with --insecure.
- * If ddprun was started as torchrun, a warning is enough, because scripts for torchrun have no such option. */
+/* Return true if the store may serve other hosts without a secret: the user has set --insecure, or has started ddprun
+ * as torchrun for several nodes. Scripts for torchrun have no option like --insecure, so ddprun then only warns. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && !plan->encrypt &&

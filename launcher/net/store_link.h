@@ -101,7 +101,7 @@ struct store_link_options {
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
     uint64_t beat_ms; /* interval of heartbeats */
-    /* A store that is silent for so long is lost; 0 = never: the store is in this process. */
+    /* After this silence, the store counts as lost; 0 = never, because the store is in this process. */
     uint64_t silent_ms;
     struct store_link_calls calls;
     void *user;

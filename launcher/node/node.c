@@ -805,7 +805,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
  * the time is shorter. */
 static void wait_for_peers(struct node *n)
 {
-    /* the store must still report the rejection to another node */
+    /* this node was rejected, and the store must still send the rejections of other nodes */
     if (n->meet.store != NULL && n->meet.refused)
         store_server_wait_nodes(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;

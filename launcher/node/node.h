@@ -183,7 +183,7 @@ struct node_output {
  * rest, after the loop has ended. */
 struct node {
     struct plan *plan;   /* borrowed; open_node() and rounds change ranks, addresses and the secret in it */
-    uint64_t started_ms; /* monotonic; zero of all event times */
+    uint64_t started_ms; /* start of ddprun, monotonic; the times of events count from it */
     struct agent *agent; /* owned */
     struct node_meeting meet;
     struct node_run run;

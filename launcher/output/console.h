@@ -34,7 +34,7 @@ struct folds {
 struct console {
     const struct plan *plan; /* plan and sinks belong to the caller */
     struct sinks *sinks;
-    uint64_t started_ms;      /* start of ddprun, zero of all event times */
+    uint64_t started_ms;      /* start of ddprun; the times of events count from it */
     bool colour[2];           /* colours are used: [0] on stdout, [1] on stderr */
     struct line_row screen;   /* a terminal whose cursor can be moved */
     struct line_row dumb;     /* a terminal whose cursor cannot be moved */

@@ -441,8 +441,7 @@ struct sink {
     char *name;            /* owned */
     struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */
     bool ended;            /* sinks_end_files was called for the file */
-    bool told_failed,
-        told_recovered; /* the sink's first failure was reported; its first recovery was reported */
+    bool told_failed, told_recovered; /* the sink's first failure, or first recovery, was reported */
 };
 
 struct sinks {

@@ -42,7 +42,7 @@ struct output;
 struct output_options {
     uv_loop_t *loop;
     struct plan *plan;    /* owned by the caller; output_round changes its paths */
-    uint64_t started_ms;  /* start of ddprun, zero of all event times */
+    uint64_t started_ms;  /* start of ddprun; the times of events count from it */
     void (*idle)(void *); /* called when output_drain is complete */
     /* Called with the bytes of each read; NULL = not called. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);

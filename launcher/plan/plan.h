@@ -83,7 +83,7 @@ struct plan_meeting {
     const char *join_knob; /* name of the option that sets join_ms, for messages; static */
     /* Elastic jobs: how long to wait for more nodes after `nnodes_min` nodes have joined. */
     uint64_t last_call_ms;
-    uint64_t node_timeout_ms; /* a node that is silent for so long is lost */
+    uint64_t node_timeout_ms; /* after this silence, a node counts as lost */
     /* The warning LOOPBACK_ADDRESS if other hosts cannot join at `host`, else "". The agent sets this text. */
     char local_only[PLAN_SENTENCE_MAX];
     /* PROGRAM without its directory; a node with another program is rejected. */

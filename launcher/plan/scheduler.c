@@ -395,7 +395,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     snprintf(job, sizeof(job), "mpi-%.100s", id);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
-            *p = '-'; /* the name of the log directory contains the job id */
+            *p = '-'; /* the job id is a part of the log directory's name, so it must not contain '/' */
     scheduler_set_job(s, job, name);
 }
 

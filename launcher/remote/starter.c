@@ -1089,7 +1089,7 @@ static void on_beat(uv_timer_t *timer)
     struct starter *s = timer->data;
 #ifdef __SANITIZE_THREAD__
     raise(
-        SIGCHLD); /* ThreadSanitizer loses a signal that interrupts it; libuv then looks for ended children again */
+        SIGCHLD); /* ThreadSanitizer may lose a SIGCHLD; this one makes libuv look for ended children again */
 #endif
     send_to_all(s, REMOTE_BEAT, "");
     print_waiting_hosts(s);

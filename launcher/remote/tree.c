@@ -151,8 +151,8 @@ static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
     _exit(EXIT_NOT_REACHED);
 }
 
-/* Map the file of this program for --ship. The file must have `size` bytes, because the script on the next host
- * reads so many. Return NULL, or the reason of a failure. */
+/* Map the file of this program for --ship. The file must have `size` bytes, because the script on the next host reads
+ * exactly this number of bytes. Return NULL, or the reason of a failure. */
 static const char *map_own_program(struct carried *c, size_t size)
 {
     struct stat st;

@@ -228,7 +228,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. A member with the same meaning as a member of a worker has the same name. */
+/* Add a failed attempt. Members that the object of a worker has, too, have the same names here. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;

@@ -16,7 +16,7 @@ struct announce {
     const struct plan *plan;
     struct output *output;
     struct event_log *events; /* log of --events; NULL = not requested */
-    uint64_t started_ms;      /* start of ddprun, zero of all event times */
+    uint64_t started_ms;      /* start of ddprun; the times of events count from it */
     bool explained;           /* `ddprun explain` was printed; it is printed once per run */
 };
 

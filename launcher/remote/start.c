@@ -16,6 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* FIRST_MS: time in which a host must send its first answer; longer than ssh's ConnectTimeout. PROBED_MS: time in
+ * which a host must answer the message PROBE; its probes take at most 2 s. */
+enum {
+    FIRST_MS = 60000,
+    PROBED_MS = 15000,
+    SHIP_BYTES_PER_MS = 100 /* --ship: a slower connection exceeds the time limit */
+};
+
 /* --- messages --------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -179,6 +187,11 @@ static bool append_script(const struct start_facts *f, struct buf *out)
 bool start_ships(const struct start_facts *f, const struct host_spec *host)
 {
     return f->ship.len > 0 && !is_this_host(f, host);
+}
+
+uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *host, bool is_probe)
+{
+    return is_probe ? PROBED_MS : FIRST_MS + (start_ships(f, host) ? f->ship.len / SHIP_BYTES_PER_MS : 0);
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory
@@ -579,7 +592,9 @@ void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_
 
 /* --- why a relay did not start ---------------------------------------------------------------------------------- */
 
-const char *start_shell(const struct cli *cli, const struct host_spec *host, char out[START_SHELL_MAX])
+/* Format --remote_shell with the port of the host, for an advice. Return `out`. */
+enum { START_SHELL_MAX = 224 };
+static const char *start_shell(const struct cli *cli, const struct host_spec *host, char out[START_SHELL_MAX])
 {
     const int n = snprintf(out, START_SHELL_MAX, "%.200s", cli->remote_shell);
     if (host->port > 0)
@@ -665,4 +680,15 @@ void start_explain(const struct start_facts *f, const struct host_spec *host, co
     finding_make(out, code, host->name, "words", text[0] != '\0' ? text : status, "path", f->program,
                  "remote_shell", start_shell(f->cli, host, shell), "starting_host", via != NULL ? via : "",
                  NULL);
+}
+
+void start_explain_late(const struct start_facts *f, const struct host_spec *host, const char *via,
+                        bool is_probe, struct finding *out)
+{
+    char words[64], shell[START_SHELL_MAX];
+    snprintf(words, sizeof(words), "no answer%s within %d s", is_probe ? " to the probe" : "",
+             (int)(start_limit_ms(f, host, is_probe) / 1000));
+    finding_make(out, via == NULL ? FINDING_HOST_NOT_REACHED : FINDING_HOST_HOP_FAILED, host->name, "words",
+                 words, "remote_shell", start_shell(f->cli, host, shell), "starting_host",
+                 via != NULL ? via : "", NULL);
 }

@@ -181,6 +181,10 @@ bool start_print(const struct start_facts *facts, const struct host_spec *hosts,
 /* Return true if the command for the host reads the program of --ship from its stdin before it answers. */
 bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
+/* Return the time limit in ms for the first answer of the host's relay, or for its answer to PROBE. With --ship, the
+ * limit of the first answer includes the transfer of the program over a slow connection. */
+uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
+
 /* The values in the message JOB that are equal for all nodes. All texts are borrowed. */
 struct start_meeting {
     int nodes;
@@ -203,10 +207,6 @@ bool start_job(const struct start_facts *facts, const struct host_spec *host, in
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 
-/* Format --remote_shell with the port of the host, for an advice. Return `out`. */
-enum { START_SHELL_MAX = 224 };
-const char *start_shell(const struct cli *cli, const struct host_spec *host, char out[START_SHELL_MAX]);
-
 /* Return the code of the finding about a host for the text of a system error (strerror). */
 enum finding_code start_code(const char *words);
 
@@ -215,6 +215,10 @@ enum finding_code start_code(const char *words);
  * stderr. */
 void start_explain(const struct start_facts *facts, const struct host_spec *host, const char *via,
                    int exit_code, const char *words, struct finding *out);
+
+/* Make the finding about a relay that did not answer within start_limit_ms. `via` is as for start_explain. */
+void start_explain_late(const struct start_facts *facts, const struct host_spec *host, const char *via,
+                        bool is_probe, struct finding *out);
 
 /* --- log files -------------------------------------------------------------------------------------------------- */
 

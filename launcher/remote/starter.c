@@ -38,23 +38,18 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* TELL_MS: interval of the messages about hosts that have not started. START_MS: time in which a host must send
- * its first answer; longer than ssh's ConnectTimeout. PROBED_MS: time in which a host must answer the message
- * PROBE; its probes take at most 2 s. LAST_MS: time after which a remote shell that must end is killed.
- * BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: silence of the starter after
- * which a branch ends, until the job runs. */
+/* TELL_MS: interval of the messages about hosts that have not started. LAST_MS: time after which a remote shell that
+ * must end is killed. BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: silence of
+ * the starter after which a branch ends, until the job runs. */
 enum {
     AT_ONCE = 32,
     TELL_MS = 5000,
-    START_MS = 60000,
-    PROBED_MS = 15000,
     LAST_MS = 30000,
     BRANCH_LAST_MS = 2000,
     BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
-    SHIP_BYTES_PER_MS = 100, /* --ship: a slower connection exceeds the time limit */
-    FDS_OF_OURS = 64,        /* descriptors that the starter needs besides those of hosts */
+    FDS_OF_OURS = 64, /* descriptors that the starter needs besides those of hosts */
     FDS_PER_HOST = 3
 };
 
@@ -497,7 +492,7 @@ static void advance(struct starter *s)
             p->state = PEER_READY;
         } else if (p->state == PEER_HERE && first->answer.port > 0 && first->state == PEER_READY) {
             p->state = PEER_PROBING;
-            p->deadline_ms = clock_ms() + PROBED_MS;
+            p->deadline_ms = clock_ms() + start_limit_ms(s->facts, p->host, true);
             if (buf_printf(&body, "%d %s %s", first->answer.port, first->answer.token,
                            first->answer.addresses))
                 send_message(p, REMOTE_PROBE, buf_slice(&body));
@@ -917,7 +912,7 @@ static void spawn_shell(struct peer *p)
     }
     p->state = PEER_STARTING;
     p->is_shipping = ships;
-    p->deadline_ms = clock_ms() + START_MS + program.len / SHIP_BYTES_PER_MS;
+    p->deadline_ms = clock_ms() + start_limit_ms(s->facts, p->host, false);
     ++*starting_with(p);
     if (p->above < 0)
         p->link = link_start(s->links, slot, p, argv, program, &error);
@@ -1038,15 +1033,9 @@ static void check_deadlines(struct starter *s)
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
         struct finding f;
-        char words[64], shell[START_SHELL_MAX];
         if (asked && !has_exited(p) && now >= p->deadline_ms && s->exit_code < 0) {
-            snprintf(words, sizeof(words), "no answer%s within %d s",
-                     p->state == PEER_PROBING ? " to the probe" : "",
-                     (p->state == PEER_PROBING ? PROBED_MS : START_MS) / 1000);
-            finding_make(
-                &f, p->above < 0 || p->trunk != NULL ? FINDING_HOST_NOT_REACHED : FINDING_HOST_HOP_FAILED,
-                p->host->name, "words", words, "remote_shell", start_shell(s->facts->cli, p->host, shell),
-                "starting_host", p->above < 0 ? "" : name_above(p), NULL);
+            start_explain_late(s->facts, p->host, p->trunk == NULL ? name_above(p) : NULL,
+                               p->state == PEER_PROBING, &f);
             fail(s, &f);
             link_kill(p->link, SIGTERM);
         }

@@ -268,13 +268,15 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     struct ddp_err err;
     struct start_facts facts = facts_of(&cli);
     struct host_spec host = { .name = "here", .port = 2222 };
-    char **words, shell[START_SHELL_MAX];
+    struct finding late;
+    char **words;
     cli.remote_shell = "/usr/bin/ssh -p 22";
     cr_assert_eq(start_command(&facts, &host, &words, &err), DDP_OK);
     cr_expect_str_eq(words[1], "-p2222");
     cr_expect_str_eq(words[10], "ServerAliveInterval=5");
     cr_expect_str_eq(words[11], "here", "a port leads to ssh, even on this host");
-    cr_expect_str_eq(start_shell(&cli, &host, shell), "/usr/bin/ssh -p 22 -p 2222");
+    start_explain_late(&facts, &host, NULL, false, &late);
+    cr_expect_not_null(strstr(late.advice, "'/usr/bin/ssh -p 22 -p 2222 here true'"), "%s", late.advice);
     start_free(words);
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_OK);
     cli.remote_shell = "ssh2 -x";
@@ -418,4 +420,34 @@ Test(remote_failures, the_sentence_has_the_last_line_and_no_control_characters)
     cr_expect_eq(start_code("No space left on device"), FINDING_HOST_DISK_FULL);
     cr_expect_eq(start_code("Is a directory"), FINDING_HOST_NOT_READY);
     cr_expect_str_eq(explained(3, "").sentence, "n1 cannot start the job: exit status 3");
+}
+
+/* With --ship, the limit of the first answer grows with the program; this host gets no program. */
+Test(remote_failures, a_late_answer_names_the_limit_that_applied)
+{
+    static const struct {
+        struct host_spec host;
+        const char *via, *sentence;
+        size_t ship;
+        bool is_probe;
+    } rows[] = {
+        { { .name = "n1" }, NULL, "n1 was not reached: no answer within 60 s", 0, false },
+        { { .name = "n1" }, NULL, "n1 was not reached: no answer within 90 s", 3000000, false },
+        { { .name = "n1" }, NULL, "n1 was not reached: no answer to the probe within 15 s", 3000000, true },
+        { { .name = "here" }, NULL, "here was not reached: no answer within 60 s", 3000000, false },
+        { { .name = "n1" },
+          "n0",
+          "n1 was not reached from n0, which starts it: no answer within 90 s",
+          3000000,
+          false },
+    };
+    struct cli cli;
+    struct start_facts facts = facts_of(&cli);
+    struct finding f;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        facts.ship = slice_of("", rows[i].ship);
+        start_explain_late(&facts, &rows[i].host, rows[i].via, rows[i].is_probe, &f);
+        cr_expect_str_eq(f.sentence, rows[i].sentence);
+    }
+    cli_free(&cli);
 }

@@ -332,11 +332,9 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
  * does not know their members. */
 
 enum {
-    CLAIMS_SHOWN =
-        6,         /* most claims in a sentence; a claim is a process that has registered in a group (struct
-                       * snapshot_claim) */
-    WHO_MAX = 500, /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
-    TAIL_MAX = 90  /* bytes reserved for the text after the claims */
+    CLAIMS_SHOWN = 6, /* most claims in a sentence (struct snapshot_claim) */
+    WHO_MAX = 500,    /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
+    TAIL_MAX = 90     /* bytes reserved for the text after the claims */
 };
 
 /* Return true if the wait is for a key that every rank of the job needs during PyTorch's start. Set *key to the
@@ -391,17 +389,15 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Report the wait if it is part of the set-up of a PyTorch group. Then return true, even if another finding already
- * covers the wait, so that the caller does not report the key as an ordinary key. */
+/* Report the wait if it is part of the set-up of a PyTorch group. Do not report it if the group has too many members,
+ * because then no rank is missing, unless two members have the same rank. Return true for each such wait, even without
+ * a finding, so that the caller does not report the key as an ordinary key. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->surplus.n == 0 ||
-        s->surplus
-            .is_double) /* with too many members no rank is missing, except if two processes have the same
-                               * rank */
+    if (s->surplus.n == 0 || s->surplus.is_double)
         setup_unfinished(d, s, w, &key);
     return true;
 }

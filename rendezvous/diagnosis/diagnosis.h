@@ -36,18 +36,17 @@ struct rank_facts {
     int exit_code, signal;
     uint64_t silent_ms; /* time since the last byte of the rank, if `met` */
     struct rank_wait waits;
-    bool node_lost;    /* the node of the rank is lost, so the present state is unknown */
-    char proc_state;   /* last state of the process, read by its agent ('T' = stopped); 0 = unknown */
-    int cpu_percent;   /* -1 = unknown */
-    const char *wchan; /* kernel function in which the process sleeps; NULL = none */
-    uint64_t state_ms; /* time in proc_state */
-    bool has_steps;    /* the rank reports its progress to its agent, as libddp's workers do */
-    int64_t step;      /* last finished step; -1 = none reported */
-    uint64_t call_seq; /* number of the last collective */
-    const char *call;  /* name of the collective that the rank is in; "" = none */
-    uint64_t still_ms; /* time since the last change of step or call */
-    const char *
-        traceback; /* last line of a Python traceback; NULL if none, or if the rank has printed something since */
+    bool node_lost;        /* the node of the rank is lost, so the present state is unknown */
+    char proc_state;       /* last state of the process, read by its agent ('T' = stopped); 0 = unknown */
+    int cpu_percent;       /* -1 = unknown */
+    const char *wchan;     /* kernel function in which the process sleeps; NULL = none */
+    uint64_t state_ms;     /* time in proc_state */
+    bool has_steps;        /* the rank reports its progress to its agent, as libddp's workers do */
+    int64_t step;          /* last finished step; -1 = none reported */
+    uint64_t call_seq;     /* number of the last collective */
+    const char *call;      /* name of the collective that the rank is in; "" = none */
+    uint64_t still_ms;     /* time since the last change of step or call */
+    const char *traceback; /* last line of a Python traceback; NULL = none, or the rank has printed since */
 };
 
 /* Return the facts about a rank, except `connected`, `silent_ms` and `waits`, which the caller takes from its

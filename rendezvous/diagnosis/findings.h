@@ -1223,8 +1223,7 @@ const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
 bool finding_is_hang(enum finding_code code);    /* true if the finding is from hang.c */
-bool finding_is_count(enum finding_code code); /* true if the finding counts missing nodes; then only its code
-                                                  * identifies it */
+bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 

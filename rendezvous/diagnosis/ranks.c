@@ -297,11 +297,9 @@ cJSON *diagnose_json(const struct rank_facts *f)
  * does not move. The finding about this rank also shows the state of its process, because the remedy depends on it. */
 
 enum {
-    STILL_MS = 3000, /* a rank is reported after it has not moved for this time */
-    STILL_BUSY_PERCENT =
-        5, /* percent of one CPU at which a rank counts as computing; low, because its host may be
-                             * overloaded */
-    UNKNOWN_FACTOR = 3, /* factor on the time after which a rank without steps is reported */
+    STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
+    STILL_BUSY_PERCENT = 5, /* a rank with this percent of a CPU computes; its host may be overloaded */
+    UNKNOWN_FACTOR = 3,     /* factor on the time after which a rank without steps is reported */
 };
 
 /* Return true if the rank is in a collective of libddp. */

@@ -1,11 +1,10 @@
 /* admission.c -- the checks before a node may join a job.
  *
  * The first node sets the rules of the job, and each later node is compared with these rules. A rejection names both
- * values and both hosts, because the mistake may be on either node. The checks are rows of a table, in order of
+ * values and both hosts, because the mistake may be on either node. The rows of a table list the checks in order of
  * importance, because only the first difference is reported.
  *
- * If a known node joins again, only its job and its instance are checked. No check changes anything, so a rejection
- * only writes a log line. */
+ * If a known node joins again, only its job and its instance are checked. The checks themselves change nothing. */
 #include "job/round.h"
 
 #include "base/options.h"
@@ -47,8 +46,8 @@ static bool word_refusal(const struct check *c, const char *format, ...)
 
 /* --- checks: true = accepted --------------------------------------------------------------------------- */
 
-/* Reject numbers beyond their limits. This check is the first, because later code relies on the limits. For example,
- * later code uses a node rank below nnodes_max as an index of `place`. */
+/* Reject numbers beyond their limits. This check is the first, because later code relies on the limits. For example, a
+ * node rank below nnodes_max is an index of `place`. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -72,7 +71,8 @@ static bool same_job(const struct check *c)
                         c->join->job, c->r->job);
 }
 
-/* Reject an agent of an earlier run of the job. A new agent has no instance yet, so every run accepts it. */
+/* Reject an agent of an earlier run of the job. An agent that has not joined yet has no instance, so every run accepts
+ * it. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
@@ -89,9 +89,9 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent of another minor version, because an agent may not understand messages of another version. Compare
- * its version with the version of the first node, which the user can check. Compare its version with the version of
- * the store, too, because the first node has no earlier node. */
+/* Reject an agent of another minor version, because versions may not understand each other's messages. Compare its
+ * version with that of the first node, which the user can check. The first node has no such node, so also compare with
+ * the version of the store. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -104,7 +104,7 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user typed it. If min and max are equal, add the word "elastic" or "static". */
+/* Format --nnodes as the user typed it. If `min` and `max` are equal, append "elastic" or "static". */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
 {
     if (min == max)
@@ -127,8 +127,8 @@ static bool same_nnodes(const struct check *c)
                         c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
-/* Return true if the node has the role of the first node. Nodes of another role may run another program, with another
- * number of workers. */
+/* Return true if the node has the role of the first node. Nodes with different roles may run different programs, with
+ * different numbers of workers. */
 static bool same_role(const struct check *c)
 {
     char theirs[sizeof(c->r->rules.role)];
@@ -136,8 +136,8 @@ static bool same_role(const struct check *c)
     return strcmp(theirs, c->r->rules.role) == 0;
 }
 
-/* Reject a number of workers that differs between nodes of an elastic job. Nodes of a static job may differ. Numbers
- * that nodes determine themselves (gpu, auto) may differ, too. */
+/* Reject a number of workers that differs from the other nodes of an elastic job. It may differ in a static job. It
+ * may also differ if nodes determine it themselves (gpu, auto). */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -164,8 +164,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. Use the node's own --nnodes, because same_nnodes has already compared
- * it with --nnodes of the job. */
+/* Reject a node rank that is not below --nnodes. The node's own --nnodes is used; same_nnodes has already found it
+ * equal to that of the job. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -182,7 +182,8 @@ static const struct node *holder_of(const struct check *c)
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* Reject a second ddprun on one host if a scheduler started one ddprun for each task. */
+/* Reject a second ddprun on one host, if a scheduler has started one ddprun for each worker instead of for each
+ * node. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -218,8 +219,8 @@ static bool rank_is_free(const struct check *c)
                         j->pid, j->node_rank, holder->host, holder->pid);
 }
 
-/* Reject a node if the job has enough nodes. An elastic job accepts more nodes than it needs, as spares. Finished
- * nodes stay in memory until their connections close, so the number of all nodes is limited, too. */
+/* Reject a node if the job has enough nodes. An elastic job accepts more nodes than it needs, as spares. Also limit
+ * the number of all nodes, because a finished node stays in memory until its connection closes. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
@@ -255,16 +256,15 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Limit a time that a peer has sent. Without a limit, adding 2^64 - 1 ms to the clock would give a deadline in the
- * past. */
+/* Limit a time that a peer has sent. Adding 2^64 - 1 ms to the clock would otherwise give a deadline in the past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules of the first node. Call this function before rdzv_add_node, which needs `place`. Times and restarts
- * are not compared between nodes: the first node's values apply to all nodes. The join timeout starts here, because
- * no node has waited before. */
+/* Store the rules of the first node. Call this function before rdzv_add_node, which needs `place`. Times and limits on
+ * restarts are not compared between nodes, because the first node's values apply to all. The join timeout starts here,
+ * when the first node begins to wait. */
 static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -294,7 +294,7 @@ static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
     return true;
 }
 
-/* Set the rules that no earlier node has set: --uneven, the program, and the number of workers. */
+/* Set the rules that no earlier node has set: --uneven, the program, or the number of workers. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -319,8 +319,8 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* Run the checks in order. Return the first objection, because correcting one mistake often removes the next
- * objection. */
+/* Run the checks in order, and return the first objection. Further objections are not reported, because correcting one
+ * mistake often removes them. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -354,7 +354,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* Log a join. For a spare, log why the node does not count as one of the nodes that the job waits for. */
+/* Log a join. For a spare, also log why the job does not wait for it. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -405,7 +405,7 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
-/* Call rdzv_touch after the checks, because a new node exists only after it has been accepted. */
+/* Check the join and let the node wait. A new node exists only after the checks, so call rdzv_touch after them. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

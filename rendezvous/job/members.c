@@ -55,8 +55,8 @@ struct member *members_at(const struct members *m, uint32_t rank)
     return rank < m->world_size ? &m->member[rank] : NULL;
 }
 
-/* Replace the earlier report of the pid. The agent reports the process that it has started, which may be a wrapper
- * script. The worker reports its own pid later. */
+/* Record host and pid, and replace an earlier pid. The agent reports the process that it has started, which may be a
+ * wrapper script. The worker later reports its own pid. */
 bool member_place(struct member *member, const char *host, int pid)
 {
     if (pid != 0)
@@ -71,7 +71,7 @@ bool member_place(struct member *member, const char *host, int pid)
     return true;
 }
 
-/* Record the state. If it changes, allow another report of a stop, because each stop of a process is reported once. */
+/* Record the state. If it changes, clear stop_told, because each stop of a process is reported once. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
 {
     if (member->proc_state != proc_state) {

@@ -30,7 +30,7 @@ struct member {
     int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
     bool told;             /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last abandoned the setup of a PyTorch group; 0 = never */
-    uint64_t tried_ms;     /* when a connection that is closed now last took part in a setup (torch_client) */
+    uint64_t tried_ms;     /* when the rank last took part in a setup on a closed connection (torch_client) */
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
     int16_t cpu_percent;   /* percent of one CPU since the agent's last look, may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
@@ -40,8 +40,8 @@ struct member {
     int64_t step;                 /* last finished step; -1 = none */
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
-    uint64_t stepped_ms;          /* when the rank last made progress */
-    uint64_t heard_ms;            /* time of the last byte on the connections that are closed now */
+    uint64_t stepped_ms;          /* last change of `step` or of the call */
+    uint64_t heard_ms;            /* time of the last byte on connections that have closed */
 };
 
 struct members {

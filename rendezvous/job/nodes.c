@@ -4,7 +4,7 @@
  * for lack of memory.
  *
  * Each change of a node's state also updates the counts n_live, n_waiting, n_back, n_resting, n_members and n_open.
- * With these counts, a check whether a round is complete needs no walk over up to 16,384 nodes. */
+ * They show whether a round is complete, without a walk over up to 16,384 nodes. */
 #include "job/nodes.h"
 
 #include <stdarg.h>
@@ -18,13 +18,14 @@
  * message moves its node to the end of this list, in constant time.
  *
  * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
- * unread. The server detects a suspension by a check every LOOK_MS. If a check is more than LATE_MS late, the silence
- * of all nodes is excused: the silence starts again at the time of this check. The server also wakes when the timeout
- * of a silent node ends (rdzv_watch_deadline). If the server only woke every LOOK_MS, --node_timeout=fast would take a
- * third longer.
+ * unread. To detect a suspension, the server checks the time every LOOK_MS. If a check is more than LATE_MS late, the
+ * silence of all nodes is excused: it starts again at the time of this check.
  *
- * On an overloaded server every check is late. So the silence of a node is excused at most PARDONS times. Then the
- * node is lost if it stays silent for node_timeout_ms. */
+ * On an overloaded server every check is late. So the silence of a node is excused at most PARDONS times. After that,
+ * the node is lost if it stays silent for node_timeout_ms.
+ *
+ * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would notice a lost
+ * node up to LOOK_MS late, and --node_timeout=fast would take a third longer. */
 
 enum { LOOK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
@@ -52,8 +53,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than PARDONS excuses. The longer a node is silent, the more excuses
- * it has, so the order of `watched` does not change. */
+/* Excuse the silence of each node that has fewer than PARDONS excuses. A longer silent node has at least as many
+ * excuses, so the order of `watched` does not change. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -68,8 +69,7 @@ void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
-/* Compare the present time with the time of the planned check. If the check is more than LATE_MS late, excuse the
- * silence of all nodes before any node is declared lost. */
+/* Excuse the silence of all nodes if the planned check is more than LATE_MS late, before any node is declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {
     if (is_watching(r) && r->now_ms < r->watch_ms)
@@ -99,19 +99,20 @@ struct node *rdzv_silent_node(const struct rdzv *r)
  *
  * Static job: nodes get the node ranks that the user gave. Nodes without a given rank get the free ranks.
  *
- * First round of an elastic job: nodes are sorted by the natural order of their host names, then by pid. Hosts of one
- * rack usually have similar names, so they get neighbouring ranks.
+ * First round of an elastic job: nodes are sorted by host name, with numbers in names compared by value, then by pid.
+ * Hosts of one rack usually have similar names, so they get neighbouring ranks.
  *
- * Later round of an elastic job: survivors of the last round keep their node ranks. The survivor with the highest
- * rank fills a gap. Newcomers get the ranks after the survivors. So rank 0 has the progress of the job if any
- * survivor is left. */
+ * Later round of an elastic job: nodes of the last round keep their node ranks. Those with the highest ranks fill the
+ * gaps. Newcomers get the ranks after them. So rank 0 has the progress of the job if any node of the last round is
+ * left. */
 
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-/* Compare two runs of digits by value: skip leading zeros, then the longer run is larger. */
+/* Compare two runs of digits by value: skip leading zeros; then the longer run is larger, and runs of equal length are
+ * compared as text. */
 static int compare_numbers(const char **a, const char **b)
 {
     size_t len_a = 0, len_b = 0;
@@ -147,7 +148,8 @@ static int rdzv_compare_names(const char *a, const char *b)
     return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" differ */
 }
 
-/* Compare by host name, then by pid, then by id, for qsort. Ids are unique, so the order does not depend on qsort. */
+/* Compare by host name, then by pid, then by id, for qsort. Ids are unique, so the result does not depend on the
+ * algorithm of qsort. */
 static int by_name(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -157,7 +159,7 @@ static int by_name(const void *left, const void *right)
     return order != 0 ? order : a->id < b->id ? -1 : 1;
 }
 
-/* Compare by node rank for qsort. A subtraction could overflow. */
+/* Compare by node rank, for qsort. Do not subtract: the difference could overflow. */
 static int by_rank(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -169,8 +171,8 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free rank, and keeps it in later
- * rounds. The round is complete, so the free ranks are as many as the nodes in `order`. */
+/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free one, and keeps it in later
+ * rounds. The round is complete, so there is a free rank for each such node. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -188,8 +190,8 @@ void rdzv_order_static(struct rdzv *r)
     }
 }
 
-/* Assign the node ranks 0 to n - 1 to the first `n` nodes of r->run.order, the survivors in the order of their old
- * ranks. A survivor with an old rank below n keeps its rank. The other survivors fill the gaps, the highest old rank
+/* Assign the node ranks 0 to n - 1 to the first `n` nodes of r->run.order. These are nodes of the last round, in the
+ * order of their old ranks. A node with an old rank below n keeps it. The others fill the gaps, the highest old rank
  * first. */
 static void close_gaps(struct rdzv *r, uint32_t n)
 {
@@ -204,8 +206,8 @@ static void close_gaps(struct rdzv *r, uint32_t n)
             r->run.member[rank] = r->run.order[--last];
 }
 
-/* Fill r->run.member: first all survivors, then newcomers up to `n` nodes. The newcomers that arrived first are
- * accepted, and get their ranks in the order of their host names. */
+/* Fill r->run.member: first the nodes of the last round, then newcomers up to `n` nodes. The newcomers that arrived
+ * first are accepted, and get their ranks in the order of their host names. */
 void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 {
     uint32_t old = 0, taken = r->n_back;
@@ -304,8 +306,8 @@ static bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 
 /* --- memory for nodes ----------------------------------------------------------------------------------- */
 
-/* Enlarge an array to `room` entries. `array` is the address of a pointer of any type, so memcpy reads and writes the
- * pointer. If memory is short, the old array is unchanged. */
+/* Enlarge an array to `room` entries. `array` is the address of the pointer to it. Its type is unknown here, so memcpy
+ * reads and writes the pointer. If memory is short, the old array is unchanged. */
 static bool grow_array(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
@@ -316,8 +318,8 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. If only some arrays could grow, do not change
- * `room`. The quota is charged before allocating, so that one job cannot use the memory of other jobs. */
+/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. Change `room` only if all three could grow.
+ * Charge the quota first, so that one job cannot use the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     if (nodes <= r->run.room)
@@ -336,8 +338,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* Allocate `place`, one pointer for each node rank of a static job, at most 16,384 (is_sound in admission.c). With
- * `place`, a check whether a node rank is free takes one step. */
+/* Allocate `place`, one pointer for each node rank of a static job, at most 16,384 (is_sound in admission.c). `place`
+ * shows in constant time whether a node rank is free. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -378,7 +380,7 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* Allocate all memory before changing anything. rdzv_remove_node returns the charge to the quota. */
+/* Create a node. Allocate all memory before changing anything. rdzv_remove_node returns the charge to the quota. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_use(r->quota, sizeof(struct node)))
@@ -390,7 +392,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* not counted in n_resting; rdzv_node_waits changes the state */
+    node->state = RDZV_NODE_RESTING; /* n_resting does not count a new node; rdzv_node_waits follows */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;
@@ -408,7 +410,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     return node;
 }
 
-/* Change the id of a node. The key of by_id is node->id, so the node leaves the table before the change. */
+/* Change the id of a node. node->id is its key in by_id, so remove the node from the table before the change. */
 void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
 {
     table_remove(&r->by_id, &node->by_id);
@@ -434,8 +436,8 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
-/* Append the node to the waiting nodes. The order matters: if there are too few free places, the first newcomers get
- * the places. */
+/* Append the node to the waiting nodes. Their order matters: if there are too few free places, the first newcomers get
+ * them. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {
@@ -456,8 +458,8 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* Return true if a member in this state is open. The verdict of the round waits until no member is open, because each
- * open member must still send `stopped`. */
+/* Return true if a member in this state is open: it must still send `stopped`. The verdict on the round waits until no
+ * member is open. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
@@ -473,7 +475,7 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* Remove a member from the round. Its entry in `rows` keeps its ranks, because rdzv_node_of_rank searches `rows` by
+/* Remove a member from the round. Its row in `rows` keeps its ranks, because rdzv_node_of_rank searches the rows by
  * rank. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
@@ -492,7 +494,7 @@ static void leave_place(struct rdzv *r, const struct node *node)
 }
 
 /* Remove the node from all counts and from `watched`, so that its silence has no effect. A second call does nothing.
- * The node stays in `nodes` until its connection closes. */
+ * The struct stays until the node's connection closes. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)
@@ -601,9 +603,8 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
 
 /* --- names ------------------------------------------------------------------------------------------------- */
 
-/* The name of a node for messages to the users of two nodes: "node 1 (n1, pid 77)", or "n1 (pid 77)" without a node
- * rank. If two nodes with different addresses have the same host name ("localhost"), the name has the address,
- * too. */
+/* The name of a node in messages that name two nodes: "node 1 (n1, pid 77)", or "n1 (pid 77)" without a node rank. If
+ * both nodes have the same host name ("localhost") but different addresses, the name has the address, too. */
 
 struct who rdzv_who(const struct rdzv_join *j)
 {
@@ -620,8 +621,7 @@ static bool needs_address(const struct who *who, const struct who *beside)
            strcmp(who->addr, beside->addr) != 0;
 }
 
-/* Write the name of `who` with a host name that may be cut, because the message must also have room for the name of
- * `beside`. */
+/* Write the name of `who`. Cut a long host name, because the message must also have room for the name of `beside`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside)
 {
     const bool at = needs_address(who, beside), ranked = who->node_rank >= 0;
@@ -637,9 +637,8 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 
 /* The log, the event log, and messages to waiting nodes.
  *
- * The first message about missing nodes is sent SAY_AFTER_MS after a change, so that a job that starts at once sends
- * no message. Further messages are SAY_EVERY_MS apart. With n > 1,000 waiting nodes, messages are n ms apart, to
- * limit the load. */
+ * The first message about missing nodes follows SAY_AFTER_MS after a change, so that a job that starts at once sends
+ * none. Further messages are SAY_EVERY_MS apart, or n ms with n > 1,000 waiting nodes, to limit the load. */
 
 enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
 
@@ -697,8 +696,8 @@ static uint64_t left(const struct rdzv *r, uint64_t until_ms)
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
-/* List the node ranks without a node that waits or runs. If any waiting node has requested no rank, leave the list
- * empty, because the missing ranks are then unknown. */
+/* List the node ranks for which no node waits or runs. If a waiting node has requested no rank, the missing ranks are
+ * unknown, so list none. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;
@@ -725,8 +724,8 @@ static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
     }
 }
 
-/* Describe the state for the waiting nodes. While a round runs, the waiting nodes are spares, and `joined` is the
- * number of members. */
+/* Describe the state for the waiting nodes. While a round runs, they are spares, and `joined` is the number of
+ * members. */
 static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 {
     bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;

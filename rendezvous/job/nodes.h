@@ -19,8 +19,8 @@
 
 /* The failed attempts of a job. They decide whether and when another attempt follows (round.c).
  *
- * restarts_failed finds reasons against a restart in the failure. restarts_progress finds a reason in the progress of
- * the workers. The caller must first read the progress from the key space. */
+ * restarts_failed() finds a reason against a restart in the failure, and restarts_progress() in the progress of the
+ * workers. The caller reads this progress before, because the next attempt removes the keys. */
 struct restarts {
     uint32_t max_restarts, max_no_progress; /* options; max_no_progress 0 = no limit */
     uint64_t backoff_ms, backoff_cap_ms;    /* first and longest pause before a restart */
@@ -63,8 +63,8 @@ struct who {
     int pid;
 };
 
-/* The rules of the job, set by the first node. Valid if `known` is true. Unlike the other fields, `uneven`, `program`
- * and the number of workers may also come from a later node, if earlier nodes did not set them. */
+/* The rules of the job. Valid if `known` is true. The first node sets them. Only `uneven`, `program` and the number of
+ * workers may also come from a later node, if earlier nodes did not set them. */
 struct rules {
     bool known, elastic;
     bool nproc_fixed;                       /* `nproc` is a number from the command line, without --uneven */
@@ -138,7 +138,7 @@ struct rdzv {
 
     /* Between rounds. */
     bool grow_agreed;  /* all ranks of the round have agreed to a restart with more nodes */
-    bool short_handed; /* too few members of the last round are left: the next round needs a last call */
+    bool short_handed; /* too few members of the last round are left, so the next round needs a last call */
     bool must_settle;  /* rdzv_settle must step the machine again */
     uint64_t since_ms; /* when `state` began */
     struct rdzv_until until;
@@ -189,8 +189,8 @@ struct rdzv_event {
 };
 
 /* --- admission.c --- */
-/* How a node that joins now takes part: as a member of the next round, or as a spare. NOBODY = not at all, because the
- * job is over. */
+/* How a node that joins now takes part: as a member of the next round or as a spare. NOBODY = the job is over, so the
+ * node cannot join. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 /* Check a node that joins, and set joining->refusal. An accepted node becomes WAITING. `known` is the node if it has
  * joined before, else NULL. */
@@ -234,7 +234,7 @@ void rdzv_touch(struct rdzv *r, struct node *node);
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Detect a suspension of this server. Call this function before rdzv_silent_node. */
 void rdzv_check_own_pulse(struct rdzv *r);
-/* Return true if the node has been silent for too long; excused time does not count. */
+/* Return true if the node has been silent for too long. Excused time does not count. */
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
 /* Return the longest silent node if it has been silent for too long, else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
@@ -245,8 +245,8 @@ uint64_t rdzv_state_deadline(const struct rdzv *r);
 typedef char who_name[256];
 /* Return the identity of a joining node. */
 struct who rdzv_who(const struct rdzv_join *join);
-/* Format the name of `who` for a message that also names `beside`. Include the address of `who` if both have the
- * same host name but different addresses. Return `out`. */
+/* Format the name of `who` for a message that also names the node `beside`. Include the address of `who` if both have
+ * the same host name but different addresses. Return `out`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside);
 
 /* Write a line to the log and to the event log. `node` NULL = the line is about the whole job. */

@@ -1,8 +1,8 @@
 /* rendezvous.c -- see rendezvous.h.
  *
  * The table below is the whole state machine. The function in a cell does the work and returns the next state, which
- * rdzv_step stores. The cell `ignore` means that the event has no effect in this state. find_sender rejects messages
- * about an old round before they reach the table.
+ * rdzv_step stores. The cell `ignore` means that the event has no effect in this state. Messages about an old round do
+ * not reach the table, because find_sender rejects them.
  *
  * A join does not begin a round at once: the hub first sends the answer, and then the event SETTLE follows. In
  * GATHERING, SETTLE begins a complete round. In RUNNING, SETTLE stops the round if the job can grow.
@@ -129,8 +129,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. While members of the last round are missing, the last call takes at least RETURN_MS, because
- * these members must first reap their workers. If the last call would take 0 ms, begin the round at once. */
+/* Begin the last call. While members of the last round are missing, it takes at least RETURN_MS, because they must
+ * first reap their workers. A last call of 0 ms begins the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     char within[TEXT_MS_MAX];
@@ -147,8 +147,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Return the next state after a join or a leave. Begin a complete round. Begin the last call if an elastic job has
- * enough nodes. Otherwise continue to gather. A join does not prolong the last call. */
+/* Return the next state after a join or a leave. Begin a complete round at once. Begin the last call if an elastic job
+ * has enough nodes. Otherwise stay in the present state. A join does not prolong the last call. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -175,8 +175,8 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* Begin the round at the end of the last call. Members of the last round that have not joined again lose their places
- * in the job. */
+/* Begin the round at the end of the last call. Members of the last round that have not joined again lose their
+ * places. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -192,8 +192,8 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob". If the node leaves without a signal,
- * return the reason that the agent has sent. */
+/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob". Without a signal, return the reason
+ * that the agent has sent. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -206,7 +206,8 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     return room;
 }
 
-/* Log a leave, and keep it for the diagnosis. `from` is " its round" if workers of the node run, else "". */
+/* Log a leave, and keep it for the diagnosis. `from` is the end of the sentence: " its round" if workers of the node
+ * run, else "". */
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
@@ -214,8 +215,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node without running workers leave. A static job that has had a round then ends, because it cannot continue
- * without the node. Before the first round, the user may start the node again. */
+/* Let a node without running workers leave. Before the first round, the user may start the node again. After it, a
+ * static job ends, because it cannot continue without the node. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -247,8 +248,8 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 
 /* --- a round runs --------------------------------------------------------------------------------------- */
 
-/* Stop the round at the first reported failure. If this worker failed only because it lost a peer, better_cause later
- * replaces the failure by the failure of the peer. */
+/* Stop the round at the first reported failure. If this worker failed only because it had lost a peer, better_cause
+ * later replaces the failure. */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
@@ -263,8 +264,8 @@ static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_stop_round(r);
 }
 
-/* Record that a node is done. The job is done if all nodes are done. A done node stays a member, because all members
- * restart if another node fails. */
+/* Record that a node is done. The job is done if all nodes are done. Until then a done node stays a member, because
+ * all members restart if another node fails. */
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -279,7 +280,7 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
     return rdzv_end_job(r, RDZV_WHY_DONE, NO_RESTART_NONE);
 }
 
-/* Record the exit codes of a stopped node. An unkillable process prevents a restart, unless its node leaves the
+/* Record the exit codes of a stopped node. An unkillable process prevents a restart, except on a node that leaves the
  * job. */
 static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
 {
@@ -291,7 +292,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* Record a failure, because the node has stopped although no `stop` was sent. */
+/* Stop the round because a node has stopped without a `stop`, and record this as a failure. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -344,7 +345,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round if the job has places for waiting nodes, and if --grow or the workers allow the restart. */
+/* Stop the round to add waiting nodes, if the job has places for them and the restart is allowed. --grow allows it
+ * always, or only if the workers agree. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -359,8 +361,8 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     return rdzv_stop_round(r);
 }
 
-/* Record that the workers agree to a restart with more nodes. If no node waits now, the agreement applies to later
- * nodes. */
+/* Record that the workers agree to a restart with more nodes. Without a waiting node, the agreement stays valid for
+ * later nodes. */
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     r->grow_agreed = true;
@@ -369,7 +371,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Replace the failure of a worker that lost a peer by the failure of the peer, which may be reported later. */
+/* Record a further failure. It replaces the cause so far if that is a victim (a worker that lost a peer), because the
+ * failure of the peer may be reported later. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -386,8 +389,8 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Record that a member has stopped. If the member's connection closes later, the cause of the round's end does not
- * change. */
+/* Record that a member has stopped. If its connection closes later, this no longer affects the cause of the round's
+ * end. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -402,8 +405,8 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     return rdzv_decide_if_stopped(r);
 }
 
-/* Let a node leave while the round is being stopped. A member that has not stopped stays until its `stopped`, because
- * its workers still run. The cause of the round's end does not change, but a static job gets no restart. */
+/* Let a node leave while the round is being stopped. If its workers still run, it stays until its `stopped`. The cause
+ * of the round's end does not change, but a static job gets no restart. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))
@@ -418,8 +421,8 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* Remove a node that is lost while the round is being stopped. If the cause so far is a victim (a worker that lost
- * another rank), the lost node becomes the cause: it probably ran that rank. */
+/* Remove a node that is lost while the round is being stopped. If the cause so far is a victim (a worker that lost a
+ * peer), the lost node becomes the cause, because it probably ran this peer. */
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);
@@ -445,13 +448,13 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
     return rdzv_decide_if_stopped(r);
 }
 
-/* Each function below stores the time, checks whether the message is valid, applies its event to the state machine,
- * and calls rdzv_settle. */
+/* Each function below stores the time, checks the message, applies its event to the state machine, and calls
+ * rdzv_settle. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
 /* Return the member that has sent a message, or NULL with the reason in *answer. A rejected message also counts as a
- * heartbeat. Check the round before the membership, because STALE_ROUND describes the mistake better. */
+ * heartbeat. Check the round before the membership, because STALE_ROUND is the more precise answer. */
 static struct node *find_sender(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -536,7 +539,7 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Apply the event LEAVE or LOST. If the node has its last verdict, only free the node. */
+/* Apply the event LEAVE or LOST. If the node has its last verdict, apply no event and only free the node. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)
@@ -556,8 +559,8 @@ void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_
     rdzv_settle(r, now_ms);
 }
 
-/* Check first whether the node was silent for too long. If so, report its silence as the cause, not the closed
- * connection. */
+/* Remove a node whose connection has closed. If the node was silent for too long before, report the silence as the
+ * cause. */
 void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -601,7 +604,7 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
     rdzv_settle(r, now_ms);
 }
 
-/* Record a sign of life. The hub calls this function for every received packet of every node, so it only updates the
+/* Record a sign of life. The hub calls this function for each received packet of a node, so it only updates the
  * time. */
 void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
@@ -644,11 +647,11 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* Remove silent nodes first, because a new round must not include them. Send messages to the waiting nodes last,
- * because the other work of this function may end their wait. */
+/* Apply all deadlines. Remove silent nodes first, because a new round must not include them. Send messages to the
+ * waiting nodes last, because a round may have begun before. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
-    /* Limit the number of steps: a state whose deadline has passed already must not cause an endless loop. */
+    /* Limit the number of steps, so that a state whose deadline is in the past cannot cause an endless loop. */
     r->now_ms = now_ms;
     rdzv_check_own_pulse(r);
     drop_silent_nodes(r);
@@ -663,7 +666,7 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 /* --- facts ------------------------------------------------------------------------------------------------ */
 
 /* Copies of facts for readers: status, diagnosis and hub. Readers never get struct rdzv, so they cannot change a job.
- * Borrowed pointers are valid until the next call of the rendezvous. */
+ * Pointers in the copies are borrowed, and valid until the next call of the rendezvous. */
 
 /* Return the number of restarts. `failed` also counts the failure that ends the job, after which no restart
  * follows. */

@@ -114,7 +114,7 @@ struct rdzv_join {
     uint32_t nproc;                  /* workers of this node */
     bool nproc_given;                /* `nproc` is a number from the command line; false = gpu, cpu or auto */
     bool uneven;                     /* --uneven: nodes may have different programs and numbers of workers */
-    /* Rules for the whole job, set by the first node. The values of later nodes are ignored. */
+    /* Rules for the whole job. Only the values of the first node are used. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms; /* first and longest pause before a restart */
     uint64_t last_call_ms;               /* time for further nodes after the least number has joined */
@@ -125,7 +125,7 @@ struct rdzv_join {
     uint64_t grace_ms; /* time of this node between SIGTERM and SIGKILL */
 };
 
-/* The result of a message. A message with any result except RDZV_OK is ignored. */
+/* The result of a message. Unless it is RDZV_OK, the message had no effect. */
 enum rdzv_answer {
     RDZV_OK,
     RDZV_STALE_ROUND, /* the round in the message is not the current round */
@@ -136,8 +136,8 @@ enum rdzv_answer {
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
 /* The cause of a round's end. A victim is a worker that failed only because it lost a peer: the peer ended, or the
- * connection to the peer broke. The failure of the peer is the real cause. If it is reported after the failure of the
- * victim, it replaces the failure of the victim. */
+ * connection to it broke. The failure of the peer is then the real cause. If it is reported later, it replaces the
+ * failure of the victim. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */
@@ -192,8 +192,8 @@ struct rdzv_tell {
     /* ROUND: the round, and the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
-    /* The first rank of the receiver within its role, and the number of workers of the role; 0 = all nodes have the
-     * same role. */
+    /* The first rank of the receiver among the workers with its role, and their number. 0 = all nodes have the same
+     * role. */
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;
@@ -227,19 +227,18 @@ struct rdzv_record {
 /* The callbacks. `user` is their first argument. */
 struct rdzv_env {
     void *user;
-    const char
-        *version; /* version of the store, borrowed; NULL = nodes need not have the version of the store */
+    const char *version; /* version of the store, borrowed; NULL = nodes may have any version */
     /* Send a message to a node. A message to a node whose connection has closed is dropped. */
     void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
     /* Begin an attempt: empty the key space, forget the ranks of the last round and store the new ranks. Called
      * before any node receives `round`. Return false if memory is short; the job then ends with NOT_READY. */
     bool (*begin)(void *user, const struct rdzv_round *world);
-    /* Return the progress that the workers of the round have stored in a key; -1 = unknown. */
+    /* Return the progress that the workers of the round have stored in keys; -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* Set a key for the workers to the number of waiting nodes that the round could add. NULL = no such key. */
+    /* Store in a key, for the workers, how many waiting nodes the round could add. NULL = no such key. */
     void (*waiting_nodes)(void *user, uint32_t count);
-    /* Close the connection of a node that is silent, or that has not stopped in time. The caller need not call
-     * rdzv_lost for this node. `why` is the end of a log line. */
+    /* Close the connection of a node that is silent, or that has not stopped in time. The callback must not report the
+     * node by rdzv_lost. `why` is the end of a log line. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
     void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */
@@ -265,13 +264,13 @@ struct rdzv_refusal {
  * its text in `refusal`. The caller then sends the answer and calls rdzv_settle, which may begin a round. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
-/* Begin a round, or stop a round to add nodes, if the last messages made this possible. */
+/* Begin a round, or stop a round to add nodes, if the last messages allow it. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms);
 /* Return true if the node is a spare: it waits while a round runs, or while more nodes wait than the job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
-/* Report that a worker has failed by itself. The agent of the node has then already begun to stop the other workers of
- * the node. */
+/* Report that a worker has failed by itself. At this time, its agent has already begun to stop the node's other
+ * workers. */
 enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                              uint64_t now_ms);
 /* Report more details of the failure that this node reported before. */
@@ -293,13 +292,13 @@ struct rdzv_stopped {
 enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, const struct rdzv_stopped *how,
                               uint64_t now_ms);
 
-/* Report that the node leaves for good, because `by` ("" = unknown) has sent `signal`. If `signal` is 0, the agent
- * gave up, and `by` is its reason. */
+/* Report that the node leaves for good, because `by` ("" = unknown) has sent `signal`. With `signal` 0, the agent gave
+ * up, and `by` is its reason. */
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that the node's connection broke, and that the node did not connect again in time. Unlike after rdzv_lost,
- * the cause is never "silent", because the broken connection explains the silence. */
+/* Report that the node's connection broke, and that the node did not connect again in time. The cause names the broken
+ * connection, and never the silence that follows from it. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Give a node the id `next` of its new connection, which replaces a broken connection. The node keeps its state, its
  * ranks and its place. Return false if the rendezvous has no node with the id `node`. */

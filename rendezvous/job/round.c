@@ -3,11 +3,11 @@
  * A static round is complete when all node ranks have joined. The first round of an elastic job begins when MAX nodes
  * have joined, or when MIN nodes have joined and the last call is over.
  *
- * A later round of an elastic job begins when no member of the last round may still join again, and at least MIN nodes
- * wait. If fewer nodes wait, the round needs newcomers, and another last call follows.
+ * A later round of an elastic job begins when all remaining members of the last round have joined again, and at least
+ * MIN nodes wait. If these members are fewer than MIN, the round needs newcomers, and another last call follows.
  *
  * The verdict waits for `stopped` from all members. It needs all exit codes, and no process of the last round may
- * disturb the next round. The end of a round decides whether another round follows:
+ * disturb the next round. The cause of a round's end decides whether another round follows:
  *
  *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
  *     a node is lost, static       the same; the lost node must join again
@@ -27,9 +27,9 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* A permanent failure is not retried: a missing program, a usage error, or an import error. The agent detects these
- * and reports them as `no_retry`. A worker that ran out of memory is retried, because a worker that leaks memory may
- * continue for hours from its last checkpoint. */
+/* A permanent failure allows no restart: a missing program, a usage error, or an import error. The agent detects these
+ * and reports them as `no_retry`. Lack of memory is not permanent: a worker that leaks memory may run for hours again
+ * from its last checkpoint. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -41,9 +41,9 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. There
- * may be two reasons: the failure is permanent, and no restart is left. Then return the permanent failure, because the
- * user must correct it. `failed` stops at max_restarts + 1, so that the number cannot overflow. */
+/* Record a failed attempt. Return the reason against a restart; NO_RESTART_NONE = another attempt is allowed. If the
+ * failure is permanent and no restart is left, return the permanent failure, because the user must correct it.
+ * `failed` stops at max_restarts + 1, so that it cannot overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
@@ -56,8 +56,9 @@ static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cau
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Return the reason against a restart by --max_no_progress. The limit applies only after an attempt has reported
- * progress. From then on, an attempt that reports no progress counts as an attempt without progress. */
+/* Record the progress of an attempt, and return the reason against a restart by --max_no_progress. The limit applies
+ * only after some attempt has reported progress. From then on, an attempt that reports none counts as one without
+ * progress. */
 static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -72,8 +73,8 @@ static enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Double the pause with each attempt without progress. If no attempt has reported progress, double the pause with
- * each failed attempt. Stop doubling at half of the cap, so that the pause cannot overflow. */
+/* Return the pause before the next attempt. It doubles with each attempt without progress, or, if no attempt has
+ * reported progress, with each failed attempt. Stop doubling at half of the cap, so that the pause cannot overflow. */
 static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -87,23 +88,23 @@ static uint64_t restarts_backoff(const struct restarts *a)
 
 /* --- rounds ------------------------------------------------------------------------------------------------- */
 
-/* Return the number of places for newcomers. A member that may still return keeps its place, because the member may
- * have a checkpoint on its disk. */
+/* Return the number of places for newcomers. A member that may still return keeps its place, because it may have a
+ * checkpoint on its disk. */
 static uint32_t places_for_newcomers(const struct rdzv *r)
 {
     uint32_t held = r->n_back + r->n_resting;
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return the number of nodes of a round that begins now. It includes all members of the last round that have joined
- * again, and newcomers for the free places. */
+/* Return the number of nodes of a round that begins now: the members of the last round that have joined again, and
+ * newcomers for the free places. */
 uint32_t rdzv_round_size(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
     return r->n_back + (new < places ? new : places);
 }
 
-/* Return true if a round can begin. A static round needs all nodes, because the user assigns the node ranks. */
+/* Return true if a round can begin. A static round needs all nodes, because the user has assigned their node ranks. */
 bool rdzv_is_complete(const struct rdzv *r)
 {
     if (!r->rules.known)
@@ -121,8 +122,8 @@ uint32_t rdzv_can_grow_by(const struct rdzv *r)
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* Store the number of waiting nodes in a key for the workers, if the number has changed. At the beginning of a round
- * the key is missing, which means 0. */
+/* Store the number of waiting nodes in a key for the workers, if it has changed. A round begins without this key,
+ * which means 0. */
 void rdzv_store_waiting_count(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
@@ -179,7 +180,8 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Compute role_rank and role_size of all members with the role of member `first`. No earlier member has this role. */
+/* Set role_rank and role_size of all members with the role of member `first`. `first` is the first member with this
+ * role. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
     const char *role = r->run.member[first]->role;
@@ -195,7 +197,7 @@ static void count_role(const struct rdzv *r, uint32_t first)
             r->run.member[i]->role_size = size;
 }
 
-/* Compute role_rank and role_size of all members. role_size is 0 if all members have the same role. */
+/* Set role_rank and role_size of all members. If all have the same role, role_size is 0. */
 static void count_roles(const struct rdzv *r)
 {
     for (uint32_t i = 0; i < r->run.nnodes; i++)
@@ -223,9 +225,8 @@ static void send_round(struct rdzv *r, const struct rdzv_round *world)
     }
 }
 
-/* Begin a round. The callback env.begin creates an empty key space before any member receives the round, because
- * workers may send requests at once after they receive it. If memory for the new key space is short, the job ends,
- * because workers must not read old keys. */
+/* Begin a round. The callback env.begin empties the key space before any member receives the round, because workers
+ * may send requests at once. If memory is short, the job ends, because workers must not read old keys. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_round_size(r);
@@ -310,8 +311,8 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* Return the exit code of a failure, as a shell would return it, and never 0. If exec has failed, use its error,
- * because a program that did not start has no exit code. */
+/* Return the exit code of a failure, as a shell would return it, and never 0. If exec failed, derive it from the
+ * error, because the program has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;
@@ -339,9 +340,8 @@ static void log_stop(struct rdzv *r)
                   failure->words);
 }
 
-/* Send `stop` to all members, with one deadline for all: the longest grace period plus RDZV_STOP_EXTRA_MS. In the
- * extra time, members kill and reap their workers and send `stopped`. If no member is open, decide on a restart at
- * once. */
+/* Send `stop` to all members, with one deadline for all: the longest grace period plus RDZV_STOP_EXTRA_MS. The extra
+ * time is for killing and reaping the workers. If no member is open, decide on a restart at once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
@@ -355,7 +355,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
         if (node->state != RDZV_NODE_RUNNING &&
-            node->state != RDZV_NODE_DONE) /* the node is stopping already */
+            node->state != RDZV_NODE_DONE) /* the node is already stopping */
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.tell(r->env.user, node->id, &tell);
@@ -422,17 +422,16 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* Return true if the end of the round uses up a restart of --max_restarts. In an elastic job a lost node uses up no
- * restart, because losing nodes is normal for elastic jobs. */
+/* Return true if the end of the round counts for --max_restarts. In an elastic job a lost node does not count, because
+ * such losses are normal there. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED || r->end.cause.why == RDZV_WHY_HANGS ||
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* Send the last verdict to a node that leaves. If the round failed before, the verdict contains the failure.
- * Otherwise the exit code is 128 plus `signal`. Without a signal, the exit code is 0 for a DONE node, else
- * RDZV_CODE_NO_NODE. */
+/* Send the last verdict to a node that leaves. If the round has failed before, the verdict contains this failure.
+ * Otherwise the exit code is 128 + `signal`. Without a signal, it is 0 for a DONE node, else RDZV_CODE_NO_NODE. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
@@ -447,8 +446,8 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     finish_node(r, node, &tell);
 }
 
-/* Send the verdict "restart" to all members and make them RESTING. n_resting counts them, because the next round
- * keeps their places. Each node receives the back-off, but only the store decides when the next round begins. */
+/* Send the verdict "restart" to all members and make them RESTING. n_resting counts them, because the next round keeps
+ * their places. The verdict contains the back-off, but the store decides when the next round begins. */
 static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_tell tell = verdict(r, r->end.cause.why);
@@ -481,10 +480,10 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. A reason against a restart that is found later replaces an earlier
- * reason. So check the strongest reason last. Call restarts_progress only if another attempt is still possible,
- * because that function counts the attempt. If --max_restarts is 0, the user expects no restart, so the verdict gives
- * no reason against one. */
+/* Decide between a restart and the end of the job. A later reason against a restart replaces an earlier one, so the
+ * strongest is checked last. If the user expects a restart and no reason is against it, call restarts_progress, which
+ * counts the attempt. If --max_restarts is 0, the user expects no restart, so the verdict has no reason against
+ * one. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;
@@ -502,7 +501,7 @@ static enum rdzv_state decide_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* Decide on a restart if no member is open. A job without nodes is ended by rdzv_step instead. */
+/* Decide on a restart if no member is open. Do nothing in a job without nodes, which rdzv_step ends. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : decide_round(r);

@@ -41,8 +41,8 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 enum { CGROUP_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
 /* Append the mounts of control groups at their usual places, in the format of /proc/self/mountinfo. Return false if
- * no mount was found. These mounts may not contain this process's own group. The caller then reads mountinfo, which
- * takes 0.1 ms. */
+ * no mount was found. If this process's own group is in none of these mounts, the caller reads mountinfo instead,
+ * which takes 0.1 ms. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
 /* Find this process's own group, and check that groups can be created below it. Return false with the obstacle in

@@ -73,7 +73,7 @@ int contain_cgroup_fd(const struct contain *c);
 /* Return the pid that the child `pid` has outside the PID namespace, or `pid` if the outer pid is unknown. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
-/* Send SIGKILL to all processes in the layer at once. Return false if the layer cannot do this. The caller always
+/* Send SIGKILL to all processes in the layer in one step. Return false if the layer cannot do this. The caller always
  * calls descendants_kill_all() afterwards, which also reaps the processes. */
 bool contain_kill(struct contain *c);
 

@@ -97,8 +97,8 @@ static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-/* Read a path from the memory of a process. Stop at the end of the memory page, because the next page may not
- * exist. */
+/* Read a path from the memory of a process. Stop at the end of the memory page, because the next page may be
+ * missing. */
 static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
 {
     const size_t page = 4096 - address % 4096, n = page < size - 1 ? page : size - 1;

@@ -83,7 +83,7 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* --- a reserved port ---------------------------------------------------------------------------------------- */
 
-/* Bind to every address: IPv6 and IPv4 at once for AF_INET6, only IPv4 for AF_INET. PyTorch's server binds in the
+/* Bind to every address: IPv6 and IPv4 together for AF_INET6, only IPv4 for AF_INET. PyTorch's server binds in the
  * same way. */
 static bool bind_any(int fd, int family, int port)
 {

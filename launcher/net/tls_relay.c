@@ -144,7 +144,7 @@ static void link_close(struct relay_link *l)
     close_socket(&l->store, l->up.is_cut);
 }
 
-/* Log at most one message per second, because a thousand workers may fail at once. */
+/* Log at most one message per second, because a thousand workers may fail at the same time. */
 static void relay_log(struct relay_link *l, const char *why)
 {
     unsigned left_out;
@@ -517,7 +517,7 @@ static int bind_at(const char *address)
     return -1;
 }
 
-/* Return how many links may be open at once. */
+/* Return how many links may be open at the same time. */
 static unsigned links_max(void)
 {
     struct rlimit files = { .rlim_cur = 0 };

@@ -53,7 +53,7 @@ int node_run(void *job, int lifeline);
 /* --- flight_pages.c: PyTorch's flight records -------------------------------------------------------------------- */
 
 /* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. It is a separate
- * process, because the file system of the records may not answer. The helper prints lines of JSON. First come the
+ * process, because the file system of the records may hang. The helper prints lines of JSON. First come the
  * connections of the processes PIDS whose peers do not acknowledge data. Then come the open calls of ranks FIRST to
  * FIRST + N - 1 (flight_call of hub/messages.h). These calls are from records that are at most AGE_MS ms old.
  * Finally, the helper asks these ranks for new records through their FIFOs, because a record that is being written

@@ -428,7 +428,8 @@ static ddp_status open_relay(struct node *n, const struct join_dial_found *found
 }
 
 /* Open the link to the store that was found. Give the workers the numeric address of the store, so that a thousand
- * workers do not query the name server at once. A secret from MUNGE, and its TLS context, now belong to the node. */
+ * workers do not query the name server at the same time. A secret from MUNGE, and its TLS context, now belong to the
+ * node. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -524,9 +525,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists, before this node waits for others. A job with a fixed number of nodes cannot begin
- * without this node. Then this node joins, so that the attempt fails on all nodes with this reason, and exits after
- * TELL_OTHERS_MS without a round. In all other cases, a node without the program exits at once. */
+/* Check that the program exists, before this node waits for others. If the program is missing, exit at once, with one
+ * exception: a job with a fixed number of nodes cannot begin without this node. In such a job, join anyway, so that
+ * the attempt fails on all nodes with this reason, and exit if no round begins within TELL_OTHERS_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -558,7 +559,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
  * exit code. */
 
 enum {
-    LOG_DIR_MS = 8000, /* limit for creating the log directory, on a file server that may not answer */
+    LOG_DIR_MS = 8000, /* limit for creating the log directory, because its file server may hang */
     /* After the end of the job, how long the store serves nodes that have not read the verdict; shorter after a stop
      * by the user, or after this node was rejected. */
     LINGER_MS = 5000,

@@ -388,8 +388,8 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
 enum {
     FDS_OF_OURS = 64,   /* descriptors of ddprun that are not for workers */
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
-    FDS_PER_RELAYED =
-        32, /* with --encrypt: 8 connections, because the relay may open a quarter of all descriptors */
+    /* with --encrypt: 8 connections of each worker, because the relay uses at most one connection for 4 descriptors */
+    FDS_PER_RELAYED = 32,
 };
 
 /* Return how many descriptors this process needs at most. */

@@ -22,8 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and for a process
- * whose function this user may not read. */
+/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and also if this
+ * user has no permission to read the function. */
 static void look_where(pid_t pid, struct heartbeat_sample *look)
 {
     if (look->state != 'R')
@@ -99,7 +99,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 /* The store asks for the owner of a connection. Only the node of the owner answers. */
 
 /* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
- * only a tenth of the time, and at most half a second at once. */
+ * only a tenth of the time, and at most half a second without a pause. */
 enum {
     WHOSE_SHARE = 10,      /* after a search of 1 ms, 10 ms must pass */
     WHOSE_AT_ONCE_MS = 500 /* total time of searches that may follow each other without a pause */

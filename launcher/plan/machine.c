@@ -58,8 +58,8 @@ static int count_by_nvml(void)
     return result;
 }
 
-/* Count the GPUs in /proc. The driver lists each GPU of the machine there, even GPUs that this process may not
- * use. */
+/* Count the GPUs in /proc, where the driver lists each GPU of the machine, even GPUs that are forbidden to this
+ * process. */
 static int count_in_proc(void)
 {
     int n = 0;

@@ -1,7 +1,7 @@
 /* numa.c -- see numa.h.
  *
  * A GPU's PCI address determines its NUMA node, and the node determines the CPUs. A worker gets these CPUs, except
- * CPUs that ddprun itself may not use:
+ * CPUs that are forbidden to ddprun itself:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes

@@ -58,7 +58,7 @@ static const char run_path_code[] =
 
 enum { FRONT_MAX = 4 }; /* most words before PROGRAM: python3 -u -c CODE */
 
-/* Return true if Python must run PROGRAM. The ending .py decides, because the file may not exist yet. If ddprun
+/* Return true if Python must run PROGRAM. The ending .py decides, because the file may be created later. If ddprun
  * was started as torchrun, Python runs every PROGRAM, unless --no_python is set. */
 bool program_needs_python(const struct cli *cli)
 {
@@ -285,8 +285,8 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Collect the facts for the environment of a worker. plan_env calls this function for each worker, because the port of
- * the store may not be known earlier. */
+/* Collect the facts for the environment of a worker. plan_env calls this function for each worker, because the port
+ * of the store may be unknown before. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,

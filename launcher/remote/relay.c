@@ -290,7 +290,7 @@ static void probe_all(struct probe *probes, int n, const char *token)
             close(probes[i].fd);
 }
 
-/* Connect to all addresses of the first host at once, and report the addresses that sent the token. */
+/* Connect to all addresses of the first host at the same time, and report the addresses that sent the token. */
 static void handle_PROBE(struct relay *r, struct slice body)
 {
     char text[REMOTE_LINE_MAX + 1], *rest, *address;
@@ -408,7 +408,7 @@ static int probe_disk(const char *directory)
     return error == ENOSPC || error == EDQUOT ? error : 0;
 }
 
-/* The directories of the job. A thread checks the directories, because a file server may not answer. */
+/* The directories of the job. A thread checks the directories, because a file server may hang. */
 struct place {
     char *directory, *log_dir; /* owned; log_dir NULL = no log files */
     int error;                 /* errno of chdir */

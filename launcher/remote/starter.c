@@ -505,7 +505,7 @@ static void advance(struct starter *s)
         run_job(s);
 }
 
-/* Fail if the relay has another version than the starter, because that version may not accept the same options. */
+/* Fail if the relay has another version than the starter, because that version may reject some of the options. */
 static bool check_version(struct peer *p, const struct remote_answer *answer)
 {
     char words[128];

@@ -797,7 +797,7 @@ void links_drain(struct links *all, bool is_late)
     const uint64_t now = clock_ms();
     for (struct link *l = all->first; l != NULL; l = l->next) {
         if (all->paused)
-            l->active_ms = now; /* the streams may contain unread bytes */
+            l->active_ms = now; /* while reading is paused, the time limit does not run */
         if (l->via != NULL || !l->has_exited || l->is_over || (now < l->active_ms + DRAIN_MS && !is_late))
             continue;
         for (int i = 1; i < 3; i++)

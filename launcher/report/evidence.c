@@ -823,8 +823,8 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Copy the first directory of the path that may not be entered, for example "/data/locked" of
- * "/data/locked/bin/train". Write "" if every directory may be entered. */
+/* Copy the first directory of the path that this user has no permission to enter, for example "/data/locked" of
+ * "/data/locked/bin/train". Write "" if there is no such directory. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);

@@ -211,7 +211,7 @@ enum {
     NAMES_LOADER = 1 << 6,
     DIRECTORY = 1 << 7,
     NO_FILE = 1 << 8,
-    LOCKED = 1 << 9, /* a directory of the path may not be entered */
+    LOCKED = 1 << 9, /* this user has no permission to enter a directory of the path */
     LACKS_X = 1 << 10,
     NOEXEC = 1 << 11, /* the file system forbids execution, so chmod does not help */
     EMPTY = 1 << 12,

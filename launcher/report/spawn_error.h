@@ -43,11 +43,12 @@ enum { INTERPRETER_MAX = 256 };
 struct program_look {
     char path[PATH_MAX]; /* the path that was examined; "" = none */
     enum path_kind kind;
-    bool is_python_file;   /* true: `path` is the script for Python; false: `path` is the program itself */
-    char near[PATH_MAX];   /* if `path` is missing: a similar path in the same directory; "" = none */
-    bool empty;            /* the file has 0 bytes */
-    bool noexec;           /* the file system is mounted noexec */
-    char locked[PATH_MAX]; /* first directory of the path that may not be entered; "" = none */
+    bool is_python_file; /* true: `path` is the script for Python; false: `path` is the program itself */
+    char near[PATH_MAX]; /* if `path` is missing: a similar path in the same directory; "" = none */
+    bool empty;          /* the file has 0 bytes */
+    bool noexec;         /* the file system is mounted noexec */
+    /* first directory of the path that this user has no permission to enter; "" = none */
+    char locked[PATH_MAX];
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" = no script */
     bool carriage_return;              /* the first line ends with \r\n */
     struct elf_look elf;               /* the header of a binary program */

@@ -26,7 +26,7 @@ enum {
     CLI_NODES_MAX = LIMIT_NODES,
     CLI_COUNT_MAX = 10000,      /* limit of --max_restarts and similar counts */
     CLI_RANK_MAX = 1048575,     /* highest rank in a map of --tee or --redirects */
-    CLI_STDMAP_ITEMS_MAX = 4096 /* ranks in a map of --tee or --redirects */
+    CLI_STDMAP_ITEMS_MAX = 4096 /* largest number of items in a map of --tee or --redirects */
 };
 
 /* The index of each row of options.h: OPT_NPROC_PER_NODE and so on. */

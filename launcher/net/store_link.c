@@ -963,7 +963,7 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Report to the owner which nodes have joined. A missing number is 0. */
+/* Report to the owner which nodes have joined. A number that the push lacks becomes 0. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;

@@ -181,7 +181,7 @@ struct store_link {
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */
-    uint64_t heard;              /* number of received answers and pushes since the token */
+    uint64_t heard;              /* number of answers and pushes that have arrived since the token */
     uint64_t confirmed;          /* value of `heard` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
     int round; /* number of the latest round; 0 = no round yet */

@@ -228,7 +228,8 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
-/* Return the place of worker 0's page, for the variable DDPRUN_PAGE (flight.h). Its pid is 0 if no pages exist. */
+/* Return the place of worker 0's page, for the variable DDPRUN_PAGE (flight.h). If no pages exist, the result's pid
+ * is 0. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 
 /* Return the page of worker `i`, or NULL before its first record, or without pages. */

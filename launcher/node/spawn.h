@@ -1,8 +1,8 @@
 /* spawn.h -- start a worker: find its program, create a child in its control group, exec.
  *
  * A worker gets its own process group, so that kill(-pid) reaches only the worker and the processes that it started.
- * SIGKILL is its parent-death signal. Its signals have their default actions, its signal mask is empty, and only
- * descriptors 0, 1 and 2 are open. */
+ * The worker gets SIGKILL when the agent dies (parent-death signal). All signals of the worker have their default
+ * actions and are unblocked, and only descriptors 0, 1 and 2 are open. */
 #ifndef LAUNCHER_NODE_SPAWN_H
 #define LAUNCHER_NODE_SPAWN_H
 

@@ -387,8 +387,8 @@ void input_ended(struct input *in, int local_rank)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Return a new descriptor for stdin. Its flags are separate from those of other processes, except for a file, whose
- * position must be shared. */
+/* Return a new descriptor for stdin. A file needs a duplicate, because the file position must be shared with other
+ * processes. Any other input is opened again, so that its flags are not shared. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -163,7 +163,7 @@ static bool close_file(struct collected *c)
     return true;
 }
 
-/* Begin a file. Its body is "SIZE NAME". */
+/* Handle the message FILE, which begins a file. The body of the message is "SIZE NAME". */
 static bool receive_FILE(struct collected *c, struct slice body)
 {
     char text[COLLECT_NAME_MAX + 32], path[PATH_MAX], *end;

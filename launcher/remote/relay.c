@@ -364,7 +364,8 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the host's ddprun. Its stdin receives a line with the secret, unless `secret` is "", then the job's input. */
+/* Start the host's ddprun. Its stdin gets a line with the secret, unless `secret` is "". Then it gets the job's input
+ * if `input` is true, or the end of file. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80];

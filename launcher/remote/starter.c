@@ -71,13 +71,14 @@ struct peer {
     struct starter *starter;
     const struct host_spec *host;
     enum peer_state state;
-    int above;                   /* index of the host that starts this host; -1 = the starter */
-    bool has_children;           /* this host starts other hosts */
-    int n_starting;              /* how many of these other hosts are in the state STARTING */
-    struct link *link;           /* link to the relay; NULL = not started */
-    struct link *trunk;          /* link to the branch; NULL = the relay is no branch */
-    struct merge out, err;       /* join the pieces of the job's output to whole lines */
-    struct buf held;             /* stdout that may be a part of an answer */
+    int above;             /* index of the host that starts this host; -1 = the starter */
+    bool has_children;     /* this host starts other hosts */
+    int n_starting;        /* how many of these other hosts are in the state STARTING */
+    struct link *link;     /* link to the relay; NULL = not started */
+    struct link *trunk;    /* link to the branch; NULL = the relay is no branch */
+    struct merge out, err; /* join the pieces of the job's output to whole lines */
+    /* bytes of stdout that may be a part of an answer, and so are not printed yet */
+    struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
     struct remote_answer answer; /* the last answer HERE */
     bool is_shipping;        /* the remote shell reads the program of --ship, so it must not get messages */

@@ -364,8 +364,8 @@ static bool system_kills(unsigned long long *kills)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return true if this process is in the machine's first PID namespace. Its inode number is fixed
- * (PROC_PID_INIT_INO in linux/proc_ns.h). The kernel's log has the pids of that namespace. */
+/* Return true if this process is in the machine's first PID namespace, whose inode number is fixed (PROC_PID_INIT_INO
+ * in linux/proc_ns.h). The kernel's log has the pids of this namespace. */
 static bool in_first_pid_namespace(void)
 {
     char text[64];

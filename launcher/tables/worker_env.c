@@ -93,8 +93,8 @@ static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VA
 #undef X
 }
 
-/* Return true if a row sets the variable of `entry`. Its inherited value, such as the RANK of an outer job, is
- * then dropped. */
+/* Return true if a row sets the variable of `entry`. The inherited value of this variable, such as the RANK of an
+ * outer job, is then dropped. */
 static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
 {
     for (int i = 0; i < WORKER_ENV_VARS; i++)

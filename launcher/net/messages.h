@@ -23,7 +23,7 @@ struct link_who {
     bool resumes;        /* this process connects again and sends `resume` if the connection breaks */
 };
 
-/* Encode a join. The answer to the first join contains `instance`. For the first join `instance` is "". */
+/* Encode a join. `instance` is from the answer to this node's first join, and "" in the first join itself. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
 /* Encode a finding of this node about itself, which the store sends to all nodes. */
@@ -73,7 +73,7 @@ struct heard_node {
 struct heard_round {
     int round;    /* number of the round; the first round is 1 */
     int attempt;  /* number of earlier rounds of this job */
-    int restarts; /* number of restarts that --max_restarts limits */
+    int restarts; /* number of restarts so far that count for --max_restarts */
     int node_rank, nnodes, first_rank, world_size;
     /* rank of this node's first worker among the workers of its role; number of these workers in the job */
     int role_rank, role_size;

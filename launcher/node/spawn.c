@@ -133,7 +133,7 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 
 enum {
     CHILD_STACK = 64 * 1024, /* bytes */
-    NOT_EXECUTED = 127,      /* exit status of a child that could not call execve; never visible outside */
+    NOT_EXECUTED = 127,      /* exit status of a child whose execve failed; no caller gets this status */
     FD_GAP = 1024 /* unused descriptor numbers in a row after which no open descriptor is expected */
 };
 

@@ -21,7 +21,7 @@
 enum {
     FIRST_MS = 60000,
     PROBED_MS = 15000,
-    SHIP_BYTES_PER_MS = 100 /* --ship: a slower connection exceeds the time limit */
+    SHIP_BYTES_PER_MS = 100 /* --ship: speed of the slowest connection for which the time limit is enough */
 };
 
 /* --- messages --------------------------------------------------------------------------------------------- */

@@ -245,7 +245,8 @@ static void branch_PASS(struct branch *b, int slot, struct slice body)
     if (c == NULL || c->ends[0] < 0 || c->in_ends)
         return;
     if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
-        kill(c->pid, SIGKILL); /* the host reads no bytes, and would fill the memory of this host */
+        /* the host reads no bytes, so its unsent bytes would fill the memory of this host */
+        kill(c->pid, SIGKILL);
 }
 
 static void branch_CLOSE(struct branch *b, int slot, struct slice body)

@@ -11,7 +11,7 @@
  *   - The client sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
  *     written, and the client has ENDING_MS to close its side.
  *   - The client does not read, or a write fails: conn_send reports the failure while the hub is running, so the hub
- *     must not be called. The client becomes DOOMED and is closed at the end of the turn.
+ *     cannot be called at once. The client becomes DOOMED and is closed at the end of the turn (clients.h).
  *
  * Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
@@ -31,8 +31,8 @@
 
 /* Number  =  serial (44 bits)  |  index (20 bits)
  *
- * Linux allows at most 2^20 descriptors for a process unless fs.nr_open is raised, so 20 bits are enough. With 1,000
- * connections per second, 44 bits last for centuries. Serials begin with 1, so no number is 0. */
+ * Linux allows at most 2^20 descriptors for a process unless fs.nr_open is raised, so 20 bits are enough for an index.
+ * With 1,000 connections per second, 44 bits last for centuries. Serials begin with 1, so no number is 0. */
 
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
 
@@ -93,8 +93,8 @@ static void idmap_remove(struct idmap *map, uint64_t number)
     map->count--;
 }
 
-/* Return the next pointer of the map, or NULL after the last one. *index is the position, 0 before the first call.
- * Between the calls, the caller may remove the pointer that was returned last. */
+/* Return the next pointer of the map, or NULL after the last one. *index is the position, 0 before the first call. The
+ * caller may remove the returned pointer before the next call. */
 static void *idmap_next(const struct idmap *map, size_t *index)
 {
     while (*index < map->cap) {
@@ -126,8 +126,8 @@ static bool replies_store(struct replies *r, conn_id to, struct slice bytes)
     return true;
 }
 
-/* Pass all kept replies to `send`, in order, and empty the buffer. `send` must not call replies_store, because the
- * buffer is emptied only after the last call. */
+/* Pass all kept replies to `send`, in order, then empty the buffer. `send` must not call replies_store, which would
+ * change the buffer. */
 static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes),
                           void *user)
 {
@@ -139,8 +139,8 @@ static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* New connections are appended to the list `silent`, so the oldest connection is the first. The first request of a
- * connection removes the connection from the list. So the list is short, and a search in the list is fast. */
+/* New connections are appended to the list `silent`, so its first connection is the oldest. A connection leaves the
+ * list with its first request. So the list is short, and a search in it is fast. */
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self)
 {
@@ -151,16 +151,16 @@ void admission_init(struct admission *a, uint32_t max, uint32_t self)
     TAILQ_INIT(&a->silent);
 }
 
-/* Return true if the source may use only a fraction of admission.max. Only root and the user of the store are sources
- * without this limit. */
+/* Return true if the number of the source's connections has a lower limit than admission.max. Root and the user of the
+ * store have no lower limit. */
 static bool is_limited(const struct admission *a, const struct admission_key *key)
 {
     return !key->is_uid || (key->uid != 0 && key->uid != a->self);
 }
 
-/* Return how many connections a source may have. Root and the user of the store may have `max` (admission.max).
- * Another user of this host may have half of `max`. An address may have 7/8 of `max`. An address gets more than a
- * user, because one host may run most ranks of a job. */
+/* Return how many connections a source may have: `max` (admission.max) for root and the user of the store, half of
+ * `max` for another user of this host, 7/8 of `max` for an address. An address gets more than a user, because one host
+ * may run most ranks of a job. */
 static uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
     if (!is_limited(a, key))
@@ -174,14 +174,14 @@ static bool is_same(const struct admission_key *x, const struct admission_key *y
            memcmp(x->address, y->address, sizeof(x->address)) == 0;
 }
 
-/* Return the list of the hash table that contains the source with this key, if the source exists. */
+/* Return the list of the hash table for this key. */
 static struct admission_sources *find_bucket(struct admission *a, const struct admission_key *key)
 {
     const uint64_t hash = hash_bytes(HASH_START ^ key->uid, key->address, sizeof(key->address));
     return &a->bucket[(hash ^ hash >> 32) % ADMISSION_BUCKETS];
 }
 
-/* Return the source with this key. If no connection has this source, create it. Return NULL if memory is short. */
+/* Return the source with this key, and create it if necessary. Return NULL if memory is short. */
 static struct admission_source *find_source(struct admission *a, const struct admission_key *key)
 {
     struct admission_sources *bucket = find_bucket(a, key);
@@ -197,7 +197,7 @@ static struct admission_source *find_source(struct admission *a, const struct ad
     return s;
 }
 
-/* Free a source that has no connection. Otherwise clients with many addresses could fill the memory. */
+/* Free the source if it has no connection. Otherwise clients with many addresses could fill the memory. */
 static void release_source(struct admission_source *s)
 {
     if (s->open > 0)
@@ -209,11 +209,11 @@ static void release_source(struct admission_source *s)
 enum admission_verdict {
     ADMISSION_OK,
     ADMISSION_FULL,        /* the source has reached its limit */
-    ADMISSION_NEARLY_FULL, /* all limited sources together use 7/8 of admission.max */
+    ADMISSION_NEARLY_FULL, /* all limited sources together have 7/8 of admission.max connections */
     ADMISSION_NO_MEMORY
 };
 
-/* Count a new connection. Nothing is counted unless the result is ADMISSION_OK. */
+/* Count a new connection if the result is ADMISSION_OK. Otherwise change nothing. */
 static enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
                                              const struct admission_key *key, uint64_t now_ms)
 {
@@ -266,7 +266,7 @@ static struct admission_entry *admission_oldest_silent(const struct admission *a
     TAILQ_FOREACH(e, &a->silent, link)
     {
         if (now_ms < e->since_ms + ADMISSION_SILENT_MS)
-            return NULL; /* all later connections are younger */
+            return NULL; /* all further connections in the list are younger */
         if (verdict == ADMISSION_FULL ? is_same(&e->source->key, key)
                                       : verdict != ADMISSION_NEARLY_FULL || is_limited(a, &e->source->key))
             return e;
@@ -275,17 +275,17 @@ static struct admission_entry *admission_oldest_silent(const struct admission *a
 }
 
 enum {
-    ENDING_MS = 5000, /* time for a client to close its side, after the store has finished */
+    ENDING_MS = 5000, /* time for a client to close its side after the last reply */
     STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
-    REPLY_MIN = 64 << 10, /* if less room than this is left, no waiting reply is sent */
+    REPLY_MIN = 64 << 10, /* no waiting reply is sent while less room than this is left */
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 
 /* The states of a client. DOOMED and ENDING clients are in a list of struct clients. */
 enum place {
-    SERVED, /* requests are handled; also a client that waits only for on_conn_closed */
-    DOOMED, /* to be closed at the end of the turn (clients.h): a write failed, or the client reads too slowly */
+    SERVED, /* requests are handled; or the connection is closing, and only on_conn_closed is missing */
+    DOOMED, /* will be closed at the end of the turn: a write failed, or the client reads too slowly */
     ENDING, /* requests are no longer handled; the replies are being written */
 };
 
@@ -297,11 +297,11 @@ struct client {
     uint64_t ending_until_ms; /* for ENDING: when the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
     uint32_t wants;           /* size of the reply that waits for room, in bytes; 0 = none */
-    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */
+    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 if it has read since then */
     uint8_t place;            /* enum place */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
     bool is_foreign;          /* the kernel reports no user, so the client is on another host */
-    bool has_begun;           /* the first byte was received, so it is known whether the client uses TLS */
+    bool has_begun;           /* the first byte was received; it shows whether the client uses TLS */
     bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
     uint8_t n_asked;          /* received bytes of the request for the credential */
     struct admission_entry admission;
@@ -354,7 +354,7 @@ static void move_to(struct client *c, enum place place)
 
 /* --- TLS ------------------------------------------------------------------------------------------------ */
 
-/* Empty a buffer of TLS, and keep its memory for the next call unless it is large. */
+/* Empty a buffer of TLS. Keep its memory for the next call, unless it exceeds TLS_KEPT. */
 static void trim(struct buf *b)
 {
     b->len = 0;
@@ -401,8 +401,8 @@ static struct client *find_served(const struct clients *clients, conn_id id)
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* Return true if a reply of this size may be sent now. If no reply is queued, any size may be sent, so that a reply
- * cannot wait forever. A quarter of the limit is reserved for small replies, which never wait. */
+/* Return true if a reply of this size may be sent now. If no reply is queued, any size may be sent, so that no reply
+ * waits forever. A quarter of the limit is kept free for small replies, which never wait. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
@@ -419,8 +419,8 @@ static void watch_readers(struct clients *clients)
         clients->stall_ms = now_ms(clients) + STALL_MS;
 }
 
-/* Write a reply, or queue what the socket does not take. The hub may be running, so a failure only makes the client
- * DOOMED. */
+/* Write a reply, or queue what the socket does not accept. After a failure only mark the client as DOOMED, because the
+ * hub may be running. */
 static void send_now(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct client *c = find_served(clients, id);
@@ -444,9 +444,9 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply for the hub (hub_sink.send). The first reply of a turn is sent at once; later replies are kept in
- * `replies` if they fit. Before a reply that does not fit, the kept replies are written, so that the replies of a
- * client stay in order. */
+/* Send a reply for the hub (hub_sink.send). Send the first reply of a turn at once, and keep later ones in `replies`
+ * if they fit. Before sending a reply that does not fit, write the kept ones, so that each client's replies stay in
+ * order. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -468,8 +468,8 @@ static void set_wants(struct client *c, uint64_t bytes)
     watch_readers(clients);
 }
 
-/* Return true if the hub may handle a request with a reply of `bytes` now (hub_sink.may_reply). If not, stop reading:
- * on_drained or resume_waiting later calls resume(). */
+/* Return true if the hub may handle a request whose reply has `bytes` (hub_sink.may_reply). Otherwise stop reading
+ * from the client. on_drained or resume_waiting later calls resume(). */
 static bool may_reply(void *user, conn_id id, uint64_t bytes)
 {
     struct clients *clients = user;
@@ -480,7 +480,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* also without new input: the hub may handle held requests */
+        conn_stop_reading(&c->conn); /* even without new input: the hub may handle held requests */
     return !is_full && c->wants == 0;
 }
 
@@ -491,8 +491,8 @@ static void stop_if_full(struct client *c)
         conn_stop_reading(&c->conn);
 }
 
-/* Continue with the requests of a client that may_reply or stop_if_full has stopped. The hub handles the requests that
- * have already arrived. Such a request may stop the client again. */
+/* Continue with a client that may_reply or stop_if_full has stopped. The hub first handles the requests that have
+ * already arrived, and one of them may stop the client again. */
 static void resume(struct client *c)
 {
     struct clients *clients = c->clients;
@@ -501,7 +501,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* Return the waiting client with the smallest reply, because large replies must not delay small replies. */
+/* Return the waiting client with the smallest reply, so that large replies do not delay small ones. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -523,7 +523,7 @@ static void resume_waiting(struct clients *clients)
     }
 }
 
-/* Handle the callback conn_host.on_drained: queued bytes were written, so there is room for other replies. */
+/* Continue after queued bytes were written, because there is room for other replies (conn_host.on_drained). */
 static void on_drained(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -534,8 +534,8 @@ static void on_drained(struct conn *conn)
     watch_readers(c->clients);
 }
 
-/* Close clients that have read less than STALL_BYTES since the last check, because room is short. Otherwise one client
- * that does not read could delay the large replies to all other clients. */
+/* Close clients that have read less than STALL_BYTES since the last check. This check runs only while room is short.
+ * Otherwise one client that does not read could delay the large replies to all others. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -554,14 +554,16 @@ static void check_readers(struct clients *clients)
 
 /* --- how a client ends --------------------------------------------------------------------------------- */
 
-/* Make a client ENDING. The time limit is the same for all clients, so the list `ending` is sorted by time. */
+/* Make a client ENDING. All clients have the same time limit, so the first client of the list `ending` is always the
+ * first to time out. */
 static void start_ending(struct client *c)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
     move_to(c, ENDING);
 }
 
-/* Free a client (the callback conn_host.on_closed). No other function frees a client that has a connection. */
+/* Free a client whose connection is closed (conn_host.on_closed). Only this function frees a client that had a
+ * connection. */
 static void on_conn_closed(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -577,8 +579,8 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Report the end of a connection to the hub. After hub_cut, a node may connect again, because the network may be at
- * fault. Call hub_cut also if TLS ends without its last message, because an attacker can send a FIN. */
+/* Report the end of a connection to the hub. After hub_cut a node may connect again, because the network may be at
+ * fault. Also call hub_cut if TLS ends without its last message, because an attacker can send a FIN. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))
@@ -587,8 +589,8 @@ static void leave_hub(struct client *c, const char *why)
         hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
 }
 
-/* Handle the callback conn_host.on_end. Report the disconnect to the hub at once: the ranks in a barrier must not wait
- * until the replies to this client are written. */
+/* Handle the end of a connection (conn_host.on_end). Report it to the hub before the replies to this client are
+ * written, because the ranks in a barrier must not wait for that. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -605,8 +607,8 @@ static const char *const trouble_words[] = {
     [CONN_BROKEN] = "cannot write replies to the client",
 };
 
-/* Log why a client is dropped. A client that closed its side is logged as a disconnect, not as a warning, because
- * this is normal for a killed worker. */
+/* Log why a client is dropped. If the client has closed its side, log a disconnect and no warning, because this is
+ * normal for a killed worker. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
@@ -627,8 +629,8 @@ static void close_doomed(struct client *c)
     leave_hub(c, trouble_words[c->trouble]);
 }
 
-/* Close all DOOMED clients. Repeat this, because hub_disconnect may send replies to other clients, and a failed write
- * makes these clients DOOMED, too. */
+/* Close all DOOMED clients. Repeat this: hub_disconnect may send replies to other clients, which become DOOMED if the
+ * write fails. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
@@ -653,7 +655,7 @@ void clients_tick(struct clients *clients, uint64_t now)
     if (clients->stall_ms <= now)
         check_readers(clients);
     while ((c = TAILQ_FIRST(&clients->ending)) != NULL && c->ending_until_ms <= now) {
-        move_to(c, SERVED); /* leaves the list `ending` */
+        move_to(c, SERVED); /* removes the client from the list `ending` */
         conn_abort(&c->conn);
     }
 }
@@ -680,7 +682,7 @@ void clients_abort_all(struct clients *clients)
 
 /* --- effects of the hub --------------------------------------------------------------------------------- */
 
-/* Close a client for the hub (hub_sink.close), which has already removed the client. First write the kept replies,
+/* Close a client for the hub (hub_sink.close), which has already freed its session. First write the kept replies,
  * because some may be for this client. */
 static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
@@ -733,7 +735,7 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* Pass received bytes to the hub, whose callbacks send the replies before hub_receive returns. */
+/* Pass received bytes to the hub. It sends the replies through callbacks before hub_receive returns. */
 static void pass(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -743,7 +745,7 @@ static void pass(struct client *c, struct slice bytes)
     stop_if_full(c);
 }
 
-/* Let the hub close a client whose bytes must not reach hub_receive. The hub calls close_client. */
+/* Reject a client whose bytes must not reach hub_receive. The hub then calls close_client. */
 static void reject(struct client *c, struct slice bytes, const char *why)
 {
     hub_reject(c->clients->hub, c->id, bytes, c->tls != NULL && tls_is_ddprun(c->tls), why,
@@ -761,8 +763,8 @@ static void cut_by_tls(struct client *c)
     hub_cut(c->clients->hub, c->id, tls_why(c->tls), now_ms(c->clients));
 }
 
-/* Decrypt received bytes and pass them to the hub. No byte reaches the hub before the handshake has proven that the
- * client has a secret. Pass the decrypted bytes even if a later message was invalid. */
+/* Decrypt received bytes and pass them to the hub. Before the end of the handshake, which proves that the client has a
+ * secret, no byte reaches the hub. Pass the decrypted bytes even if a later message was invalid. */
 static void pass_tls(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -788,7 +790,8 @@ static void pass_tls(struct client *c, struct slice bytes)
     }
 }
 
-/* Send the credential (auth/auth.h): the secret, sealed by MUNGE, which only the user of the store can decrypt. */
+/* Send the credential (auth/auth.h): the secret, encrypted by MUNGE, so that only the user of the store can decrypt
+ * it. */
 static bool send_credential(struct client *c)
 {
     struct buf *answer = &c->clients->plain;
@@ -798,10 +801,9 @@ static bool send_credential(struct client *c)
     return c->has_asked;
 }
 
-/* Answer the request for the credential, and remove the request from `bytes`. The request is the first message of a
- * connection and has a fixed size. Only a client on another host may send it in parts: its first message must be this
- * request or TLS, so a part is no valid start of another message. Return false if more bytes must arrive first, or if
- * the client was rejected. */
+/* Answer the request for the credential, and remove it from `bytes`. It is the first message of a connection and has a
+ * fixed size. It may arrive in parts only from another host: there the first message must be this request or TLS, so a
+ * part cannot begin another message. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     uint8_t ask[AUTH_ASK_TLS_BYTES];
@@ -838,7 +840,7 @@ static bool begin(struct client *c, struct slice bytes)
     return true;
 }
 
-/* Handle the callback conn_host.on_bytes. Discard bytes of clients that are being closed. */
+/* Handle received bytes (conn_host.on_bytes). Discard the bytes of a client that is being closed. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
@@ -870,7 +872,7 @@ static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
 }
 
 /* Close the oldest connection that has sent no request, to free its descriptor. Return false if no connection may be
- * closed for this reason (admission_oldest_silent). */
+ * closed (admission_oldest_silent). */
 static bool close_oldest_silent(struct clients *clients, enum admission_verdict verdict,
                                 const struct admission_key *key)
 {
@@ -897,8 +899,8 @@ void clients_close_silent(struct clients *clients, unsigned n)
         n--;
 }
 
-/* Count the new client for its source. If a limit is reached, first close a connection that has sent no request. Return
- * false, with a logged reason, if the client must be rejected. */
+/* Count the new client for its source. If a limit is reached, first close a connection that has sent no request. If
+ * each has sent one, log the reason and return false. */
 static bool admit(struct clients *clients, struct client *c, int64_t uid)
 {
     char why[160];
@@ -926,9 +928,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Close the connection if conn_open or hub_connect fails; on_conn_closed then frees the client. Do not call
- * hub_disconnect in this case, because the hub does not know the client. For the same reason, the hub ignores the
- * calls after hub_connect. */
+/* Add a client. If conn_open or hub_connect fails, close the connection; on_conn_closed then frees the client. The hub
+ * does not know this client, so do not call hub_disconnect. It also ignores the calls that follow hub_connect. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -971,7 +972,7 @@ void clients_init(struct clients *clients)
 
 void clients_free(struct clients *clients)
 {
-    assert(clients->map.count == 0); /* a client in the map would have an open handle */
+    assert(clients->map.count == 0); /* a client that is left in the map would have an open handle */
     idmap_free(&clients->map);
     buf_free(&clients->plain);
     buf_free(&clients->cipher);

@@ -20,8 +20,8 @@
 struct id_slot;
 
 /* A map from numbers to pointers, with lookup in constant time. A number consists of a serial, which never repeats,
- * and the index of a slot. So an old number never finds a new pointer, although slots are reused. A struct whose bytes
- * are all zero is an empty map. */
+ * and the index of a slot. A slot is reused with a new serial, so an old number never finds a new pointer. A zeroed
+ * struct is an empty map. */
 struct idmap {
     struct id_slot *at; /* owned array of `cap` slots */
     size_t cap;
@@ -34,9 +34,9 @@ struct idmap {
 
 /* Small replies of one turn, kept in order and written together at the end of the turn.
  *
- * Writing a reply wakes its client. If the client runs on a sleeping processor, this costs more time than many requests.
- * So the first reply of a turn is written at once, and its client wakes up while the server handles further requests.
- * All later replies are kept until the server would sleep, or until the buffer is full. */
+ * Writing a reply wakes its client. If the client's processor sleeps, this costs more time than many requests. So the
+ * first reply of a turn is written at once, and its client wakes up while the server handles further requests. All
+ * later replies are kept until the end of the turn, or until the buffer is full. */
 
 enum {
     REPLIES_MAX = 64,     /* most replies that are kept */
@@ -57,8 +57,8 @@ struct replies {
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
  * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
- * of a source is a fraction of all connections. So a job with thousands of ranks at one address needs only a high
- * limit of descriptors, and no other setting. */
+ * of a source is a fraction of all connections. So a job with thousands of ranks at one address only needs a higher
+ * limit of descriptors. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
@@ -92,7 +92,7 @@ LIST_HEAD(admission_sources, admission_source);
 struct admission {
     uint32_t max;     /* limit for the connections of all sources together */
     uint32_t self;    /* uid of this process; only `max` limits the connections of this user and of root */
-    uint32_t limited; /* number of open connections of all other sources */
+    uint32_t limited; /* number of open connections of all sources except root and `self` */
     struct admission_sources bucket[ADMISSION_BUCKETS];
     struct admission_entries silent; /* open connections without a request, the oldest first */
 };
@@ -100,7 +100,7 @@ struct admission {
 /* Initialize `a`, whose bytes are all zero. */
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
 
-/* While a client has more unread bytes of replies than this, the server reads no further requests of the client. */
+/* If a client has more unread bytes of replies than this, the server stops reading its requests. */
 enum { CLIENT_UNREAD_MAX = 1 << 20 };
 
 struct client;
@@ -112,7 +112,7 @@ struct clients {
     struct conn_host host;     /* shared by the connections of all clients */
     struct idmap map;          /* conn_id -> struct client; owns the clients */
     struct client_list doomed; /* clients whose last write failed; closed at the end of the turn */
-    struct client_list ending; /* clients that are being closed, the oldest first */
+    struct client_list ending; /* clients that get their last replies before the close, the oldest first */
     struct replies replies;    /* replies that are written at the end of the turn */
     bool has_replied;          /* a reply was written in this turn of the loop */
     struct admission admission;
@@ -123,7 +123,7 @@ struct clients {
     const struct tls_context
         *tls; /* borrowed; clients on other hosts must use TLS; NULL = no client may use TLS */
     struct buf plain,
-        cipher; /* decrypted and encrypted bytes of one call; empty between calls, kept to save mallocs */
+        cipher; /* decrypted and encrypted bytes of one call; empty between calls; kept to save mallocs */
     void *user;
     void (*freed)(void *user); /* called after a client was freed */
 };
@@ -135,19 +135,19 @@ void clients_init(struct clients *clients);
 void clients_free(struct clients *clients);
 
 /* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client; -1 = unknown.
- * If the source has too many connections, close its oldest connection that has sent no request. If there is no such
- * connection, reject the new client: close `fd` and return false. freed() is then not called. */
+ * If the source has too many connections, close its oldest connection that has sent no request. If each has
+ * sent one, reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients without a request, the oldest first. Do not call this function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so the callbacks never call the
- * hub. A client whose connection fails during a callback is removed from the hub at the end of the turn.
+/* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so they never call the hub. If a
+ * connection fails during a callback, its client is removed from the hub at the end of the turn.
  *
  * If the unread replies of all clients are near their limit, a large reply must wait until other clients have read
- * their replies. Meanwhile the store reads no further requests from the client that waits for the large reply. After
- * the wait, clients.c calls hub_resume. */
+ * theirs. Meanwhile the server reads no further requests from the waiting client. After the wait, clients.c calls
+ * hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
 /* Write the kept replies and close the doomed clients. Call this function before the loop sleeps. */
@@ -155,13 +155,14 @@ void clients_end_turn(struct clients *clients);
 
 /* Return the time at which clients_tick must be called; UINT64_MAX = never. */
 uint64_t clients_deadline(const struct clients *clients);
-/* Abort clients that have not closed their side in time. Close clients that do not read while room is short. */
+/* Abort clients that have not closed their side in time. Close clients that do not read while room for replies is
+ * short. */
 void clients_tick(struct clients *clients, uint64_t now_ms);
 
-/* Close all clients after their replies are written. The clients are freed later, by the loop. Do not wait until the
- * clients close their side. */
+/* Close all clients after their replies are written, without waiting until they close their side. The loop frees them
+ * later. */
 void clients_end_all(struct clients *clients);
-/* Close all clients at once, and discard their unsent replies. The clients are freed later, by the loop. */
+/* Close all clients at once, and discard their unsent replies. The loop frees them later. */
 void clients_abort_all(struct clients *clients);
 
 #endif

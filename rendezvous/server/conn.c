@@ -51,8 +51,8 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* Return how many bytes a piece charges to max_queued_bytes. A held value charges its whole block, because the block
- * cannot be freed earlier. */
+/* Return how many bytes a piece charges to max_queued_bytes. A held value charges its whole block, because the
+ * reference prevents that the block is freed. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -82,8 +82,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox when its last piece was written. A store may have thousands of connections, most of them idle, and an
- * idle connection should need little memory. */
+/* Free the outbox after its last piece was written. A store may have thousands of connections, most of them idle, and
+ * an idle connection should need little memory. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -147,8 +147,9 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Discard unread input, because unread input would turn the FIN into a reset. With MSG_TRUNC, TCP discards the bytes
- * without a copy (tcp(7)). Stop after 8 MiB, because a peer that keeps sending must not block the loop. */
+/* Discard unread input, because with unread input the kernel would send a reset instead of the FIN. With MSG_TRUNC,
+ * TCP discards the bytes without a copy (tcp(7)). Stop after 8 MiB, because a peer that keeps sending must not block
+ * the loop. */
 static void discard_input(const struct conn *c)
 {
     enum { AT_ONCE = 1 << 20, ROUNDS = 8 };
@@ -272,7 +273,7 @@ static bool outbox_new(struct conn *c)
     return true;
 }
 
-/* Ask libuv for the unwritten part of the first piece, because only libuv knows this part. */
+/* Return the number of unsent bytes. Only libuv knows which part of the first piece is unwritten. */
 size_t conn_queued(const struct conn *c)
 {
     const struct outbox *box = c->outbox;
@@ -280,8 +281,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. Only unsent bytes count for max_queue_bytes, so a peer is not closed while it reads as fast as replies are
- * queued. */
+/* Queue bytes. Only unsent bytes count for max_queue_bytes. So a peer that reads as fast as replies are queued is not
+ * closed. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -292,7 +293,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes, because the whole block is much larger or exceeds the limit */
+        holder = NULL; /* copy the bytes instead: the block is much larger, or exceeds the limit */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;
@@ -301,13 +302,13 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     return CONN_SENT;
 }
 
-/* Write without uv_write if the queue is empty, because this needs no memory and no callback. */
+/* Write directly if the queue is empty, because uv_write needs memory and a callback. */
 enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *holder)
 {
     if (c->state != CONN_OPEN || bytes.len == 0)
         return CONN_SENT;
     if (c->outbox != NULL)
-        return queue(c, bytes, holder); /* so that the bytes stay in order */
+        return queue(c, bytes, holder); /* keep the order of the bytes */
     uv_buf_t all = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
     int n = uv_try_write((uv_stream_t *)&c->tcp, &all, 1);
     c->is_cut = is_cut_by(n);
@@ -348,9 +349,9 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 }
 
 /* Set the socket options. Replies are sent without delay (TCP_NODELAY). The other options let the kernel detect a host
- * that has disappeared, so that its descriptors are freed. The kernel gives up after 120 s without any answer
- * (keep-alive: 60 s + 4 * 15 s). These times are no heartbeat: agents and the hub detect lost nodes sooner. Failures
- * are ignored, because the connection works without the options. */
+ * that has disappeared, so that its descriptors are freed: after 120 s without any answer (keep-alive: 60 s + 4 * 15
+ * s). They do not replace heartbeats: agents and the hub detect lost nodes sooner. Failures are ignored, because the
+ * connection works without the options. */
 static void tune(int fd)
 {
     static const struct {

@@ -21,8 +21,8 @@ struct outbox;
 struct conn_host {
     uv_loop_t *loop;
     size_t max_queue_bytes; /* limit for the unsent bytes of one connection */
-    /* The unsent bytes of all connections, and their limit. A value that the queue holds by reference counts with its
-     * whole block. */
+    /* The unsent bytes of all connections, and their limit. A value that is queued by reference counts with its whole
+     * block. */
     size_t queued_bytes, max_queued_bytes;
     void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received, borrowed for the call */
     /* An open connection ends, because the peer has sent a FIN or because of an error. `why` is valid for the call. */
@@ -74,11 +74,11 @@ size_t conn_queued(const struct conn *conn);
 /* Stop reading. The peer then fills the buffers of the kernel and must wait. While reading is stopped, the end of the
  * connection is not detected. */
 void conn_stop_reading(struct conn *conn);
-/* Read again. Do nothing if reading was not stopped. */
+/* Read again. Do nothing if reading is not stopped. */
 void conn_start_reading(struct conn *conn);
 
-/* Write the queue, then close. With `wait_fin`, wait for the peer's FIN before the close, without a time limit: the
- * caller calls conn_abort when the wait is too long. A second call without `wait_fin` ends the wait. */
+/* Write the queue, then close. With `wait_fin`, first wait for the peer's FIN, without a time limit: the caller calls
+ * conn_abort if the wait is too long. A second call without `wait_fin` ends the wait. */
 void conn_finish(struct conn *conn, bool wait_fin);
 
 /* Close at once and discard the queue. Further calls do nothing. */

@@ -34,8 +34,9 @@ struct daemon_options {
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* Check whether other hosts could reach the store without a secret. Return FINDING_NONE if not; `finding` is then not
- * set. Return FINDING_STORE_IS_OPEN if --insecure allows this, else FINDING_NO_SECRET: the store must not start. */
+/* Check whether other hosts can reach the store without a secret. If not, return FINDING_NONE and leave `finding`
+ * unset. Otherwise return FINDING_STORE_IS_OPEN if --insecure allows this, else FINDING_NO_SECRET, and the store must
+ * not start. */
 enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding);
 
 /* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. Return false if memory is short. */

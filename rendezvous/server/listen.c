@@ -43,19 +43,19 @@ uint64_t listen_queue_limit(int fd)
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* The socket is created without libuv, because libuv always sets SO_REUSEADDR, but port 0 must not have this option.
- * With the option, another user can bind the same port on a more specific address until this process calls listen. A
- * fixed port needs the option, because a restarted daemon must not wait until old connections leave TIME_WAIT. So
- * listen follows bind at once.
+/* The sockets are created without libuv, because libuv always sets SO_REUSEADDR. A fixed port needs this option,
+ * because a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must not have it: another
+ * user could bind the chosen port on a more specific address before this process calls listen. So listen follows bind
+ * at once.
  *
- * With SO_REUSEADDR, two ddpruns of a job on one host can bind the same port at the same time. If both then call listen,
- * Linux rejects both calls, and neither would host the store. So try again if bind has succeeded but listen has
- * failed. */
+ * With SO_REUSEADDR, two ddpruns of a job on one host can bind the same port at the same time. If both then call
+ * listen, Linux rejects both calls, and neither would host the store. So try again if bind has succeeded but listen
+ * has failed. */
 
 enum { TRIES = 12, PAUSE_US = 4000 /* longest pause before the next try */ };
 
 /* Open a listening socket. Return its descriptor, or -errno. Set *met if bind succeeded but listen found the port in
- * use, so that another process has probably bound the port at the same time. */
+ * use: another process has probably bound it at the same time. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -72,7 +72,7 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
-                   sizeof(yes)); /* so that a restarted store can bind the port */
+                   sizeof(yes)); /* allows a restarted store to bind the port */
         return fd;
     }
     int error = errno;
@@ -102,8 +102,8 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If the port of
- * an address is in use, do not try the next address, because some clients would then connect to the wrong service. */
+/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If the port is
+ * in use on an address, do not try the next address: clients that use the first one would reach the wrong service. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -147,7 +147,7 @@ static ddp_status explain(const char *host, int port, const char *option, int er
     return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
 }
 
-/* Fill in *out: the kernel knows the port and the address of the socket. */
+/* Fill in *out with the port and the address that the kernel reports for the socket. */
 static ddp_status describe_listener(int fd, struct listener *out)
 {
     struct sockaddr_storage addr = { 0 };
@@ -187,9 +187,9 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 
 /* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty -> on_client.
  *
- * If descriptors run out, accept4 fails with EMFILE, or `open` reaches `max`. The next client then stays in the
- * kernel's queue. Polling stops, because the loop would otherwise run without a pause. The acceptor tries again when
- * a client leaves, or after PAUSE_MS. make_room may close clients that have sent no request.
+ * Descriptors have run out if accept4 fails with EMFILE, or if `open` reaches `max`. The next client then stays in the
+ * kernel's queue. Polling stops, because the loop would otherwise run without a pause. make_room may close clients
+ * that have sent no request. The acceptor tries again when a client leaves, or after PAUSE_MS.
  *
  * uv_listen is not used, because on EMFILE libuv accepts and closes all waiting clients without a report. */
 
@@ -209,8 +209,8 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop accepting for PAUSE_MS. If a client waits, call on_short, but only once until a client is accepted again. If no
- * client waits, the shortage of descriptors affects no client, so do not report it. */
+/* Stop accepting for PAUSE_MS. If a client waits, call on_short, once until a client is accepted again. If no client
+ * waits, report nothing. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -223,8 +223,8 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return true if acceptor_close was called, possibly by on_client. Then a->fd is closed, and another file may have the
- * same number. */
+/* Return true if acceptor_close was called, possibly by on_client. a->fd is then closed, and its number may belong to
+ * another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
@@ -259,11 +259,11 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
-        continue; /* if clients remain, libuv calls this function again in the next turn */
+        continue; /* if clients are left, libuv calls this function again in the next turn */
 }
 
-/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the
- * number of descriptors for clients: at most 2^20, the size of the map in clients.c, without RESERVE. */
+/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return
+ * the number of descriptors for clients: the limit without RESERVE, at most 2^20, the size of the map in clients.c. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -339,9 +339,9 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid. Prefer
- * a listener, because accepted connections have the same local port. Return false if no process has such a socket open;
- * then see `leftover`. */
+/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6, and set inode and uid.
+ * Prefer a listener, because accepted connections have the same local port. Return false if no process has such a
+ * socket open, and set `leftover` if one is in TIME_WAIT. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -504,8 +504,8 @@ static void copy_variable(const struct buf *text, const char *name, char *out, s
             *p = '?';
 }
 
-/* Set the job of a worker from its environment. Workers of ddprun have torchrun's variables, too, so DDPRUN_JOB
- * decides between ddprun and torchrun. */
+/* Set the job of a worker from its environment. Workers of ddprun have torchrun's variables, too, so check for
+ * DDPRUN_JOB first. */
 static void set_job(struct port_holder *out)
 {
     char path[64];
@@ -544,8 +544,8 @@ static void set_age(struct port_holder *out)
     buf_free(&uptime);
 }
 
-/* Find the process that has the socket open, and fill in its details. The search reads the links of all descriptors
- * of all processes, which is slow. */
+/* Find the process that has the socket open, and fill in its details. The search is slow, because it reads the links
+ * of all descriptors of all processes. */
 static void find_process(struct port_holder *out)
 {
     char wanted[64];
@@ -565,7 +565,7 @@ static void find_process(struct port_holder *out)
     set_age(out);
 }
 
-/* Search tcp6, too, because an IPv6 socket may use the port for IPv4. */
+/* Find the process that uses the port. Search tcp6, too, because an IPv6 socket may use the port for IPv4. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

@@ -15,7 +15,7 @@
  * Linux is older than 4.12. A client that retries may be counted more than once. */
 uint64_t listen_queue_drops(int fd);
 
-/* Return how many connections the queue of the listening socket `fd` can hold before they are accepted; 0 = unknown. */
+/* Return how many connections the accept queue of the listening socket `fd` can hold; 0 = unknown. */
 uint64_t listen_queue_limit(int fd);
 
 /* --- listener --------------------------------------------------------------------------------------------- */
@@ -27,10 +27,10 @@ struct listener {
     char address[288]; /* "HOST:PORT" of the socket, with an IP address as HOST */
 };
 
-/* Bind and listen. `host` is an address or a name; NULL or "" = all addresses. If a name has several addresses, use the
- * first one that belongs to this host. This may block for many seconds while the C library resolves a name. `port` 0 =
- * any free port. `option` is the option that chooses the port, for the remedy; NULL = none. Return DDP_OK, or DDP_ERR_IO
- * with the reason and a remedy in `err`. */
+/* Bind and listen. `host` is an address or a name; NULL or "" = all addresses. If a name has several addresses, use
+ * the first that belongs to this host. Resolving a name may block for many seconds. `port` 0 = any free port. `option`
+ * is the option that sets the port, for the remedy in the error; NULL = none. Return DDP_OK, or DDP_ERR_IO with the
+ * reason and a remedy in `err`. */
 ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
                          struct ddp_err *err);
 
@@ -48,17 +48,17 @@ struct acceptor {
     void *user;
     /* Called for each accepted client. The callee owns `fd`. */
     void (*on_client)(struct acceptor *a, int fd, const struct sockaddr *peer);
-    /* Called when descriptors have run out. Closes up to `waiting` clients that have sent no request. `waiting` is
-     * the number of clients in the kernel's queue and may be 0. */
+    /* Called when descriptors have run out. The callback closes up to `waiting` clients that have sent no request.
+     * `waiting` is the number of clients in the kernel's queue and may be 0. */
     void (*make_room)(struct acceptor *a, unsigned waiting);
-    /* Called once when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. Called again only
-     * after another client was accepted. */
+    /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. It is called again
+     * only after a client was accepted in between. */
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
 
-/* Start to accept on `fd`, which must listen and be non-blocking; acceptor_close closes `fd`. First set the callbacks
- * and `user`. Also raise the soft limit of descriptors to the hard limit. Return 0, or a libuv error; after an error
- * the caller still owns `fd`. */
+/* Start to accept on `fd`, which must listen and be non-blocking. Set the callbacks and `user` before. Also raise the
+ * soft limit of descriptors to the hard limit. Return 0, or a libuv error. After 0, acceptor_close closes `fd`; after
+ * an error the caller still owns it. */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
 /* Record that a client, which was passed to on_client, is closed. This ends a pause. */
@@ -91,8 +91,9 @@ struct port_holder {
  * process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
-/* Find the process that uses `port` on this host. Return true if its socket was found; `pid` may still be 0. Return
- * false if no process uses the port, or if its socket does not listen and has no connection; then see `leftover`. */
+/* Find the process that uses `port` on this host. Return true if its socket was found; `pid` may still be 0. A socket
+ * that neither listens nor is connected is not found. Return false if no process uses the port, with `leftover` set if
+ * closed connections still use it. */
 bool port_holder_find(int port, struct port_holder *out);
 
 /* Find the process that has the socket with this inode open. Return false if no process of /proc shows this socket. */

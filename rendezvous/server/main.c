@@ -47,9 +47,9 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
         fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
 }
 
-/* Print the line "listening on ..." on stdout, and before it a finding if other hosts can reach the store without a
- * secret. The store already accepts connections, because programs wait for this line, read the port from it, and connect
- * at once. */
+/* Print the line "listening on ..." on stdout. If other hosts can reach the store without a secret, first print a
+ * finding. The store must already accept connections, because programs wait for this line, read the port from it, and
+ * connect at once. */
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
     struct finding finding;
@@ -61,8 +61,8 @@ static void announce(const struct daemon_options *o, const struct store_server *
         log_warn("--insecure: every user of this host can read and write every key");
 }
 
-/* Read the secrets. Return false, with a logged error, if the store must not start: other hosts could reach it without a
- * secret, or the file has none. */
+/* Read the secrets. Return false, with a logged error, if the store must not start: the file has no valid secret, or
+ * other hosts could reach the store without a secret. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;
@@ -155,8 +155,8 @@ static ddp_status start(const struct daemon_options *o, const struct secret *sec
     return store_server_start(&options, server, err);
 }
 
-/* Serve until a signal, and return the exit code. Block the signals before the first thread starts, because a thread
- * inherits the mask. */
+/* Serve until a signal, and return the exit code. Block the signals before the first thread starts, because threads
+ * inherit the mask. */
 static int serve(const struct daemon_options *o, const struct secret *secrets)
 {
     struct store_server *server;

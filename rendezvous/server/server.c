@@ -1,15 +1,15 @@
 /* server.c -- see server.h.
  *
- * The server is one thread with one libuv loop. The loop has an acceptor, the clients, one timer, a callback before the
- * loop sleeps (on_before_sleep), and a wake-up for the stop. The timer is set to the next deadline of hub, acceptor and
- * clients. on_before_sleep writes kept replies and closes DOOMED clients (clients.c).
+ * The server is one thread with one libuv loop. The loop has an acceptor, the clients, one timer, a callback before
+ * the loop sleeps (on_before_sleep), and a wake-up for the stop. The timer is set to the next deadline of hub,
+ * acceptor and clients. on_before_sleep writes kept replies and closes DOOMED clients (clients.c).
  *
- * Start: store_server_start binds and listens on the caller's thread, so that errors are returned, and then starts
- * the thread, which runs the loop.
+ * Start: store_server_start binds and listens on the caller's thread, so that it can return errors. Then it starts the
+ * thread that runs the loop.
  *
- * Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. When no node is connected or the wait is
- * over, on_before_sleep calls end_all, which closes the acceptor and all clients. After the last client, on_freed closes
- * `timer` and `before_sleep`. No handle is left, so uv_run returns, and store_server_stop joins the thread.
+ * Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. When no node is connected or the wait
+ * is over, on_before_sleep calls end_all, which closes the acceptor and all clients. After the last client, on_freed
+ * closes `timer` and `before_sleep`. No handle is left, so uv_run returns, and store_server_stop joins the thread.
  *
  * Failures:
  *
@@ -50,11 +50,11 @@ struct store_server {
     uv_async_t stop_request; /* the only member that both threads use at the same time */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
-    uint64_t timer_at_ms;   /* UINT64_MAX = not set */
-    bool caught_up;         /* the timer was much too late, so it was set again to read unread input first */
-    bool stopping;          /* end_all was called */
-    bool stop_requested;    /* used only by the thread that called store_server_start */
-    uint64_t wait_nodes_ms; /* the longest wait for nodes, set before the stop is requested */
+    uint64_t timer_at_ms;       /* UINT64_MAX = not set */
+    bool caught_up;             /* after a suspension, a short timer was set to read unread input first */
+    bool stopping;              /* end_all was called */
+    bool stop_requested;        /* used only by the thread that called store_server_start */
+    uint64_t wait_nodes_ms;     /* the longest wait for nodes, set before the stop is requested */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
     uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
     uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX = never */
@@ -98,8 +98,8 @@ static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
     }
 }
 
-/* End a turn of the loop, and set the timer if the next deadline is earlier than the timer. If the next deadline is later,
- * keep the timer: one run of on_time without work costs less than setting the timer in each turn. */
+/* End a turn of the loop. Set the timer only if the next deadline is earlier than it. A timer that is too early costs
+ * one run of on_time without work, which is less than setting the timer in each turn. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -114,8 +114,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Return true if the timer was much too late, because the process was suspended (clock.h). Messages that arrived in
- * time are then still unread. A short timer lets the loop read them before any deadline is checked. */
+/* Return true if the timer is much too late, because the process was suspended (clock.h). Messages that arrived in
+ * time are then still unread. So set a short timer: the loop reads the messages before the deadlines are checked. */
 static bool was_suspended(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
@@ -144,8 +144,8 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Pass the number of connections that the kernel has dropped to the hub, at most once per QUEUE_CHECK_MS. Check only when
- * a client connects: a dropped client tries again, so the count is soon right. */
+/* Pass the number of connections that the kernel has dropped to the hub, at most once per QUEUE_CHECK_MS. This is
+ * called when a client connects. A dropped client tries again, so the number is soon up to date. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -155,8 +155,8 @@ static void check_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-/* Close a connection that the uid gate rejects. The hub records the rejection for its findings. It also decides whether
- * to log it, because a client may try again many times. */
+/* Close a connection that the uid gate rejects. The hub records the rejection for its findings, and decides whether to
+ * log it, because a client may try again many times. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -165,8 +165,7 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
         log_warn("store client %s: rejected: %s", text, why);
 }
 
-/* Handle a new connection. Check its user before anything of the client is read, because PyTorch's protocol has no
- * password. */
+/* Handle a new connection. Check its user before reading any byte, because PyTorch's protocol has no password. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -214,7 +213,7 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* End all clients. Do not call hub_disconnect, because the hub would report these clients as lost. */
+/* End all clients. Do not call hub_disconnect, which would report them as lost. */
 static void end_all(struct store_server *s)
 {
     s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;
@@ -283,8 +282,8 @@ static int serve(struct store_server *s)
     return rc;
 }
 
-/* Free the server after its thread has ended. Free the hub before the map of clients, because the hub may still send
- * replies. */
+/* Free the server after its thread has ended. Free the hub before the map of clients, because the hub may use the
+ * map. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -298,8 +297,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* Make a random text that identifies this store. An agent that connects again compares the text, and so detects that
- * another store now has the port. If the kernel has no random bytes yet, use the clock and the pid. */
+/* Make a random text that identifies this store. An agent that connects again compares it, to detect that another
+ * store now uses the port. If the kernel has no random bytes yet, use the clock and the pid. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -308,8 +307,8 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
-/* Make the secret of all hash tables (store/table.h). uv_once calls this function once for each process, because a new
- * secret would make existing tables useless. */
+/* Make the secret of all hash tables (store/table.h). uv_once calls this function only once in a process, because a
+ * new secret would make existing tables useless. */
 static void make_hash_key(void)
 {
     uint64_t key[2];
@@ -337,7 +336,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     make_nonce(s->instance);
     uv_once(&hash_key_made, make_hash_key);
     s->hub = hub_new(&limits, &sink);
-    /* Use malloc, because calloc may write zeros to all pages of the buffer, which are not needed yet. */
+    /* malloc, because calloc may write zeros to all pages of the buffer, although they are not needed yet */
     s->clients.host.read_buffer = malloc(CONN_READ_BYTES);
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
         server_free(s);
@@ -409,7 +408,7 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* Set wait_nodes_ms without a lock, because the server's thread reads this field only after the stop request. */
+/* Set wait_nodes_ms. It needs no lock, because the server's thread reads it only after the stop request. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms)
 {
     server->wait_nodes_ms = limit_ms;

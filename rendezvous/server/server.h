@@ -1,10 +1,10 @@
 /* server.h -- serves a store on a TCP port. libuv moves the bytes; the hub (hub/hub.h) decides.
  *
- * The server has its own thread with a libuv loop, so the caller may block. All functions here must be called from
- * the thread that started the server. The server's thread receives no signals.
+ * The server has its own thread with a libuv loop, so the caller may block. All functions here must be called from the
+ * thread that started the server. The server's thread receives no signals.
  *
  * The start raises the soft limit of descriptors to the hard limit. A caller that starts programs may restore the old
- * limit for the programs. */
+ * limit for them. */
 #ifndef RENDEZVOUS_SERVER_SERVER_H
 #define RENDEZVOUS_SERVER_SERVER_H
 
@@ -27,8 +27,8 @@ struct store_server_options {
     bool log_peers; /* log connects and disconnects (base/log.h, level info) */
 };
 
-/* Bind, listen and start the server's thread. `options` is copied, but not what it points to. Return DDP_OK. Otherwise
- * `err` has the reason: DDP_ERR_IO (a port in use is reported with the process that uses it), DDP_ERR_NOMEM, or
+/* Bind, listen and start the server's thread. `options` is copied, but its pointers stay borrowed. Return DDP_OK.
+ * Otherwise `err` has the reason: DDP_ERR_IO (for a port in use, with the process that uses it), DDP_ERR_NOMEM, or
  * DDP_ERR_UNSUPPORTED if OpenSSL is missing. */
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err);
@@ -40,13 +40,13 @@ int store_server_port(const struct store_server *server);
  * stop. */
 const char *store_server_address(const struct store_server *server);
 
-/* After the stop request, serve on while nodes are connected, but for at most `limit_ms`, so that all nodes can read how
- * the job ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
+/* Set how long the store serves after the stop request while nodes are connected, so that all nodes can read how the
+ * job ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms);
 
-/* Begin to stop: write the queued replies (for at most 1 s) and close every connection. The function returns at once;
- * call store_server_stop later. First end all workers, because a torch 1.13 client crashes if its store closes. NULL is
- * allowed. */
+/* Begin to stop: write the queued replies (for at most 1 s) and close every connection. Return at once; call
+ * store_server_stop later. Before this call, end all workers, because a torch 1.13 client crashes if its store closes.
+ * NULL is allowed. */
 void store_server_begin_stop(struct store_server *server);
 
 /* Begin the stop if it has not begun, wait for its end, and free the server. NULL is allowed. */

@@ -1,10 +1,10 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds the connection in a
- * hash table, so a request does not take longer if the host has many connections.
+ * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds it in a hash table, so a
+ * request is as fast on a host with many connections.
  *
- * ENOENT from sock_diag means "no such socket", or that the module tcp_diag is missing. So ENOENT is used only after
- * sock_diag has found a socket. Until then, /proc/net/tcp is read, too. */
+ * ENOENT from sock_diag means "no such socket", or that the module tcp_diag is missing. So ENOENT counts only after
+ * sock_diag has found some socket. Until then, /proc/net/tcp is read, too. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -82,7 +82,7 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
 
 enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* netlink does not answer */ };
 
-/* Find whether an address belongs to this host. Request the route to the address, like `ip route get`; a route of type
+/* Find whether an address belongs to this host: request the route to it, like `ip route get`. A route of type
  * RTN_LOCAL means this host. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
@@ -118,23 +118,22 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the kernel chooses the address as the source of packets to the same address. The address then belongs to
- * this host. The check needs no netlink, but it does not find a second IPv4 address in the same network. connect() of a
- * UDP socket sends no packet. If no descriptor is left, return true: a connection of unknown origin must not count as a
- * connection from another host. */
+/* Return true if the kernel chooses the address as the source of packets to the same address. The address then belongs
+ * to this host. connect() of a UDP socket chooses a source without sending a packet. This check needs no netlink, but
+ * it does not find a second IPv4 address in the same network. If no descriptor is left, return true, because a client
+ * of unknown origin must not count as a client on another host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
     struct end chosen;
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
-    ((struct sockaddr_in *)&to)->sin_port =
-        htons(9); /* any port; sockaddr_in and sockaddr_in6 have the port at the same offset */
+    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* any port; its offset is the same in sockaddr_in6 */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
         memcpy(&((struct sockaddr_in6 *)&to)->sin6_addr, end->address, sizeof(end->address));
-    ((struct sockaddr_in6 *)&to)->sin6_scope_id = end->scope; /* harmless for IPv4, where scope is 0 */
+    ((struct sockaddr_in6 *)&to)->sin6_scope_id = end->scope; /* no effect for IPv4, where scope is 0 */
     int fd = socket(end->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return true;
@@ -307,8 +306,8 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Find the listeners of one family. `state` and `owner` are the result for the family that was searched before: keep an
- * owner whose user is not `uid`. Return SOCKET_UNKNOWN if the kernel does not answer. */
+/* Find the listeners of one family. `state` and `owner` are the result of the earlier search in the other family. Keep
+ * `owner` if its user is not `uid`. Return SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -334,7 +333,8 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
     }
 }
 
-/* Search both families, because sock_diag lists IPv6 sockets separately, and they may accept IPv4 connections. */
+/* Find a socket that listens on the port. Search both families, because sock_diag lists IPv6 sockets separately, and
+ * they may accept IPv4 connections. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner)
 {
@@ -356,18 +356,17 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* A connection that its client has closed before accept is rejected: its user is unknown, and another user could send a
- * request and close at once. After a reset, a newer connection may have the same two addresses, and the kernel would
- * report the user of the newer connection. */
+/* A connection whose client has closed it before accept is rejected, because its user is unknown: another user could
+ * send a request and close at once. After a reset, a newer connection may have the same two addresses, and the kernel
+ * would report the user of the newer one. */
 
 static bool is_ours(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. Call this function after socket_owner_find. If this connection still
- * exists, no newer connection can have the same two addresses. socket_owner_find has then found the owner of this
- * connection. */
+/* Return true if the connection was reset. Call this function after socket_owner_find. If the connection still exists,
+ * no newer one can have the same two addresses, so socket_owner_find has found its owner. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;
@@ -383,7 +382,8 @@ const char *uid_gate_served(char out[static UID_GATE_SERVED_MAX])
     return out;
 }
 
-/* Treat a client whose host is unknown like a client on this host: reject it unless its user is known and allowed. */
+/* Return true if the client is allowed. If its host is unknown, treat it like a client on this host: its user must be
+ * known and allowed. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX])
 {

@@ -94,18 +94,21 @@ bool cli_is_elastic(const struct cli *cli)
            (cli->backend == BACKEND_UNSAID && cli->nnodes.min != cli->nnodes.max);
 }
 
-/* Report that two options exclude each other. The error contains the name of the variable if the option was set in
- * the environment. */
+/* Format an option as the user wrote it: "--nnodes", or PET_NNODES if the environment set it. Return `text`. */
+static const char *option_format(const struct cli *cli, enum cli_option option, char text[OPTION_PET_MAX])
+{
+    if (cli->origin[option] == FROM_ENVIRONMENT)
+        options_pet_name(text, &cli_rows[option]);
+    else
+        snprintf(text, OPTION_PET_MAX, "--%s", cli_rows[option].name);
+    return text;
+}
+
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
-    char pet_a[OPTION_PET_MAX], pet_b[OPTION_PET_MAX];
-    options_pet_name(pet_a, &cli_rows[a]);
-    options_pet_name(pet_b, &cli_rows[b]);
-    return ddp_fail(err, DDP_ERR_ARG, "%s%s and %s%s exclude each other",
-                    cli->origin[a] == FROM_ENVIRONMENT ? "" : "--",
-                    cli->origin[a] == FROM_ENVIRONMENT ? pet_a : cli_rows[a].name,
-                    cli->origin[b] == FROM_ENVIRONMENT ? "" : "--",
-                    cli->origin[b] == FROM_ENVIRONMENT ? pet_b : cli_rows[b].name);
+    char first[OPTION_PET_MAX], second[OPTION_PET_MAX];
+    return ddp_fail(err, DDP_ERR_ARG, "%s and %s exclude each other; leave one of them out",
+                    option_format(cli, a, first), option_format(cli, b, second));
 }
 
 static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
@@ -143,6 +146,7 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
                                                OPT_RDZV_BACKEND, OPT_STANDALONE, OPT_LOCAL_ADDR,
                                                OPT_SECRET_FILE,  OPT_HOST_STORE, OPT_PER_TASK };
     const enum cli_option hosts = cli->hosts != NULL ? OPT_HOSTS : OPT_HOSTFILE;
+    char list[OPTION_PET_MAX], other[OPTION_PET_MAX];
     if ((cli->hosts == NULL && cli->hostfile == NULL) || cli->one_console)
         return DDP_OK;
     if (cli->collect_logs && (cli->log_dir == NULL || strcmp(cli->log_dir, "/dev/null") == 0))
@@ -158,7 +162,11 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
             cli->nnodes.min, cli->nnodes.max);
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]))
-            return exclude(cli, hosts, decided[i], err);
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "%s and %s exclude each other, because ddprun itself starts every node of the list; %s %s",
+                option_format(cli, hosts, list), option_format(cli, decided[i], other),
+                cli->origin[decided[i]] == FROM_ENVIRONMENT ? "unset" : "leave out", other);
     return DDP_OK;
 }
 

@@ -21,18 +21,20 @@
 
 /* The words that are commands of ddprun when they are its first argument. To start a program with the name of a
  * command, the user writes ./NAME. Columns: id, name, arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                              \
-    X(EXPLAIN, "explain", "[CODE]",                                                                     \
-      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")        \
-    X(SHIM, "shim", "[--remove] DIR",                                                                   \
-      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in " \
-      "PATH; --remove removes that command. No other torchrun is changed")                              \
-    X(LIST, "list", "[--json]", "list your jobs on this host that --detach has started")                \
-    X(ATTACH, "attach", "JOB",                                                                          \
-      "show the last lines of a job of --detach, then its output until the job ends. JOB is its id or " \
-      "--rdzv_id. Ctrl-C ends this command, but not the job. Exit code: that of the job, or 130 after " \
-      "Ctrl-C")                                                                                         \
-    X(STOP, "stop", "JOB",                                                                              \
+#define DDPRUN_COMMANDS(X)                                                                                   \
+    X(EXPLAIN, "explain", "[CODE]",                                                                          \
+      "print the meaning and remedy of a finding or an exit code; without CODE, list all codes")             \
+    X(SHIM, "shim", "[--remove] DIR",                                                                        \
+      "create a command torchrun in DIR that starts ddprun, and print the line that puts DIR first in "      \
+      "PATH; --remove removes that command. No other torchrun is changed")                                   \
+    X(LIST, "list", "[--json]",                                                                              \
+      "list your jobs on this host that --detach has started; --json prints a JSON object per job. Without " \
+      "jobs, stdout stays empty")                                                                            \
+    X(ATTACH, "attach", "JOB",                                                                               \
+      "show the last lines of a job of --detach, then its output until the job ends. JOB is its id or "      \
+      "--rdzv_id. Ctrl-C ends this command, but not the job. Exit code: that of the job, or 130 after "      \
+      "Ctrl-C")                                                                                              \
+    X(STOP, "stop", "JOB",                                                                                   \
       "stop a job of --detach (its id or --rdzv_id), as Ctrl-C does; a second 'ddprun stop' kills the job")
 
 #define OPTION_SECTIONS(X)             \

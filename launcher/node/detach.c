@@ -525,6 +525,8 @@ bool detach_list(bool json, struct buf *out)
     bool ok = visit_jobs(list_job, &(struct job_list){ json, &rows });
     if (!json && rows.len > 0)
         ok = ok && buf_printf(out, "%-10s%-10s%-21s%s\n", "ID", "STATE", "SINCE (UTC)", "COMMAND");
+    if (!json && ok && rows.len == 0)
+        log_info("no jobs in the background");
     ok = ok && (rows.len == 0 || buf_append(out, rows.data, rows.len));
     buf_free(&rows);
     return ok;
@@ -545,13 +547,14 @@ int detach_stop(const char *id)
     cJSON *job = ask_supervisor(fd, "stop");
     const bool ok = job != NULL;
     close(fd);
-    cJSON_Delete(job);
     if (ok)
-        log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job", id, id);
+        log_info("job %s received SIGINT, as from Ctrl-C; a second 'ddprun stop %s' kills the job",
+                 job_text(job, "id"), job_text(job, "id"));
     else
         log_error("stop: the supervisor of job %s (pid %d) does not answer: the job may have just ended; if "
                   "'ddprun list' still shows the job, kill the supervisor, which ends the job",
                   id, (int)supervisor.pid);
+    cJSON_Delete(job);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 
@@ -645,10 +648,12 @@ int detach_attach(const char *id)
     sigprocmask(SIG_BLOCK, &interrupt, NULL);
     v.signals = signalfd(-1, &interrupt, SFD_CLOEXEC | SFD_NONBLOCK);
     cJSON *job = ask_supervisor(v.socket, "attach");
-    if (job != NULL)
+    if (job != NULL) {
+        v.id = job_text(job, "id");
         v.file = open(job_text(job, "output"), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    }
     if (v.signals < 0 || v.file < 0) {
-        log_error("attach: cannot read the output of job %s: %s", id,
+        log_error("attach: cannot read the output of job %s: %s", v.id,
                   job != NULL ? strerror(errno)
                               : "its supervisor does not answer; the job may have just ended");
     } else {

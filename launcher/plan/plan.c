@@ -167,6 +167,13 @@ static void note_idle(struct plan *plan, enum cli_option option, const char *nam
         plan_note(plan, "--%s has no effect: %s", name, why);
 }
 
+static void note_encrypt(struct plan *plan)
+{
+    if (!plan->encrypt && plan->cli->encrypt)
+        note_idle(plan, OPT_ENCRYPT, "encrypt",
+                  "the job has one node, so all its connections stay on this host");
+}
+
 static void note_files(struct plan *plan)
 {
     if (!plan_any_file(plan))
@@ -305,6 +312,7 @@ static void note_task_gpu(struct plan *plan)
  * options. */
 static void plan_note_idle(struct plan *plan)
 {
+    note_encrypt(plan);
     note_files(plan);
     note_ranks(plan);
     note_ignored(plan);

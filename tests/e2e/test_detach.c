@@ -267,7 +267,8 @@ DETACH_TEST(a_job_is_found_by_its_rdzv_id)
 {
     struct run_result a =
         DDPRUN("--detach", "--standalone", "--rdzv_id=night", WORKER, "say:ready", "forever");
-    id_of(&a);
+    char first[64];
+    snprintf(first, sizeof(first), "job %s received SIGINT", id_of(&a));
     struct run_process *viewer = START("attach", "night");
     cr_expect(run_until_output(viewer, "ready\n", PATIENCE_MS), "%s", run_output(viewer));
     struct run_result b = DDPRUN("--detach", "--standalone", "--rdzv_id=night", WORKER, "forever");
@@ -278,10 +279,19 @@ DETACH_TEST(a_job_is_found_by_its_rdzv_id)
     stop(id);
     for (struct patience p = { 0 }; sockets() > 1 && patience_left(&p);)
         ;
-    stop("night");
+    r = DDPRUN("stop", "night");
+    EXPECT(r, 0);
+    SAYS(r, first);
+    cr_expect_null(strstr(r.err, "night"), "a job has one name: %s", r.err);
     r = run_wait(viewer);
     EXPECT(r, 130);
     expect_no_job();
+    r = DDPRUN("list");
+    EXPECT(r, 0);
+    SAYS(r, "no jobs");
+    r = DDPRUN("list", "--json");
+    EXPECT(r, 0);
+    cr_expect(r.out[0] == '\0' && r.err[0] == '\0', "%s%s", r.out, r.err);
 }
 
 DETACH_TEST(errors_are_reported_before_the_job_leaves_the_terminal)

@@ -215,10 +215,20 @@ Test(cli, what_is_missing_or_too_much_is_said)
     REFUSED("--log_dir needs a value: --log_dir=DIR", "--log_dir", "--tee=3", "prog");
     REFUSED("--tee needs a value: --tee=MAP", "-t");
     REFUSED("--standalone is a switch and takes no value, but got '1'", "--standalone=1", "prog");
-    REFUSED("--module and --no_python exclude each other", "-m", "--no_python", "prog");
-    REFUSED("--grace and --shutdown_timeout exclude each other", "--grace=1", "--shutdown-timeout=1", "prog");
-    REFUSED("--quiet and --verbose exclude each other", "-qv", "prog");
-    REFUSED("--prefix and --no_prefix exclude each other", "--prefix", "--no_prefix", "prog");
+    REFUSED("--module and --no_python exclude each other; leave one of them out", "-m", "--no_python",
+            "prog");
+    REFUSED("--grace and --shutdown_timeout exclude each other; leave one of them out", "--grace=1",
+            "--shutdown-timeout=1", "prog");
+    REFUSED("--quiet and --verbose exclude each other; leave one of them out", "-qv", "prog");
+    REFUSED("--prefix and --no_prefix exclude each other; leave one of them out", "--prefix", "--no_prefix",
+            "prog");
+    REFUSED("--hosts and --nnodes exclude each other, because ddprun itself starts every node of the list; "
+            "leave out --nnodes",
+            "--hosts=a,b", "--nnodes=2", "prog");
+    char *environment[] = { "PET_NODE_RANK=0", NULL };
+    refused(environment, WORDS("--hostfile=f", "prog"),
+            "--hostfile and PET_NODE_RANK exclude each other, because ddprun itself starts every node of the "
+            "list; unset PET_NODE_RANK");
 }
 
 Test(cli, an_environment_of_another_launcher_is_noticed)

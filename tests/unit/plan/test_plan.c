@@ -67,6 +67,10 @@ Test(plan, says_which_options_do_nothing_here, .fini = tear_down)
     tear_down();
     cr_assert_eq(make(prog, (char *[]){ "PET_LOG_ROTATE=1M", NULL }, 0), DDP_OK);
     cr_assert_not(has_note("has no effect"));
+    tear_down();
+    PLAN("--encrypt", "./train");
+    cr_assert(
+        has_note("--encrypt has no effect: the job has one node, so all its connections stay on this host"));
 }
 
 Test(plan, without_options_is_one_worker, .fini = tear_down)

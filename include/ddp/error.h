@@ -21,23 +21,23 @@ extern "C" {
 #endif
 
 /* All errors as rows of name, value and text. A value never changes; add new rows at the end. */
-#define DDP_STATUS_LIST(X)                                                \
-    X(OK, 0, "ok")                                                        \
-    X(IN_PROGRESS, 1, "in progress")                                      \
-    X(ERR_ARG, 2, "invalid argument or wrong order of calls")             \
-    X(ERR_ENV, 3, "environment variable missing or wrong")                \
-    X(ERR_TIMEOUT, 4, "deadline passed")                                  \
-    X(ERR_PEER_LOST, 5, "another rank has died or left")                  \
-    X(ERR_ABORTED, 6, "cancelled or aborted")                             \
-    X(ERR_MISMATCH, 7, "ranks disagree")                                  \
-    X(ERR_MEMBERSHIP, 8, "membership has changed")                        \
-    X(ERR_IO, 9, "input or output error")                                 \
-    X(ERR_CORRUPT, 10, "data is damaged or foreign")                      \
-    X(ERR_NOMEM, 11, "out of memory")                                     \
-    X(ERR_CUDA, 12, "CUDA error")                                         \
-    X(ERR_NCCL, 13, "NCCL error")                                         \
-    X(ERR_UNSUPPORTED, 14, "not supported in this build or by this peer") \
-    X(ERR_CLOSED, 15, "connection closed by the peer")                    \
+#define DDP_STATUS_LIST(X)                                                   \
+    X(OK, 0, "ok")                                                           \
+    X(IN_PROGRESS, 1, "in progress")                                         \
+    X(ERR_ARG, 2, "invalid argument or wrong order of calls")                \
+    X(ERR_ENV, 3, "environment variable missing or wrong")                   \
+    X(ERR_TIMEOUT, 4, "deadline passed")                                     \
+    X(ERR_PEER_LOST, 5, "another rank has died or left")                     \
+    X(ERR_ABORTED, 6, "cancelled or aborted")                                \
+    X(ERR_MISMATCH, 7, "ranks disagree")                                     \
+    X(ERR_MEMBERSHIP, 8, "the attempt or the nodes of the job have changed") \
+    X(ERR_IO, 9, "input or output error")                                    \
+    X(ERR_CORRUPT, 10, "data is damaged or has another format")              \
+    X(ERR_NOMEM, 11, "out of memory")                                        \
+    X(ERR_CUDA, 12, "CUDA error")                                            \
+    X(ERR_NCCL, 13, "NCCL error")                                            \
+    X(ERR_UNSUPPORTED, 14, "not supported in this build or by this peer")    \
+    X(ERR_CLOSED, 15, "connection closed by the peer")                       \
     X(ERR_LIMIT, 16, "a size or count is over its limit")
 
 typedef enum ddp_status {

@@ -252,8 +252,8 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
                         cli_is_elastic(cli) ? "" : "--master_addr=HOST (node 0's) or ");
     if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%s needs a fixed port, because the other nodes cannot know the port that "
-                        "replaces 0; give a port above 0",
+                        "--nnodes=%s needs a fixed port, because with port 0 the other nodes cannot know on "
+                        "which port the store listens; give a port above 0",
                         nnodes_format(&cli->nnodes, text));
     if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
         return ddp_fail(err, DDP_ERR_ARG,

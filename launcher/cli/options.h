@@ -73,7 +73,7 @@
       "HOST:X, X is a number of workers; but X is the port if X is at least 1024, or if the line has "          \
       "slots=N")               \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
-      "program with which --hosts runs COMMAND on another host: CMD HOST COMMAND. In a Slurm "                  \
+      "program that --hosts calls as 'CMD HOST COMMAND' to run COMMAND on another host. In a Slurm "                  \
       "allocation, 'srun' works, too")                                        \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(SSH_FANOUT, "ssh_fanout", 0, COUNT, ssh_fanout, "N", NULL, true, OURS, NODES,                                  \
@@ -123,12 +123,13 @@
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
-      "when waiting nodes join a running elastic job: 'agreed' (when all workers agree), 'now' (the workers are " \
+      "when waiting nodes join a running elastic job: 'agreed' (when every rank has agreed, " \
+      "with ddp_grow_agree or the key ddprun/grow/RANK), 'now' (the workers are " \
       "restarted), or 'never' (only at the next restart)")                                     \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
-      "time for which a node whose workers have finished waits for the other nodes")                                    \
+      "how long a node waits for the other nodes after its own workers have finished")                                    \
     X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
       "scheduler whose variables provide the options that are not set: 'auto' (the scheduler that started this " \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \

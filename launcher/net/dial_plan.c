@@ -566,7 +566,7 @@ uint64_t dial_status_due(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Append the line of a stage. A stage without failure has a line, too: "4 of 4 worked" shows that this stage is
+/* Append the line of a stage. A stage without failure has a line, too: "4 of 4 tries worked" shows that this stage is
  * not the cause. */
 static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
@@ -574,13 +574,13 @@ static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage 
     bool ok = buf_printf(out, "\n  %-8s ", stage_names[stage]);
     if (seen->tries == 0)
         return ok && buf_printf(out, "not reached");
-    ok = ok && buf_printf(out, "%u of %u worked", seen->done, seen->tries);
+    ok = ok && buf_printf(out, "%u of %u tries worked", seen->done, seen->tries);
     if (stage == STAGE_RESOLVE && seen->done > 0 && d->race.n > 0)
         ok = ok && buf_printf(out, ": %s is ", d->options.host) && append_addresses(out, d);
     if (stage == STAGE_ROUTE && d->source[0] != '\0')
         ok = ok && buf_printf(out, ": from %s", d->source);
     if (stage != STAGE_ROUTE && seen->done > 0)
-        ok = ok && buf_printf(out, ", the last in ") && text_append_ms(out, seen->took_ms);
+        ok = ok && buf_printf(out, "; the last took ") && text_append_ms(out, seen->took_ms);
     return ok;
 }
 

@@ -533,8 +533,9 @@ static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
         domain = domain_in(f->file, host, &len);
     snprintf(first, sizeof(first), "%.*s-0", stem_of(host), host);
     if (domain == NULL || len + strlen(first) + 2 > sizeof(name)) {
-        scheduler_note(s, "this pod has no long name, so the name of pod 0 is unknown; give the pods a "
-                          "headless service (subdomain: in the pod template), or set --master_addr");
+        scheduler_note(s,
+                       "the host name of this pod has no domain, so the name of pod 0 is unknown; give the "
+                       "pods a headless service (subdomain: in the pod template), or set --master_addr");
         return;
     }
     snprintf(name, sizeof(name), "%.120s.%.*s", first, (int)(len < 130 ? len : 130), domain);

@@ -460,7 +460,7 @@ static const struct row {
 } rows[] = {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
       "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
-      "see what the worker waited for: in its last lines, or with py-spy dump --pid PID while it waits" },
+      "find out what the worker waited for: read its last lines, or start again and run py-spy dump --pid PID before the timer expires" },
     { SIGKILL, PORT_TAKEN, "another user took the port of its store (SIGKILL)",
       "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to that process",
       "find that process: ss -ltnp sport = :{port} (as root); the next start uses another port" },

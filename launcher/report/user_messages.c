@@ -403,7 +403,7 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
 {
     static const char *const words[2][2] = {
         { " again: leaving the job at once", ": leaving the job; no workers run here" },
-        { " again: killing", ": stopping the workers; a second signal kills them at once" },
+        { " again: killing the workers", ": stopping the workers; a second signal kills them at once" },
     };
     struct buf event = { 0 };
     if (wants_events(a))

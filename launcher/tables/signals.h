@@ -18,7 +18,7 @@
 /* clang-format off */
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
-      "stops the job: the workers get SIGTERM, and SIGKILL after the grace period; a second SIGTERM kills at once",        \
+      "stops the job: workers get the signal, and SIGKILL after the grace period; a second SIGTERM kills at once",        \
       "the same", "the program decides; if SIGTERM ends the worker, the worker has failed")                        \
     X(INT,   STOP,   true,                                                                                   \
       "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                       \

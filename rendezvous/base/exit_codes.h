@@ -20,8 +20,8 @@
       "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
     X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer, and no other worker failed",                  \
       "read the end of the worker's log, which names the peer, and the log of this peer",                 \
-      "A worker exited with DDP_EXIT_PEER_LOST, and no other worker failed within the time that ddprun "  \
-      "waits for this. Typical causes: a rank that left a process group early, or a broken network "      \
+      "A worker exited with DDP_EXIT_PEER_LOST. ddprun waited for the failure of the peer, but no other " \
+      "worker failed. Typical causes: a rank that left a process group early, or a broken network "       \
       "connection.",                                                                                      \
       "rank 3 on n1 failed first: exit 75, 12.3 s after its start")                                       \
     X(123, STORE_LOST,                                                                                    \

@@ -84,8 +84,9 @@ static bool is_second(const struct flight_dump *dumps, size_t n, const char *nam
 {
     for (size_t i = 0; i < n; i++)
         if (dumps[i].rank == dumps[n].rank) {
-            log_error("%s: a second record of rank %d; left out: pass the records of one attempt only", name,
-                      dumps[n].rank);
+            log_error("%s: not used, because another file has a record of rank %d; pass the records of one "
+                      "attempt only",
+                      name, dumps[n].rank);
             return true;
         }
     return false;
@@ -251,8 +252,8 @@ static bool ctl_timeline(const struct ctl_options *o)
         ok = false;
     }
     if (ok && events.other_lives > 0)
-        log_info("the latest run of job '%s' is drawn; lines of other jobs or earlier runs: %zu", events.job,
-                 events.other_lives);
+        log_info("the latest run of job '%s' is drawn; skipped lines of other jobs or earlier runs: %zu",
+                 events.job, events.other_lives);
     ok = ok && write_timeline(o, &events);
     timeline_events_free(&events);
     return ok;

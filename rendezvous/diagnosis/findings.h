@@ -124,7 +124,8 @@
       "limits.conf does not apply to services",                                                             \
       "n1 allows 64 KiB of locked memory, but has InfiniBand, which needs an unlimited amount",             \
       "An InfiniBand device is present and RLIMIT_MEMLOCK is finite. Registering memory for RDMA would fail "       \
-      "in NCCL. Typical causes: a service or container without LimitMEMLOCK=infinity.")                             \
+      "in NCCL. Typical causes: a service without LimitMEMLOCK=infinity, " \
+      "or a container without --ulimit memlock=-1.")                             \
     X(SHM_SMALL, WARNING,                                                                                   \
       "/dev/shm on ${subject} has ${have} free; ${workers} need about ${need} there",                       \
       "start the container with --shm-size=8g or --ipc=host, or delete files of ended jobs in /dev/shm",    \
@@ -333,14 +334,14 @@
       "ddprun, a machine without free CPU time, or another service on that port.")                                  \
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
-      "'ss -ltnp sport = :${port}' on that host names the process; if it is another user's store, start "       \
-      "store and job as the same user, because a store serves only its user and root (--insecure opens a store to all users and, "        \
-      "without a secret, to all hosts); for a proxy, another service, or PyTorch's own store before "       \
-      "2.5, choose another port; in a service mesh disable the sidecar for this job "                       \
+      "'ss -ltnp sport = :${port}' on that host names the process; if it is another user's store, start store " \
+      "and job as the same user; if it is a proxy, another service or the store of a PyTorch " \
+      "before 2.5, choose another port; in a service mesh disable the sidecar for this job "                       \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
-      "The peer closed the connection after the handshake request. Typical cause on one host: the "         \
-      "store belongs to another user.")                                                                     \
+      "The peer closed the connection after the handshake request. A store serves only " \
+      "its user and root, unless it has --insecure. Typical cause on one host: the store belongs to " \
+      "another user.")                                                                     \
     /* Another service listens on the port. The first bytes of its reply identify the protocol. */          \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
@@ -377,7 +378,8 @@
       "the TLS handshake with 10.0.0.1:29500 failed: the store has another secret or does not serve this "  \
       "job",                                                                                                \
       "The store, or a host that answers in its place, did not prove that it has the secret. Typical "      \
-      "causes: nodes with different secret files, or a secret for other job ids.")                          \
+      "causes: nodes with different secret files, or a store " \
+      "that has secrets only for other job ids.")                          \
     X(SECRET_UNKNOWN, ERROR,                                                                                \
       "this node has --encrypt, but gets no secret from ${at}: ${bytes}",                                   \
       "run munged on every node, or start all nodes with the same --secret_file (PET_SECRET_FILE)",         \
@@ -474,7 +476,7 @@
     X(NNODES_DIFFERS, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --nnodes on every node",                                                               \
-      "a node was rejected 2.0 s ago: n1 has --nnodes=3 (static), n0 has --nnodes=2 (static)",              \
+      "a node was rejected 2.0 s ago: n1 has --nnodes=3, n0 has --nnodes=2",              \
       "The agents sent different values of --nnodes when they joined. Typical causes: different command "           \
       "lines, or PET_NNODES set on one node.")                                                                      \
     X(NPROC_DIFFERS, ERROR,                                                                                 \
@@ -493,8 +495,8 @@
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "start this ddprun again",                                                                            \
-      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a' (its instance: 4f, "          \
-      "present instance: 7a): the job has ended and was started again",                                     \
+      "a node was rejected 2.0 s ago: n1 belongs to an earlier run of job 'a', which has " \
+      "ended and was started again (instance 4f, now 7a)",                                     \
       "The agent has the instance id of an earlier start of this job. Typical cause: a node that was "      \
       "frozen or cut off while the job was started again.")                                                 \
     X(JOB_OVER, ERROR,                                                                                      \
@@ -508,7 +510,8 @@
       "delete keys that the program no longer needs (delete_key of PyTorch's store, ddp_store_delete "      \
       "of libddp; 'ddpctl keys' lists all keys), or pass a larger --max-bytes to ddp-rendezvous if it "     \
       "hosts the store",                                                                                    \
-      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 nodes of the job joined before", \
+      "a node was rejected 2.0 s ago: the store has no memory left for n1; 2 nodes of the job joined " \
+      "earlier", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
     /* A correct ddprun never sends a join message that causes these two rows. The store rejects such       \
@@ -847,13 +850,13 @@
     /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
      * the ranks of a lost node. */                                                                         \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
-      "only ${subject} ${are} left: the job waits for ${missing} to join, for at most ${left} "             \
-      "(${knob} is ${limit}), and then ends",                                                               \
+      "only ${subject} ${are} left: ${missing} must join within ${left}, or the job ends " \
+      "(${knob} is ${limit})",                                                               \
       "start ddprun on another node with the same --rdzv_id and ${store_address} as --rdzv_endpoint; Ctrl-C " \
       "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
       "nodes",                                                                                              \
-      "only 1 of at least 2 nodes is left: the job waits for 1 more node to join, for at most 5 min "       \
-      "(--timeout is 15 min), and then ends",                                                        \
+      "only 1 of at least 2 nodes is left: 1 more node must join within 5 min, or the job " \
+      "ends (--timeout is 15 min)",                                                        \
       "A running elastic job lost nodes and fell below its minimum. Typical causes: preempted or failed nodes "     \
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
@@ -1131,8 +1134,8 @@
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches share this store (${count} processes take part, ${belong}); processes: ${who}",        \
-      "stop the unwanted launch; if the other launch waits, restart it, because PyTorch's count of "        \
-      "processes stays wrong; or give each launch its own --master_port",                                   \
+      "stop the unwanted launch, and restart the other launch if it waits, because PyTorch still counts " \
+      "the stopped processes; to prevent this, give each launch its own --master_port",                                   \
       "init_process_group: two launches share this store (4 processes take part, but the job has 2 "        \
       "ranks); processes: pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                 \
       "Processes of another launch have registered in the same process group. Typical cause: two "       \
@@ -1152,8 +1155,8 @@
       "if the program starts processes that join the group (mp.spawn), start them with "                    \
       "--nproc_per_node instead, or set another MASTER_PORT for them",                                      \
       "rank 0 has registered twice in init_process_group: two processes act as this rank",                  \
-      "Two connections have set the address of one rank, and a worker failed or the job makes no "          \
-      "progress. Typical cause: every worker starts its own ranks, which inherit MASTER_PORT.")             \
+      "Two connections have set the address of the same rank. This is reported only if a worker has failed " \
+      "or the job makes no progress. Typical cause: every worker starts its own ranks, which inherit MASTER_PORT.")             \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the last "       \
       "rank of this job is ${last}",                                                                        \

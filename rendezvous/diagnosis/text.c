@@ -464,7 +464,7 @@ static bool append_headline(const struct snapshot *s, struct buf *out)
     case PHASE_RUNNING:
         return ok && append_running(s, out);
     case PHASE_STOPPING:
-        return ok && buf_printf(out, "attempt %u has been stopped for %s", s->round - 1,
+        return ok && buf_printf(out, "attempt %u has been stopping for %s", s->round - 1,
                                 duration(waited, s->waited_ms));
     case PHASE_OVER:
         break;

@@ -76,11 +76,10 @@ static bool same_job(const struct check *c)
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
-           word_refusal(
-               c,
-               "%s belongs to an earlier run of job '%.200s' (its instance: %.60s, present instance: "
-               "%.60s): the job has ended and was started again",
-               c->self, c->r->job, c->join->instance, c->r->instance);
+           word_refusal(c,
+                        "%s belongs to an earlier run of job '%.200s', which has ended and was started again "
+                        "(instance %.60s, now %.60s)",
+                        c->self, c->r->job, c->join->instance, c->r->instance);
 }
 
 static bool not_over(const struct check *c)
@@ -104,14 +103,20 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user typed it. If `min` and `max` are equal, append "elastic" or "static". */
-static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
+/* Format --nnodes as the user typed it. `mode` is "", or added to a single number: " (elastic)", " (static)". */
+static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, const char *mode)
 {
     if (min == max)
-        snprintf(room, size, "--nnodes=%" PRIu32 " (%s)", min, elastic ? "elastic" : "static");
+        snprintf(room, size, "--nnodes=%" PRIu32 "%s", min, mode);
     else
         snprintf(room, size, "--nnodes=%" PRIu32 ":%" PRIu32, min, max);
     return room;
+}
+
+/* Return the text about the mode of a node, or "" if the first node has the same mode. */
+static const char *mode_text(bool elastic, bool same)
+{
+    return same ? "" : elastic ? " (elastic)" : " (static)";
 }
 
 /* Reject a job size that differs from the job size of the first node. */
@@ -120,11 +125,14 @@ static bool same_nnodes(const struct check *c)
     const struct rules *rules = &c->r->rules;
     const struct rdzv_join *j = c->join;
     char theirs[64], ours[64];
-    bool same = rules->elastic == j->elastic && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
-    return same ||
-           word_refusal(c, "%s has %s, %s has %s", c->self,
-                        nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max, j->elastic),
-                        c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
+    const bool same_mode = rules->elastic == j->elastic;
+    bool same = same_mode && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
+    return same || word_refusal(c, "%s has %s, %s has %s", c->self,
+                                nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max,
+                                            mode_text(j->elastic, same_mode)),
+                                c->first,
+                                nnodes_text(ours, sizeof(ours), rules->min, rules->max,
+                                            mode_text(rules->elastic, same_mode)));
 }
 
 /* Return true if the node has the role of the first node. Nodes with different roles may run different programs, with
@@ -341,7 +349,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     if (node->state == RDZV_NODE_WAITING)
         return RDZV_WELCOME;
     if (node->state == RDZV_NODE_FINISHED) {
-        word_refusal(c, "job '%.200s' is over for %s", r->job, c->self);
+        word_refusal(c, "%s has already finished its part of job '%.200s'", c->self, r->job);
         return refuse_join(r, c, RDZV_REFUSED_JOB_OVER);
     }
     if (node->state != RDZV_NODE_RESTING) {
@@ -350,7 +358,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
         return refuse_join(r, c, RDZV_REFUSED_ALREADY_IN);
     }
     rdzv_node_waits(r, node);
-    rdzv_note(r, RDZV_RECORD_JOIN, node, "%s is back", rdzv_name(node, room, sizeof(room)));
+    rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has joined again", rdzv_name(node, room, sizeof(room)));
     return RDZV_WELCOME;
 }
 
@@ -394,7 +402,7 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     if (node == NULL) {
         if (fresh)
             rdzv_forget_rules(r);
-        word_refusal(c, "the store has no memory left for %s: %" PRIu32 " node%s of the job joined before",
+        word_refusal(c, "the store has no memory left for %s; %" PRIu32 " node%s of the job joined earlier",
                      c->self, r->n_live, r->n_live == 1 ? "" : "s");
         return refuse_join(r, c, RDZV_REFUSED_STORE_FULL);
     }

@@ -911,11 +911,10 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
         close_oldest_silent(clients, verdict, &key))
         verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
     if (verdict == ADMISSION_FULL)
-        snprintf(
-            why, sizeof(why),
-            "%s has all %u connections that one source may have, of %u; raise the limit with 'ulimit -n'",
-            key.is_uid ? "its user" : "its address", admission_limit(&clients->admission, &key),
-            clients->admission.max);
+        snprintf(why, sizeof(why),
+                 "its %s has %u of %u connections, the limit for one %s; raise the limit with 'ulimit -n'",
+                 key.is_uid ? "user" : "address", admission_limit(&clients->admission, &key),
+                 clients->admission.max, key.is_uid ? "user" : "address");
     else if (verdict == ADMISSION_NEARLY_FULL)
         snprintf(
             why, sizeof(why),

@@ -135,10 +135,10 @@ static ddp_status explain(const char *host, int port, const char *option, int er
     endpoint_print(host[0] != '\0' ? host : "*", port, at);
     if (error == EADDRINUSE && port != 0) {
         port_holder_find(port, &holder);
-        return ddp_fail(err, DDP_ERR_IO,
-                        "cannot listen on %s: port %d is in use by %s; stop that process, or pass another %s",
-                        at, port, port_holder_words(&holder, who, sizeof(who)),
-                        option != NULL ? option : "port");
+        return ddp_fail(
+            err, DDP_ERR_IO, "cannot listen on %s: port %d is in use by %s; %s, or pass another %s", at, port,
+            port_holder_words(&holder, who, sizeof(who)),
+            holder.leftover ? "try again then" : "stop that process", option != NULL ? option : "port");
     }
     const char *remedy = error == EADDRNOTAVAIL
                              ? "; choose an address of this host, as listed by 'ip address'"

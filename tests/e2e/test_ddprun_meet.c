@@ -716,8 +716,8 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
     expect_codes(125, 125);
     for (int i = 0; i < NODES; i++) {
         says(i, "NNODES_DIFFERS");
-        says(i, "--nnodes=2 (static)");
-        says(i, "--nnodes=3 (static)");
+        says(i, "has --nnodes=2");
+        says(i, "has --nnodes=3");
     }
     says(0, "NODE_REJECTED");
     says(0, "; first cause: "); /* in the report, at the timeout */

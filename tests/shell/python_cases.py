@@ -205,7 +205,7 @@ class Module(Case):
                     print(error)
         """).splitlines()
         self.assertEqual([line.split(" (")[0] for line in out], [
-            "rank 1: killed by SIGKILL", "rank 1: exit 5", "rank 1: ended with 0 before its function returned"])
+            "rank 1: killed by SIGKILL", "rank 1: exit 5", "rank 1: exited with code 0 before its function returned"])
 
     def test_job_that_cannot_start(self):
         out = self.script("""

@@ -199,13 +199,13 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
 
     return ddp_fail(
         err, DDP_ERR_IO,
-        "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; open the ports from the "
-        "first host to the second host, or set DDP_PORT_RANGE=LOW-HIGH to ports that are open; or "
-        "select another network with DDP_IFACE=INTERFACE or DDP_IFACE=ADDRESS (default: the "
-        "network of the store)",
+        "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s; %s; open the ports from %s "
+        "to %s, or set DDP_PORT_RANGE=LOW-HIGH to ports that are open; or select another network with "
+        "DDP_IFACE=INTERFACE or DDP_IFACE=ADDRESS (default: the network of the store)",
         d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
         endpoint_print(d->card.address, d->card.port, where), how,
-        lost ? "this address works only within one host" : "the store answers, so the hosts are up");
+        lost ? "this address works only within one host" : "the store answers, so the hosts are up",
+        d->hello->host, d->card.host);
 }
 
 /* Fail because the peer's address cannot be reached. Keep a short text for the report PORTS_CLOSED (net_join.c). */

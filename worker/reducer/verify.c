@@ -77,7 +77,7 @@ static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err
     if (o->uneven < DDP_UNEVEN_NO || o->uneven > DDP_UNEVEN_STOP)
         return ddp_fail(err, DDP_ERR_ARG, "reducer: uneven=%d: must be one of ddp_uneven", (int)o->uneven);
     if (o->compress && o->wire != DDP_F16 && o->wire != DDP_BF16)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: wire=%s: must be DDP_F16 or DDP_BF16 with compress",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: wire=%s: must be DDP_F16 or DDP_BF16 if compress is set",
                         ddp_dtype_name(o->wire));
     if (!(o->predivide >= 0 && o->predivide <= 1e9))
         return ddp_fail(err, DDP_ERR_ARG, "reducer: predivide=%g: must be 0 or a factor up to 1e9",

@@ -501,8 +501,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     if (needs <= zero->states)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG,
-             "ddp_zero1_step: state arrays: the rule needs %d, but ddp_zero1_create allocated %d; call "
-             "ddp_zero1_create with this rule, or with a momentum above 0",
+             "ddp_zero1_step: the rule needs %d state arrays, but ddp_zero1_create allocated %d; call "
+             "ddp_zero1_create with the rule and the momentum that the program uses later",
              needs, zero->states);
     return zero1_fail(zero, &err);
 }

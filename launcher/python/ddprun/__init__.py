@@ -133,7 +133,7 @@ def launch(
         outcomes = [pickle.loads((directory / f"rank-{rank}").read_bytes()) for rank in ranks]
         for rank in ranks:
             if not outcomes[rank][0]:
-                raise RankError(rank, "ended with 0 before its function returned")
+                raise RankError(rank, "exited with code 0 before its function returned")
         return [pickle.loads(result) for _, result, _ in outcomes]
 
 

@@ -644,7 +644,7 @@ Test(rdzv_join, another_number_of_nodes)
     rsim_join(&sim, 0);
     join.nnodes_min = join.nnodes_max = 3;
     expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
-                   "n7 (pid 107) has --nnodes=3 (static), n0 (pid 100) has --nnodes=2 (static)");
+                   "n7 (pid 107) has --nnodes=3, n0 (pid 100) has --nnodes=2");
     join.elastic = true;
     join.nnodes_min = 2;
     expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
@@ -662,9 +662,8 @@ Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
     join.host = "n0";
     join.node_rank = 1;
     join.nnodes_min = join.nnodes_max = 3;
-    expect_refusal(
-        &join, RDZV_REFUSED_NNODES_DIFFERS,
-        "node 1 (n0, pid 107) has --nnodes=3 (static), node 0 (n0, pid 100) has --nnodes=2 (static)");
+    expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
+                   "node 1 (n0, pid 107) has --nnodes=3, node 0 (n0, pid 100) has --nnodes=2");
 }
 
 /* Both hosts are called "localhost". Only their addresses show which terminal to use. */
@@ -793,10 +792,9 @@ Test(rdzv_join, an_agent_of_an_earlier_life)
 {
     struct rdzv_join join = sim.join;
     join.instance = "life-0";
-    expect_refusal(
-        &join, RDZV_REFUSED_STALE_INSTANCE,
-        "n7 (pid 107) belongs to an earlier run of job 'j' (its instance: life-0, present instance: "
-        "life-1): the job has ended and was started again");
+    expect_refusal(&join, RDZV_REFUSED_STALE_INSTANCE,
+                   "n7 (pid 107) belongs to an earlier run of job 'j', which has ended and was started again "
+                   "(instance life-0, now life-1)");
 }
 
 Test(rdzv_join, a_job_that_is_over)

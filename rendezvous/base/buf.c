@@ -1,7 +1,7 @@
 /* buf.c -- see buf.h.
  *
- * A buf is one block, so its contents can be parsed without copies. Consuming moves the remaining bytes to the front,
- * which is cheap, because callers consume all bytes or leave only an incomplete message. */
+ * A buf is one block, so its contents can be parsed without copies. Consuming moves the remaining bytes to the front.
+ * This is cheap, because callers consume all bytes, or leave only an incomplete message. */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 enum { BUF_MIN = 256 }; /* bytes of the first allocation */
 
-/* Reject requests above half of SIZE_MAX, so that the doubling below cannot overflow. */
+/* Reserve room. Reject requests above half of SIZE_MAX, so that the doubling below cannot overflow. */
 void *buf_reserve(struct buf *b, size_t more)
 {
     if (more > SIZE_MAX / 2 - b->len)
@@ -42,8 +42,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Format into the free room, which is usually sufficient. Otherwise the first try has returned the length of the text:
- * reserve room for it, and format again. The NUL of vsnprintf is after `len`, and the next append overwrites it. */
+/* Format into the free room, which is usually large enough. If it is not, vsnprintf has returned the length of the
+ * text: reserve room for it, and format again. The NUL is not counted in `len`, so the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;
@@ -67,8 +67,7 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
     b->len -= n;
-    if (n > 0 &&
-        b->len > 0) /* with n = 0, memmove would copy a long unfinished request to itself at every read */
+    if (n > 0 && b->len > 0) /* with n = 0, memmove would copy an unfinished request to itself */
         memmove(b->data, b->data + n, b->len);
 }
 

@@ -1,5 +1,5 @@
-/* buf.h -- four types for bytes: `slice` borrows bytes, `buf` grows, `kept` keeps frames until the peer confirms them, and
- * `shared` is a block with a reference count. */
+/* buf.h -- four types for bytes. A `slice` borrows bytes, and a `buf` grows. `kept` has the frames that the peer has
+ * not confirmed. `shared` is a block with a reference count. */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 
@@ -8,10 +8,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Borrowed bytes. A slice never owns its bytes; the comment of the function that returns it says how long they are valid.
+/* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice says how long it is
+ * valid.
  *
- * Keys and values of the store may contain any byte, including 0, so they need a length. A slice is passed by value, in
- * two registers. */
+ * Keys and values of the store may contain any byte, including 0, so they need a length. A slice is passed by value,
+ * in two registers. */
 struct slice {
     const void *data;
     size_t len;
@@ -34,11 +35,11 @@ static inline bool slice_equal(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-/* Initial value of `hash` for hash_bytes. */
+/* Argument `hash` for the first or only piece. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-/* Return the 64-bit FNV-1a hash. To hash several pieces, pass the result for the piece before as `hash`. Do not use this
- * function where equal hashes do harm: an attacker can choose bytes with equal hashes (see table_hash in store/). */
+/* Return the 64-bit FNV-1a hash. To hash several pieces, pass the result for the previous piece as `hash`. An attacker
+ * can choose bytes with equal hashes; where this would do harm, use table_hash (store/table.h). */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 {
     const uint8_t *p = data;
@@ -47,8 +48,8 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
     return hash;
 }
 
-/* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. Callers reserve
- * memory only for bytes that exist: otherwise a peer could fill the memory by announcing a long message. */
+/* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. Reserve memory
+ * only for bytes that have arrived: a peer could otherwise fill the memory by announcing a long message. */
 struct buf {
     uint8_t *data; /* owned; NULL = nothing is allocated */
     size_t len;    /* bytes in use */
@@ -88,8 +89,8 @@ struct kept {
 /* Keep a copy of the next frame. Return false, with an unchanged struct, if memory is short. */
 bool kept_add(struct kept *k, struct slice frame);
 
-/* Remove the frames up to the number `done`. Do nothing if they were confirmed before. Return false, and change nothing,
- * if no frame with this number was added, because the peer is then wrong. */
+/* Remove the frames up to the number `done`. Do nothing if they were confirmed before. If no frame with this number
+ * was added, the peer is wrong: change nothing and return false. */
 bool kept_confirm(struct kept *k, uint64_t done);
 
 /* Set *frame to the frame at *at, and advance *at to the next one. *at is 0 for the first frame. The frame is valid until

@@ -1,9 +1,9 @@
 /* completion.c -- see options.h.
  *
  * A script consists of fixed texts and of lists that are made from the options. In the fixed texts, each backquote is
- * replaced by the program's name. The scripts for bash, zsh and fish use one method. They walk over the words before the
- * cursor, and skip options with their values. So they find out what the user types: an option, the value of an option,
- * the command (the first other word), or an argument of the command. */
+ * replaced by the program's name. The scripts for bash, zsh and fish work alike. They walk over the words before the
+ * cursor, and skip options with their values. The result shows what the user is typing: an option, the value of an
+ * option, the command (the first other word), or an argument of the command. */
 #include "base/options.h"
 
 #include <string.h>
@@ -85,8 +85,8 @@ static bool append_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* Append a line for each option whose value can be completed: `KEY) BEFORE words AFTER ;;`. If the value is a file or a
- * directory, the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
+/* Append a line for each option whose value can be completed: `KEY) BEFORE words AFTER ;;`. For a file or a directory
+ * as the value, the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
 static bool append_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                          const char *file, const char *dir)
 {
@@ -109,8 +109,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern of the commands whose arguments are files, such as "-|a|b". An empty pattern is invalid, so the
- * pattern begins with "-", which is not the name of a command. */
+/* Append a pattern of the commands whose arguments are files, such as "-|a|b". It begins with "-", which is no
+ * command, because an empty pattern would be invalid. */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
@@ -145,7 +145,8 @@ static bool append_help(struct buf *out, const char *help, bool fish)
 
 /* --- bash ----------------------------------------------------------------------------------------------- */
 
-/* Bash splits --name=value into three words, unless COMP_WORDBREAKS has been changed. */
+/* The walk over the words for bash, which splits --name=value into three words, unless COMP_WORDBREAKS has been
+ * changed. */
 static const char bash_walk[] =
     "' prefix= cur=${COMP_WORDS[COMP_CWORD]} i word name= first=0\n"
     "    COMPREPLY=()\n"
@@ -317,8 +318,8 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* fish itself completes the values of options. Names with dashes, such as --log-dir, are offered only if the user has
- * typed a dash inside the name. */
+/* The walk over the words for fish, which completes values of options by itself. Names with dashes, such as --log-dir,
+ * are offered only if the user has typed a dash inside the name. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"

@@ -18,7 +18,7 @@
 
 struct name_lookup {
     struct timed_call *call; /* owned */
-    struct name_found found; /* only the thread uses it, until the call has returned */
+    struct name_found found; /* only the thread may use it until the call has returned */
     char host[];
 };
 
@@ -37,9 +37,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Find the first line of /etc/hosts that names `host`, which is the line that the C library uses. If the name resolves to
- * a loopback address, an error message shows this line, because the mistake is usually there and not in DNS. Replace
- * control characters by blanks, because they could change the settings of the terminal. */
+/* Find the first line of /etc/hosts that names `host`, which is the line that the C library uses. If the name resolves
+ * to a loopback address, an error message shows this line, because it usually contains the mistake. Replace control
+ * characters by blanks, because the line is printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
     char text[1024];
@@ -57,9 +57,9 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Find the IPv4 and IPv6 addresses of `host`. Do not set AI_ADDRCONFIG: with it, a laptop without a network would find no
- * address, because loopback addresses do not count. Keep the order of the C library (RFC 6724), because other programs
- * try the same address first. */
+/* Find the IPv4 and IPv6 addresses of `host`. Do not set AI_ADDRCONFIG: on a laptop without a network it would remove
+ * all addresses, because loopback addresses do not count. Keep the order of the C library (RFC 6724), because other
+ * programs try the same address first. */
 static void resolve_host(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
@@ -151,9 +151,9 @@ int connector_begin(const char *address, int port, int max_segment)
     return error != 0 ? -error : fd;
 }
 
-/* Return true if a socket is connected to itself. This may happen on loopback if no process listens on the port. In one
- * of 28,000 connects, the kernel chooses this port for the client, and TCP treats the connect as a simultaneous open.
- * Such a socket echoes all bytes, and the store cannot listen on its port. */
+/* Return true if a socket is connected to itself. If no process listens on a loopback port, the kernel chooses this
+ * same port for the client in one of 28,000 connects. TCP then treats the connect as a simultaneous open. Such a
+ * socket echoes all bytes, and the store cannot listen on its port. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

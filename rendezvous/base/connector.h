@@ -3,7 +3,7 @@
  *     name_lookup_begin -> addresses -> race.h chooses the next address -> connector_begin -> the socket becomes writable
  *     -> connector_error
  *
- * A separate thread resolves the name with the C library, because this may take many seconds and cannot be interrupted.
+ * Resolving a name with the C library may take many seconds and cannot be interrupted, so a separate thread does it.
  * The caller polls the descriptor name_lookup_fd in its loop. name_lookup_end does not wait for the thread. */
 #ifndef BASE_CONNECTOR_H
 #define BASE_CONNECTOR_H
@@ -14,7 +14,7 @@ enum { HOSTS_LINE_MAX = 160 }; /* bytes of a line of /etc/hosts, with the NUL */
 
 /* The result of a lookup. */
 struct name_found {
-    int error; /* 0, or EAI_... of getaddrinfo */
+    int error; /* 0, or the error EAI_... of getaddrinfo */
     int n;     /* number of addresses; further addresses of the name are left out */
     char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric, in the order of the C library */
     char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" = none */
@@ -26,15 +26,15 @@ struct name_lookup;
  * allowed at any time. */
 int name_lookup_begin(const char *host, struct name_lookup **out);
 
-/* Return a descriptor that becomes readable when the lookup has its answer. */
+/* Return a descriptor that becomes readable when the lookup has its result. */
 int name_lookup_fd(const struct name_lookup *lookup);
 
-/* Copy the answer. Return false while the lookup has no answer. */
+/* Copy the result. Return false while the lookup has no result. */
 bool name_lookup_result(struct name_lookup *lookup, struct name_found *found);
 void name_lookup_end(struct name_lookup *lookup); /* never waits; NULL is allowed */
 
-/* Return true and set *found if `host` is a numeric address. No name server is used. The C library defines which texts are
- * numeric addresses: also "127.1" and "fe80::1%eth0". */
+/* Return true and set *found if `host` is a numeric address, without asking a name server. As in the C library,
+ * "127.1" and "fe80::1%eth0" are numeric, too. */
 bool name_is_literal(const char *host, struct name_found *found);
 
 /* Start to connect to a numeric address. Return the socket, which is non-blocking, close-on-exec and TCP_NODELAY; the

@@ -1,7 +1,7 @@
 /* endpoint.c -- see endpoint.h.
  *
- * The port follows the last colon. A text such as "::1:29400" is rejected, because it may be an IPv6 address, or an IPv6
- * address with a port. The error shows how to write each of them. */
+ * The port follows the last colon. A text such as "::1:29400" is rejected, because it may be an IPv6 address with or
+ * without a port. The error shows how to write both. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>
@@ -56,7 +56,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
     return end[1] == ':' ? parse_port(end + 2, &out->port, err) : DDP_OK;
 }
 
-/* Parse a text that is only a number as a port, because a number is not a valid name of a host. */
+/* Parse an address. A text that is only a number is a port, because a number is no valid host name. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
 {
     *out = (struct endpoint){ .port = default_port };
@@ -76,7 +76,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 
-/* Put brackets around an IPv6 address, because its colons would hide the port. */
+/* Format an address. Put brackets around an IPv6 address, so that the port differs from its parts. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
 {
     const bool v6 = strchr(host, ':') != NULL;

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Use a switch without a default, here and below, so that the compiler reports a missing case. The return after the
- * switch is for numbers that only a newer library defines. */
+/* Return the name of a status. The switch has no default, here and below, so that the compiler reports a missing case.
+ * The return after it is for numbers that only a newer library defines. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {
@@ -52,8 +52,8 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
-/* Return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). Format the text in a second
- * buffer, because an argument may be err->msg or ddp_last_error(). */
+/* Set the error and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). Format in
+ * a second buffer, because an argument may be err->msg or ddp_last_error(). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -72,8 +72,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
-/* Build the new text in a second buffer, because err->msg has the old one. If the new text is too long, cut its end: the
- * beginning says where the error occurred. */
+/* Prepend a text to the error. Build the result in a second buffer, because err->msg has the old text. If it is too
+ * long, cut its end, because the beginning says where the error occurred. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

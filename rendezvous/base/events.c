@@ -22,8 +22,8 @@ enum event_kind event_kind_of(const char *word)
     return (enum event_kind)kind;
 }
 
-/* Append the object without its last brace, then `more`. The object was printed by this program without blanks at its
- * end, so its last byte is the brace. */
+/* Append the object without its last brace, then `more`. This program has printed the object without trailing blanks,
+ * so its last byte is the brace. */
 bool event_line(struct buf *out, struct slice object, struct slice more)
 {
     const char *text = object.data;

@@ -63,9 +63,9 @@ const char *event_word(enum event_kind kind);
 /* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, which a later version may have written. */
 enum event_kind event_kind_of(const char *word);
 
-/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. `more` has further
- * members, such as ",\"ms\":1", which become the last members of the object. Return false and append nothing if memory
- * is short, or if `object` is not a JSON object with a member. */
+/* Append the line of one event. `object` is a JSON object as text, with or without a final newline. `more` is further
+ * members as text, such as ",\"ms\":1", which become the last members of the object. Return false and append nothing
+ * if memory is short, or if `object` is not a JSON object with a member. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
 /* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false if memory

@@ -5,20 +5,20 @@
 enum {
     LIMIT_NODES = 16384, /* nodes of a job */
     LIMIT_NPROC = 4096,  /* workers of a node */
-    LIMIT_LISTED = 256,  /* at most this many names of nodes are sent to each node after a round */
+    LIMIT_LISTED = 256,  /* most names of nodes that each node receives for a round */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12, /* lines from the end of a worker's log that a report shows */
-    LIMIT_INSTANCE = 64,   /* bytes of the nonce that distinguishes two runs of a job */
+    LIMIT_INSTANCE = 64,   /* bytes of the random text that distinguishes two runs of a job */
     LIMIT_TOKEN = 32,      /* hexadecimal digits of the token with which a node connects again */
 
     RDZV_DEFAULT_PORT = 29400, /* port of an elastic job's store and of ddp-rendezvous, as in torchrun */
 
-    /* If a timer fires this many ms late, the process or its virtual machine was suspended. */
+    /* A timer that fires this many ms late shows that the process or its virtual machine was suspended. */
     STOOD_STILL_MS = 500,
 };
 
-/* Key with the number of nodes that could join the job now, in decimal digits. A missing key means 0. */
+/* Key: how many waiting nodes a restart would add to the job, in decimal digits. A missing key means 0. */
 #define GROW_WAITING_KEY "ddprun/waiting_nodes"
 /* Prefix of keys: "ddprun/grow/3" exists if rank 3 agrees to a restart with a larger world. */
 #define GROW_AGREED_KEY "ddprun/grow/"

@@ -1,7 +1,7 @@
 /* log.c -- see log.h.
  *
  * A line is built on the stack and written with one write(2), without stdio. So there is no lock, no buffer that a
- * fork would copy, and no allocation. A long line is cut, because logging must never fail. */
+ * fork would copy, and no allocation. A long line is cut, so that logging never fails. */
 #include "base/log.h"
 
 #include "base/buf.h"
@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 1000 }; /* time to wait for a reader of a full pipe */
+enum { PATIENCE_MS = 1000 }; /* longest wait for the reader of a full pipe */
 
-/* main sets this variable once before any thread starts. Afterwards it is only read, so it needs no lock. */
+/* Set by main once, before any thread starts. Later it is only read, so it needs no lock. */
 static struct {
     const char *program;
     enum log_level level;
@@ -67,13 +67,13 @@ struct line_file {
     struct buf queue;          /* whole lines that the thread has not fetched yet */
     struct line_file_state state;
     bool has_thread; /* the thread was started */
-    bool ends;       /* line_file_close was called */
+    bool ends;       /* line_file_close was called, so the thread ends after the last line */
     bool has_ended;  /* the thread has written all lines and does not use the struct any more */
 };
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write the line in one write. Return 0 or an errno. If a full disk accepts only a part of a line, set *torn: the next
+/* Write the line in one write. Return 0 or an errno. If a full disk accepts only a part of a line, set *torn. The next
  * call then first writes a newline, so that the next line does not continue the partial one. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
@@ -116,8 +116,8 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
-/* Write queued lines until line_file_close. Swap the queue with an empty buffer under the lock, and write without the
- * lock, so that callers never wait for the disk. Both buffers keep their memory. */
+/* Write queued lines until line_file_close. Under the lock, only exchange the queue for an empty buffer. Write without
+ * the lock, so that callers never wait for the disk. Both buffers keep their memory. */
 static void *run_writer(void *user)
 {
     struct line_file *f = user;
@@ -177,8 +177,8 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
-/* Drop and count the line if the queue is full, because an event log must never delay its job. Start the thread with the
- * first line: if the program forks after the open, as a daemon does, the child would not have the thread. */
+/* Queue the line, or drop and count it if the queue is full, because an event log must never delay its job. Start the
+ * thread with the first line: a daemon forks after the open, and its child would not have the thread. */
 void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
@@ -203,8 +203,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* Wait until the thread has written all lines. Return false after `limit_ms`. Without the limit, the program could not
- * exit while a pipe is full and its reader is stopped. */
+/* Wait until the thread has written all lines, at most `limit_ms`; then return false. Without a limit, the program
+ * could not exit if the file is a full pipe whose reader is stopped. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

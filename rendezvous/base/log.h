@@ -34,7 +34,7 @@ struct gate {
 };
 
 /* Return true if a line may be written now, and set *left_out to the number of lines that were left out since the last
- * one. Otherwise count this line as left out. */
+ * one. If it returns false, this line counts as left out. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {
@@ -64,14 +64,14 @@ struct line_file *line_file_open(const char *path, int *error);
 void line_file_append(struct line_file *f, struct slice line);
 
 struct line_file_state {
-    int error;     /* errno of the first lost line, 0 = none; ENOBUFS = the file was too slow */
+    int error;     /* errno of the first lost line; 0 = none; ENOBUFS = the disk was too slow */
     uint64_t lost; /* number of lost lines */
 };
 struct line_file_state line_file_state(struct line_file *f);
 
 enum { LINE_FILE_CLOSE_MS = 2000 }; /* the usual `limit_ms` when a program exits */
-/* Wait at most `limit_ms` until all lines are written, close the file, and free `f`. If the disk does not answer in this
- * time, the thread and its memory remain until the process exits. NULL is allowed. Return the last state. */
+/* Wait until all lines are written, at most `limit_ms`, then close the file, free `f`, and return the last state. If
+ * the disk does not answer in this time, the thread and its memory remain until the process exits. NULL is allowed. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 /* A function that keeps the text of each failure for ddp_last_error(). libddp sets this pointer when it is loaded
- * (worker/core/error.c). NULL = the program has no ddp_last_error(). */
+ * (worker/core/error.c). It stays NULL in a program without libddp. */
 extern void (*error_keep)(const char *msg);
 
 static inline ddp_status null_argument(struct ddp_err *err, const char *call, const char *argument)

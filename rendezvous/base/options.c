@@ -1,8 +1,8 @@
 /* options.c -- see options.h.
  *
- * getopt_long is not used, because its table has neither help texts nor offsets of fields, and because it prints errors
- * itself. A default is a text, and is parsed like the value of a user. So a default cannot exceed the limits of its
- * option, and the help prints the default that is used. */
+ * getopt_long is not used. Its table has neither help texts nor offsets of fields, and it prints errors itself. A
+ * default is a text that is parsed like a value from the user. So a default cannot exceed the limits of its option,
+ * and the help always shows the default that is used. */
 #include "base/options.h"
 
 #include "ddp/context.h"
@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h> /* defines __GLIBC__ where the C library is glibc */
+#include <string.h> /* this header also defines __GLIBC__, if the C library is glibc */
 
 enum {
     SHOWN_MAX = 200,  /* most bytes of a command-line word that an error shows */
@@ -198,8 +198,8 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* Find the option that `typed` abbreviates. Of several matches, the option with the lowest rank wins. *matches is the
- * number of matches with that rank. */
+/* Find the option that `typed` abbreviates. If it matches several names, the one with the lowest rank wins. *matches
+ * is the number of matches with that rank. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {
@@ -228,7 +228,7 @@ static ddp_status ambiguous_option(const struct option_table *t, const char *wor
     return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, word, list);
 }
 
-/* Show no more than SHOWN_MAX bytes of the name. */
+/* Fail because the option does not exist. Show at most SHOWN_MAX bytes of the word. */
 static ddp_status unknown_option(const char *word, struct ddp_err *err)
 {
     const int len = (int)strcspn(word, "=");
@@ -279,7 +279,7 @@ static void set_spelled(struct option_reader *r, const struct option_row *row, c
         snprintf(r->spelled, sizeof(r->spelled), "--%s", row->name);
 }
 
-/* Read "--name" or "--name=value", and also "-x" or "-x=value" if letters are not combined. `word` is already
+/* Read "--name" or "--name=value". If letters are not combined, also read "-x" or "-x=value". `word` is already
  * consumed. */
 static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
                             const char **text, struct ddp_err *err)
@@ -324,8 +324,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : read_value(r, *row, text, err);
 }
 
-/* Do not treat a single "-" as an option, because by convention it means standard input. After "--" there are no
- * options, even if the next word looks like one. */
+/* Read the next option. A single "-" is no option, because by convention it means standard input. After "--" there are
+ * no options, even if the next word looks like one. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {
@@ -434,8 +434,9 @@ bool options_help(const struct option_table *table, struct buf *out)
     return ok;
 }
 
-/* Write a dash as \-, because roff prints a plain dash as a hyphen, which users cannot paste into a shell. Write \& before
- * a dot or a quote at the beginning, because roff would treat the line as a command. */
+/* Append a text with the escapes of roff. Write a dash as \-, because roff prints a plain dash as a hyphen, which a
+ * shell does not accept. Write \& before a dot or a quote at the beginning, because roff would treat the line as a
+ * command. */
 bool options_roff(struct buf *out, const char *text)
 {
     bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);
@@ -485,7 +486,8 @@ bool options_man(const struct option_table *table, struct buf *out)
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
 
-/* The C library whose headers were used for the build. A program runs with this version and all newer versions. */
+/* The name and version of the C library whose headers were used for the build. The program runs with this version and
+ * all newer ones. */
 #if defined(__GLIBC__)
 #define LIBC "glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
 #else

@@ -42,8 +42,8 @@ struct option_row {
     char letter;       /* letter of the short form; 0 = none */
     const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = the value is optional */
     enum option_type type;
-    /* Parse `text` ("1" for a switch) and store the value in the field `to`. NULL = parse by `type`. An error text has
-     * only what is valid, after which options_store appends it to "--limit=0: expected ". */
+    /* Parse `text` ("1" for a switch) and store the value in the field `to`. NULL = parse by `type`. In an error, set
+     * only what is valid, such as "a number": options_store prepends "--limit=0: expected ". */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field in the struct of the program's options */
     const char *preset; /* default, as a user would type it; NULL = none */
@@ -57,8 +57,8 @@ struct option_row {
 
 /* How options are written. */
 enum option_style {
-    OPTIONS_PLAIN,    /* only whole names; the help separates name and value by a blank */
-    OPTIONS_ARGPARSE, /* names may be abbreviated, letters combined; the help separates by "=" */
+    OPTIONS_PLAIN,    /* names must be complete; the help writes "--name VALUE" */
+    OPTIONS_ARGPARSE, /* names may be abbreviated, letters combined; the help writes "--name=VALUE" */
 };
 
 struct option_table {
@@ -86,9 +86,9 @@ struct option_reader {
     char spelled[80];    /* the option that was read last, as error texts show it */
 };
 
-/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). At the first word that is not an
- * option, and at the end, set *row to NULL. Skip a "--" before such a word. Return DDP_ERR_ARG, with *row NULL, if the
- * option does not exist. */
+/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). At the end, or at the first
+ * word that is not an option, set *row to NULL; a "--" before this word is skipped. If the option does not exist, set
+ * *row to NULL and return DDP_ERR_ARG. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -101,8 +101,8 @@ size_t options_word_count(const struct option_words *words);
 /* Return the index of `text` in the list, or -1 if `text` is not in the list. */
 int options_word(const struct option_words *words, const char *text);
 
-/* Parse a number of bytes, such as "123", "64K", "64M" or "2G". Return false if it is invalid or above `most`. Then *out
- * is UINT64_MAX if the number is too large, and 0 if the text is invalid. */
+/* Parse a number of bytes, such as "123", "64K", "64M" or "2G". Return false if the text is invalid (*out is 0), or if
+ * the number exceeds `most` (*out is UINT64_MAX). */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
 /* Return true if the option needs no value. A switch with "[=X]" accepts one. */
@@ -128,9 +128,9 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
-/* Names are completed with underscores, or with dashes if the user has typed a dash. A value that the help calls FILE or
- * PATTERN is completed with names of files, DIR with names of directories. Other values are completed with the words of
- * option_row.words. */
+/* The commands of a program, for its completion script. The script completes names with underscores, or with dashes if
+ * the user has typed a dash. It completes values named FILE or PATTERN in the help with names of files, and DIR with
+ * names of directories. Other values are completed with the words of option_row.words. */
 
 struct completion_command {
     const char *name, *help;
@@ -158,8 +158,8 @@ bool completion_print(enum completion_shell shell, const struct completion *c, s
 
 /* The output of --version of all programs, and the versions that work together. */
 
-/* The commit that a program is built from, or "unknown". Libraries do not contain this variable, so a new commit does
- * not relink the tests. */
+/* The commit that a program is built from, or "unknown". Libraries do not contain this variable, so tests are not
+ * linked again for a new commit. */
 extern const char build_commit[];
 
 /* Append "PROGRAM 0.1.0 (commit, architecture, C library)", or the same facts as a JSON object, and a newline. Return

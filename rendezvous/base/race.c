@@ -4,7 +4,8 @@
 #include <stdio.h>
 
 enum {
-    /* 250 ms as in RFC 8305: longer than a round trip, and much shorter than the timeout of an unanswered connect. */
+    /* Pause before the next address, 250 ms as in RFC 8305: longer than a round trip, and much shorter than the
+     * timeout of an unanswered connect. */
     HEAD_START_MS = 250,
     FIRST_PAUSE_MS = 20,
     LAST_PAUSE_MS = 2000,
@@ -50,8 +51,8 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* Return the deadline of this runner, or UINT64_MAX if the runner does not run. Connect and answer have separate limits.
- * A host that is down exceeds the limit of the connect. A hung store or another service exceeds that of the answer. */
+/* Return the deadline of this runner, or UINT64_MAX if it does not run. Connect and answer have separate limits: a
+ * host that is down exceeds the first, and a hung store or another service exceeds the second. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)
@@ -59,7 +60,8 @@ static uint64_t limit_of(const struct race_runner *runner)
     return runner->state == RUNNER_GREETS ? runner->since_ms + RACE_HELLO_MS : UINT64_MAX;
 }
 
-/* Start the next runner HEAD_START_MS after the start of the previous runner, or at once if no runner is active. */
+/* Return the next action. Start the next runner HEAD_START_MS after the previous one, or at once if no runner is
+ * active. */
 struct race_step race_next(struct race *r, uint64_t now_ms)
 {
     uint64_t at_ms = UINT64_MAX;

@@ -1,9 +1,9 @@
-/* race.h -- decides which address of a name is tried when. A runner is the attempt to connect to one address.
+/* race.h -- decides when to try which address of a name. A runner is the attempt to connect to one address.
  *
- * Some addresses of a name may not answer, for example an IPv6 address without a route. So the next address is tried
- * 250 ms after the one before, while the earlier attempt continues; the first connection wins ("happy eyeballs", RFC
- * 8305). An address that does not answer then costs 250 ms, not the minutes until connect fails. The caller owns the
- * sockets, which connector.h opens. */
+ * Some addresses of a name may not answer, for example an IPv6 address without a route. So each address is tried 250
+ * ms after the previous one, while the earlier attempts continue; the first connection wins ("happy eyeballs", RFC
+ * 8305). An address that does not answer then costs 250 ms, and not the minutes until connect fails. The caller owns
+ * the sockets, which connector.h opens. */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -13,8 +13,8 @@
 enum {
     RACE_ADDRESSES_MAX = 8,
     RACE_TEXT_MAX = 64, /* bytes of a numeric address with its scope and the NUL */
-    /* Limit for a connect. In this time the kernel sends the first packet several times. The kernel also detects
-     * that a host of the same network does not answer (ARP). */
+    /* Limit for a connect. In this time the kernel repeats the first packet several times, and detects a host of the
+     * same network that does not answer (ARP). */
     RACE_CONNECT_MS = 5000,
     RACE_HELLO_MS = 3000, /* limit for the first answer on a connection; see race_connected */
 };
@@ -31,7 +31,7 @@ struct race {
         uint64_t since_ms; /* when the state began */
     } runners[RACE_ADDRESSES_MAX];
     int n;            /* number of runners */
-    uint64_t next_ms; /* when the next runner may start while others run */
+    uint64_t next_ms; /* when the next runner may start although others run */
 };
 
 enum race_do {
@@ -54,8 +54,8 @@ void race_line_up(struct race *r, const char *const *addresses, int n);
 /* Start a new round: all runners wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* Return the next action for the caller, and record that it is done. Call this function again until it returns RACE_WAIT
- * or RACE_LOST. */
+/* Return the next action for the caller, and record it as done. Call this function until it returns RACE_WAIT or
+ * RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */
@@ -63,9 +63,9 @@ void race_connected(struct race *r, int runner, uint64_t now_ms);
 /* Record that the runner has failed. The caller has closed its socket. */
 void race_failed(struct race *r, int runner);
 
-/* Return the pause after round number `round` (from 0) in ms: 20, 30, 45, ... 2000. The first pauses are short, because a
- * store that is starting listens soon. The last ones are long, so that the tries cost little if the store is away for
- * minutes. `random` scales the pause by a factor from 0.5 to 1.5, so that a thousand nodes do not connect at the same
+/* Return the pause in ms after round number `round` (from 0): 20, 30, 45, ... 2000. The first pauses are short,
+ * because a store that is starting soon listens. The last ones are long, so that the tries cost little if the store is
+ * away for minutes. `random` scales the pause by 0.5 to 1.5, so that a thousand nodes do not connect at the same
  * time. */
 uint32_t race_pause_ms(unsigned round, uint32_t random);
 

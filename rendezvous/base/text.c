@@ -1,7 +1,7 @@
 /* text.c -- see text.h.
  *
- * Keys and names of clients are printed on terminals and in JSON. text_append escapes all bytes except printable ASCII.
- * So escape sequences of an attacker do not reach the operator's terminal, and every result is valid UTF-8. */
+ * Keys and names of clients are printed on terminals and in JSON. text_append escapes all bytes except printable
+ * ASCII, so an attacker cannot send escape sequences to the operator's terminal, and every result is valid UTF-8. */
 #include "base/text.h"
 
 #include <signal.h>
@@ -58,7 +58,7 @@ bool text_append_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && append_cut(out, bytes, max);
 }
 
-/* Use milliseconds below 1 s, seconds with tenths below 2 min, and whole minutes from then on. */
+/* Format a duration: milliseconds below 1 s, seconds with tenths below 2 min, then whole minutes. */
 char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX])
 {
     if (ms < 1000)
@@ -87,9 +87,9 @@ void text_copy(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
-/* Count years from March to February, so that the leap day is the last day of a year. Then months 0 to 4 and months 5 to
- * 9 have 153 days each, and the month is a linear function of the day. TO_1970 is the number of days from 0000-03-01 to
- * 1970-01-01. */
+/* Return the date of a day. Years are counted from March to February, so the leap day is the last day of a year.
+ * Months 0 to 4, and also 5 to 9, then have 153 days, so the month is a linear function of the day. TO_1970 is the
+ * number of days from 0000-03-01 to 1970-01-01. */
 struct date date_of(uint64_t day)
 {
     enum { TO_1970 = 719468, CENTURIES_4 = 146097, CENTURY = 36524, YEARS_4 = 1460, YEAR = 365 };
@@ -110,7 +110,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Free `item` after a failure, because cJSON does not. */
+/* Append the item. Free it after a failure, because cJSON does not. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

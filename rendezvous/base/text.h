@@ -40,9 +40,9 @@ struct date {
  * and supports only one time zone. */
 struct date date_of(uint64_t day);
 
-/* Add the member `name` as raw text, because cJSON prints numbers as floating point, which is slow, and inexact above
- * 2^53. cJSON cannot read a raw member of `o` as a number before the object was printed and parsed. If memory is short,
- * the member is left out. */
+/* Add a number as raw text. cJSON would print it as floating point, which is slow, and inexact above 2^53. A raw
+ * member cannot be read back from `o` as a number, only after printing and parsing `o`. If memory is short, the member
+ * is left out. */
 void json_add_integer(cJSON *o, const char *name, int64_t value);
 
 /* Append `item` to `array`, which then owns `item`. If `array` is NULL or memory is short, free `item`. `item` may be

@@ -1,7 +1,7 @@
 /* timed_call.c -- see timed_call.h.
  *
- * The caller and the thread share the struct. Each sets `ended` when it no longer needs the struct. The one that finds
- * `ended` already set frees the struct. libuv's thread pool is not used: four calls that hang would fill the pool, and
+ * The caller and the thread share the struct. Each sets `ended` when it no longer needs the struct, and frees the
+ * struct if `ended` was already set. libuv's thread pool is not used: four calls that hang would fill the pool, and
  * the process could not exit before they return. */
 #include "base/timed_call.h"
 
@@ -20,7 +20,7 @@ struct timed_call {
     void *user;
     pthread_t thread;
     int fd;            /* an eventfd, readable after `run` has returned */
-    atomic_bool ended; /* one side has ended: `run` has returned, or the caller has left */
+    atomic_bool ended; /* set by the side that ends first: the thread, or the caller by timed_call_end */
 };
 
 static void call_free(struct timed_call *call)
@@ -29,8 +29,8 @@ static void call_free(struct timed_call *call)
     free(call);
 }
 
-/* Call `run` on the thread. If the caller still waits, it joins this thread before it frees the struct, so eventfd_write
- * may use the struct after `ended` was set. */
+/* Call `run` on the thread. eventfd_write may use the struct after `ended` was set: the caller joins this thread
+ * before it frees the struct. */
 static void *call_main(void *arg)
 {
     struct timed_call *call = arg;

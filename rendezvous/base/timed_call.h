@@ -2,9 +2,9 @@
  * does not answer. The function runs on a separate thread. The caller waits for a limited time and then continues. The
  * thread may remain until the process exits.
  *
- * `user` is the argument of the function. It belongs to the thread until the function has returned. If the caller calls
- * timed_call_end after that, the caller owns `user` again. If it calls timed_call_end before, the thread releases `user`
- * when the function returns. */
+ * `user` is the argument of the function. It belongs to the thread until the function returns. If the caller then
+ * calls timed_call_end, it owns `user` again. If the caller has called timed_call_end before, the thread releases
+ * `user` when the function returns. */
 #ifndef BASE_TIMED_CALL_H
 #define BASE_TIMED_CALL_H
 
@@ -28,8 +28,8 @@ bool timed_call_has_returned(const struct timed_call *call);
  * thread calls release(user) after `run`. */
 bool timed_call_end(struct timed_call *call);
 
-/* Call run(user) on a thread, wait at most `limit_ms` for its return, and end the call. Return true if `run` has returned;
- * then the caller owns `user`. If no thread can be started, call `run` on this thread, without a limit. */
+/* Call run(user) on a thread, wait for its return at most `limit_ms`, and end the call. Return true if `run` has
+ * returned; then the caller owns `user`. If no thread can be started, call `run` on this thread, without a limit. */
 bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms);
 
 /* Start a thread that blocks all signals, because the other threads of the program must handle them. Return 0 or an

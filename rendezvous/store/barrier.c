@@ -4,8 +4,8 @@
  * stores. Cells call other modules only through barrier_env.
  *
  * A barrier has two blocks of memory: the struct with the name, and both bitmaps. A passed barrier frees its bitmaps:
- * at 100,000 ranks they take 25 KB, the struct and the name less than 200 bytes. A failed barrier keeps its bitmaps
- * and its report, because members that arrive late get the report. */
+ * at 100,000 ranks they take 25 KB, and the struct with the name less than 200 bytes. A failed barrier keeps its
+ * bitmaps and its report for members that arrive late. */
 #include "store/barrier.h"
 
 #include "base/text.h"
@@ -62,7 +62,7 @@ static void barrier_free_bitmaps(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* Free a barrier that is in no list and in no table, and that has no waiters. No other function frees barriers. */
+/* Free a barrier that is in no list and no table, and has no waiters. Only this function frees barriers. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_free_bitmaps(quota, barrier);
@@ -71,7 +71,7 @@ static void barrier_free(struct quota *quota, struct barrier *barrier)
     free(barrier);
 }
 
-/* Allocate both memory blocks, or none. Return NULL if memory or quota is short. */
+/* Allocate both memory blocks of a barrier. Return NULL, with none allocated, if memory or quota is short. */
 static struct barrier *alloc(struct quota *quota, const struct barrier_call *call)
 {
     size_t bitmap = bitmap_bytes(call->world_size);
@@ -124,7 +124,8 @@ static void barrier_unmark_arrived(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* Remove the waiter from its barrier. Call this function before answering, because the owner may then enter another barrier. */
+/* Remove the waiter from its barrier. Call this function before answering, because the answered session may then enter
+ * another barrier. */
 static void barrier_remove_waiter(struct barrier_waiter *waiter)
 {
     list_remove(&waiter->node);
@@ -147,7 +148,7 @@ static uint32_t barrier_member_at(const struct barrier_call *call, size_t i)
     return get_u32((const uint8_t *)call->members.data + 4 * i);
 }
 
-/* Set the members of a new barrier to the list of the first call. An empty list means all ranks. A list may name a
+/* Set the members of a new barrier from the list of the first call. An empty list means all ranks. A list may name a
  * rank twice. */
 static void barrier_set_members(struct barrier *barrier, const struct barrier_call *call)
 {
@@ -159,8 +160,9 @@ static void barrier_set_members(struct barrier *barrier, const struct barrier_ca
     }
 }
 
-/* Return true if the list of a later call has the same members as the barrier. A list may name a rank twice. To count
- * each rank once without another bitmap, the loop clears the bits of counted ranks; the last loop sets them again. */
+/* Return true if the list of a later call has the same members as the barrier. A list may name a rank twice, but each
+ * rank must be counted once. So the first loop clears the bit of each counted rank, and the last loop sets these bits
+ * again. This needs no second bitmap. */
 static bool barrier_has_same_members(const struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4;
@@ -177,8 +179,8 @@ static bool barrier_has_same_members(const struct barrier *barrier, const struct
     return distinct == barrier->members;
 }
 
-/* A client may request a timeout of 2^63 - 1 ms. Longer timeouts are cut to this value, so that the sum of the time and
- * the timeout cannot overflow. */
+/* The longest timeout. A client may request 2^63 - 1 ms; without this limit, adding the timeout to the present time
+ * could overflow. */
 #define TEN_YEARS_MS (10ll * 365 * 24 * 3600 * 1000)
 
 enum { BARRIER_END_MAX = 800 }; /* bytes for the text of barrier_env.end_of, with the NUL */
@@ -225,7 +227,7 @@ static void close_barrier(struct barriers *b, struct barrier *barrier)
     b->open_count--;
 }
 
-/* Answer all waiting ranks. First close the barrier, because `answer` may call functions that use the list of open
+/* Answer all waiting ranks. Close the barrier before, because `answer` may call functions that use the list of open
  * barriers. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
@@ -247,8 +249,8 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
     buf_free(&line);
 }
 
-/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. The report is charged to the
- * quota even beyond the limit, because the ranks must get an answer. */
+/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. Charge the report even
+ * beyond the quota, because the ranks must get an answer. */
 static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
                                        enum barrier_outcome outcome, const char *because)
 {
@@ -289,8 +291,8 @@ static enum barrier_state stays(struct barriers *b, struct barrier *barrier, con
     return barrier->state;
 }
 
-/* Insert the barrier into the list of open barriers, which is sorted by deadline. Begin at the end, because a new
- * deadline is usually later than all other deadlines. */
+/* Insert the barrier into the list of open barriers, which is sorted by deadline. Search from the end, because a new
+ * deadline is usually the latest. */
 static void open_barrier(struct barriers *b, struct barrier *barrier, const struct barrier_call *call)
 {
     int64_t timeout_ms = call->timeout_ms < TEN_YEARS_MS ? call->timeout_ms : TEN_YEARS_MS;
@@ -304,7 +306,7 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
-/* Fail the barrier because the member `rank` has ended. The rank no longer counts as arrived, so the report lists it
+/* Fail the barrier because the process of the member `rank` has ended. Clear its arrival, so that the report lists it
  * as missing. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
@@ -317,7 +319,7 @@ static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint
     return fail_barrier(b, barrier, BARRIER_LOST, because);
 }
 
-/* Open a new barrier. If a member has ended already, fail the barrier. */
+/* Open a new barrier. Fail it at once if a member's process has already ended. */
 static enum barrier_state arrive_first(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     barrier_set_members(barrier, event->call);
@@ -357,8 +359,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Answer a member that arrives after the failure with the report. The second call of a rank is misuse, because the rank
- * then uses the name again. */
+/* Answer a member that arrives after the failure with the report. A second call of the same rank is misuse, because it
+ * uses the name again. */
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
@@ -429,8 +431,8 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Return the reason why the call is invalid for every barrier, or NULL. Later functions rely on these checks: they use
- * each member as the index of a bit. */
+/* Return the reason why the call is invalid for every barrier, or NULL. Later functions rely on this check: they use
+ * each member as a bit index. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;
@@ -469,7 +471,8 @@ void barriers_leave(struct barriers *b, struct barrier_waiter *waiter)
         step(b, waiter->barrier, &(struct event){ .type = BARRIER_LEAVES, .waiter = waiter });
 }
 
-/* Read `next` before each step, because the step may remove the barrier from the list. */
+/* Fail each open barrier with this member. Read `next` before each step, which may remove the barrier from the
+ * list. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 {
     struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
@@ -479,7 +482,7 @@ void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
     }
 }
 
-/* Cancel an open barrier. Do not create a barrier for an unknown name. */
+/* Cancel an open barrier. An unknown name creates no barrier. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
 {
     struct barrier *barrier = find_barrier(b, name);
@@ -494,7 +497,8 @@ uint64_t barriers_deadline(const struct barriers *b)
     return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
 }
 
-/* Fail each open barrier whose deadline has passed. The step removes the barrier from the list, so the loop ends. */
+/* Fail each open barrier whose deadline has passed. The loop ends, because each step removes a barrier from the
+ * list. */
 void barriers_tick(struct barriers *b, uint64_t now_ms)
 {
     while (barriers_deadline(b) <= now_ms)

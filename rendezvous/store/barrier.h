@@ -33,7 +33,7 @@ enum barrier_outcome {
 
 enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
 
-/* A barrier has one bit for each rank in two bitmaps, which are small even for 100,000 ranks:
+/* A named barrier. Two bitmaps have one bit for each rank, and are small even for 100,000 ranks:
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
@@ -47,7 +47,7 @@ struct barrier {
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
     uint32_t world_size;          /* number of bits in each bitmap */
     uint32_t members, arrived;    /* number of bits that are 1 in is_member and in has_arrived */
-    uint8_t *is_member;           /* owned; NULL = the barrier was passed */
+    uint8_t *is_member;           /* owned; NULL = the barrier has passed */
     uint8_t *has_arrived;         /* in the same block of memory as is_member */
     uint64_t began_ms;            /* time of the first arrival, on the caller's clock (barrier_call.now_ms) */
     uint64_t deadline_ms;         /* time at which the barrier fails, on the same clock */
@@ -55,7 +55,7 @@ struct barrier {
     char name[];
 };
 
-/* The wait of a connection for a barrier. The struct of the connection contains it, so that an arrival allocates
+/* The wait of a connection at a barrier. It is a member of the connection's struct, so that an arrival allocates
  * nothing. Set all bytes to zero before the first use. */
 struct barrier_waiter {
     struct list node;        /* link in barrier.waiters, if `barrier` is not NULL */
@@ -67,12 +67,13 @@ struct barrier_waiter {
  * NULL, and must not change a barrier. */
 struct barrier_env {
     void *user;
-    /* Answer the rank of `waiter`. The waiter has left its barrier, so the function may use the waiter for another
+    /* Answer the rank of `waiter`. The waiter has already left its barrier, so the callback may use it for another
      * barrier. `json` is the report, borrowed for the call, and empty for BARRIER_RELEASED. */
     void (*answer)(void *user, struct barrier_waiter *waiter, enum barrier_outcome outcome,
                    struct slice json);
-    /* Append the JSON report of a failure to `out`, or nothing if memory is short. `because` continues the sentence
-     * "barrier NAME ...". For BARRIER_MISUSE, `barrier` is NULL, and only the calling rank gets the report. */
+    /* Append the JSON report of a failure to `out`, or nothing if memory is short. `because` is the end of the
+     * sentence "barrier NAME ...". For BARRIER_MISUSE, `barrier` is NULL, and only the calling rank gets the
+     * report. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
                    const char *because, struct buf *out);
     /* Write how the process of `rank` ended: a sentence without a full stop, in at most `size` bytes with the NUL. */
@@ -85,15 +86,15 @@ struct barrier_env {
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
     /* Called after the first member has arrived. */
     void (*opened)(void *user, const struct barrier *barrier);
-    /* Called before a barrier passes or fails, while its ranks are still waiters. `why` continues the sentence
-     * "barrier NAME ..." and is empty for BARRIER_RELEASED. */
+    /* Called before a barrier passes or fails, while its ranks are still waiters. `why` is the end of the sentence
+     * "barrier NAME ..."; it is empty for BARRIER_RELEASED. */
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
 
 /* A BARRIER_NAMED request. Slices are borrowed for the call. */
 struct barrier_call {
     struct slice name;
-    int64_t timeout_ms;   /* as the client has sent it, so it may be negative */
+    int64_t timeout_ms;   /* the value from the client, so it may be negative */
     struct slice members; /* u32 each, little-endian; empty = all ranks */
     uint32_t rank;        /* the calling rank, which must be a member */
     uint32_t world_size;
@@ -138,8 +139,8 @@ void barriers_clear(struct barriers *b);
 
 /* Process the arrival of a rank. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
-/* End the wait of a connection without an answer, because its client cancels the wait or disconnects. Do nothing if
- * the connection waits at no barrier. */
+/* End the wait of a connection without an answer, because its client cancels the wait or disconnects. Do nothing if it
+ * waits at no barrier. */
 void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);
 /* Fail every open barrier that has the member `rank`, because the process of this rank has ended. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);

@@ -5,9 +5,9 @@
  *
  * Integers are little-endian on every machine. A blob is a u64 length, followed by this number of bytes.
  *
- * The append_ functions append to a buffer and return false if memory is short. After a failure the caller must discard
- * the buffer, because the buffer may end with half a message. The get_ functions do not check a length: the caller
- * checks before that enough bytes have arrived. */
+ * The append_ functions append to a buffer and return false if memory is short. The buffer may then end with half a
+ * message, so the caller must discard it. The get_ functions do not check a length: the caller must check before that
+ * enough bytes have arrived. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H
 
@@ -17,8 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Write the lowest `bytes` bytes of `value` (at most 8) to an address of any alignment. memcpy is used because the
- * compiler turns it into one machine instruction; gcc 12 does not do this for a loop over the bytes. */
+/* Write the lowest `bytes` bytes of `value` (at most 8) to an address of any alignment. The compiler turns memcpy into
+ * one machine instruction; gcc 12 does not do this for a loop over the bytes. */
 static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
 {
     const uint64_t le = htole64(value);

@@ -1,7 +1,7 @@
 /* entry.c -- see entry.h.
  *
- * Memory is charged to the quota before it is allocated. No field stores the charge: it is computed from the length of
- * the key, `room`, `cap` and the items, so it is the same when the memory is freed. */
+ * Memory is charged to the quota before it is allocated. No field stores the charge. It is computed from the length of
+ * the key, `room`, `cap` and the items. So the same charge is returned when the memory is freed. */
 #include "store/entry.h"
 
 #include <stdlib.h>
@@ -20,8 +20,8 @@ struct entry *entry_find(const struct entries *entries, struct slice key)
     return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
 }
 
-/* Prefetch the entries with these hashes and three cache lines of each value. When a copy of a longer value reads these
- * lines in order, the processor prefetches the next lines itself. */
+/* Prefetch the entries with these hashes, and three cache lines of each value. A longer value is copied in order, so
+ * the processor prefetches its further lines itself. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -59,7 +59,8 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     return entry;
 }
 
-/* Keep the entry while `woken` is not 0, because a woken connection keeps a pointer to the entry until store_acted. */
+/* Free an unused entry. Keep it while `woken` is not 0, because a woken connection has a pointer to it until
+ * store_acted. */
 void entry_settle(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -75,8 +76,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Compare `value` with the address after the key only if `room` is not 0. If `room` is 0, the entry ends at this
- * address, and another block of memory may begin there. */
+/* Return the block of the value. Compare `value` with the address after the key only if `room` is not 0. Otherwise the
+ * entry ends at this address, and another block of memory may begin there. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -85,7 +86,8 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
-/* Return how many bytes a separate block charges to the quota. The charge of the entry includes a short value. */
+/* Return how many bytes a separate block charges to the quota, or 0 for a value after the key, which the charge of the
+ * entry includes. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;
@@ -113,9 +115,9 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Keep the old block if the new value fits and needs at least a quarter of the block. So ADD need not allocate again,
- * and a key that once had 8 MiB does not keep 8 MiB. If a reply that is being sent also holds the old block, allocate
- * another block. */
+/* Set the value. Keep the old block if the new value fits and needs at least a quarter of it: ADD then need not
+ * allocate, and a key that once had 8 MiB does not keep 8 MiB. Allocate another block if a reply that is being sent
+ * holds the old one. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
@@ -135,9 +137,9 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Enlarge a full block by half of its size, so that many small appends seldom copy the value. If memory is short,
- * enlarge the block only by the new bytes. A reply that holds the block has its own length, so it may still send the
- * old bytes. */
+/* Append to the value. Enlarge a full block by half of its size, so that many small appends seldom copy the value. If
+ * memory is short, enlarge it only by the new bytes. A reply that holds the block may still send the old bytes,
+ * because it has its own length. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)
@@ -195,7 +197,7 @@ const struct queue_item *entry_front(const struct entry *entry)
     return entry->push_end != NULL ? entry->push_end->next : NULL;
 }
 
-/* Remove the item but do not free it, because the caller must first send its bytes. */
+/* Remove the oldest item without freeing it, because the caller must first send its bytes. */
 struct queue_item *entry_pop(struct entry *entry)
 {
     struct queue_item *last = entry->push_end;

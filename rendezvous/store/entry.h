@@ -5,12 +5,11 @@
  *                --> waiters: link <-> link <-> link  (in order of arrival, see store.c)
  *
  * Value, queue and waiters are in one struct, because a write must find the waiters of its key. An entry exists while
- * it has a value, a queued item or a waiter. It also exists while `woken` is not 0. Only entry_settle frees an entry.
+ * it has a value, a queued item or a waiter, or while `woken` is not 0. Only entry_settle frees an entry.
  *
- * A short first value is stored in the entry, after the key, because this saves a call of malloc. The struct fills one
- * cache line of 64 bytes: with a million entries, the request rate depends on the number of cache lines that the
- * processor fetches. To save space, the struct has no pointer to the last waiter, which is first->prev. It also has no
- * pointer to the oldest item, which is push_end->next. */
+ * A short first value is stored in the entry, after the key, which saves a malloc. The struct fills one cache line of
+ * 64 bytes: with a million entries, the request rate depends on the number of cache lines that the processor fetches.
+ * To save space, two pointers are left out: the last waiter is first->prev, and the oldest item is push_end->next. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 
@@ -24,18 +23,18 @@ struct wait_link;
 
 /* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. */
 struct queue_item {
-    /* the item that was pushed after this one; for the youngest item, the oldest item */
+    /* the item that was pushed next; for the youngest item, the oldest item */
     struct queue_item *next;
     uint32_t len;    /* of `data`, in bytes */
-    uint32_t number; /* one more than the number of the item before; it may wrap around to 0 */
+    uint32_t number; /* number of the previous item + 1; it may wrap around to 0 */
     uint8_t data[];
 };
 
 struct entry {
     struct table_node node;
-    uint8_t *value;    /* NULL, or the address after the key in `key`, or `bytes` of an owned struct shared */
+    uint8_t *value;    /* NULL, or the address after the key, or `bytes` of an owned struct shared */
     uint32_t len, cap; /* length of the value, and the longest value without a new allocation */
-    uint32_t woken;    /* connections that were woken for the queue, until store_acted (store.h) */
+    uint32_t woken;    /* number of connections that were woken for the queue, until store_acted (store.h) */
     uint16_t room;     /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */
     bool exists;       /* the key has a value, which may be empty */
     struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
@@ -66,7 +65,7 @@ static inline bool entry_is_there(const struct entry *entry)
     return entry->exists || entry->push_end != NULL;
 }
 
-/* Return the number of items. The numbers of the items are unsigned, so the result is right after a wrap-around. */
+/* Return the number of items. Their numbers are unsigned, so the result is also right after a wrap-around. */
 static inline uint32_t entry_queue_len(const struct entry *entry)
 {
     const struct queue_item *last = entry->push_end;
@@ -82,8 +81,8 @@ static inline uint64_t entry_cost(size_t key_len)
 /* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* Return the block that contains the value. If the caller holds a reference to the block, the bytes stay valid after the
- * entry was changed or freed. Return NULL if the entry has no value, or stores the value after the key. */
+/* Return the block that contains the value. A caller that adds a reference to it may use the bytes even after the
+ * entry was changed or freed. Return NULL if the entry has no value, or has it after the key. */
 struct shared *entry_holder(struct entry *entry);
 
 /* Prefetch the entries with these hashes and their values, because requests will soon use them (see table_expect). */

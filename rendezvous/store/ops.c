@@ -18,8 +18,8 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* An initializer cannot leave out a row, so a request that the dialect does not have is put at 256 + op_id. An opcode is
- * one byte, so no lookup finds this place. */
+/* The place of a row in op_by_code. An initializer cannot leave out a row, so a request that the dialect does not have
+ * is put at 256 + op_id. Opcodes have one byte, so no lookup finds this place. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 const struct op *const op_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = &op_table[OP_##name],

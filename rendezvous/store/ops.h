@@ -1,8 +1,8 @@
 /* ops.h -- the requests of the protocol, one row each.
  *
- * The row of a request is the only description of the request. The enum op_id, op_table[], the decoder (wire.c), the
- * names in logs and the table in docs/protocol.md (`make protocol`) are made from the rows. To add a request, add a row,
- * a handler (hub/requests.c) and a test. */
+ * The rows are the only description of the requests. From them are made the enum op_id, op_table[], the decoder
+ * (wire.c), the names in logs and the table in docs/protocol.md (`make protocol`). To add a request, add a row, a
+ * handler (hub/requests.c) and a test. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 
@@ -27,8 +27,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 /* clang-format off */
 
-/* The fields of requests. `limit` is the most bytes of a blob, or the most items of a list. A column of docs/protocol.md
- * has the text. */
+/* The fields of requests. `limit` is the most bytes of a blob, or the most items of a list. The last column is the
+ * text in docs/protocol.md. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             text in docs/protocol.md */                                           \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -49,9 +49,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. The column
- * `waits` is true if the reply may be sent much later; CANCEL_WAIT or the next request ends the wait. The column
- * `wakes` is true if the request may end waits of other connections. */
+/* The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. `waits`: the
+ * reply may be sent much later; CANCEL_WAIT or the next request ends the wait. `wakes`: the request may end waits of
+ * other connections. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \

@@ -4,8 +4,8 @@
  * instead of growing. The charge is the allocated size, which is much larger than the size of a small key.
  *
  * A quota may be a share of another quota, its `whole`. A share may use at most half of the memory that the other
- * shares do not use. In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the store.
- * Each job has a share of its source's share, so a source gets no more memory by declaring more jobs. */
+ * shares do not use. In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the
+ * store. Each job has a share of its source's share, so declaring more jobs gives a source no more memory. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 
@@ -17,7 +17,7 @@
 struct quota {
     uint64_t used;       /* charged now; may exceed the limit after quota_charge */
     uint64_t max;        /* the limit, if `whole` is NULL */
-    uint64_t floor;      /* reserved in `whole` for this share, used or not; the share may always use them */
+    uint64_t floor;      /* bytes of `whole` that are reserved for this share, used or not */
     struct quota *whole; /* borrowed; NULL = this quota is not a share of another quota */
 };
 
@@ -27,7 +27,7 @@ static inline uint64_t quota_held(const struct quota *q)
     return q->used > q->floor ? q->used : q->floor;
 }
 
-/* Return the limit of `used`. The limit of a share changes with the use of the other shares. */
+/* Return the limit of `used`. The limit of a share depends on how much the other shares use. */
 static inline uint64_t quota_limit(const struct quota *q)
 {
     if (q->whole == NULL)
@@ -43,8 +43,8 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge memory that is allocated already, even beyond the limit. Charge to each `whole` only the bytes that exceed
- * `floor`, because `floor` is already reserved there. */
+/* Charge memory that is already allocated, even beyond the limit. `whole` has already charged `floor` bytes for this
+ * share, so charge it only the bytes above. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

@@ -1,10 +1,10 @@
 /* store.c -- see store.h.
  *
  * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
- * BARRIER wakes them only if its caller is the last rank that arrives. QUEUE_PUSH wakes one waiter for each item.
+ * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item.
  *
- * A key with a value can have waiters, too. BARRIER requests wait at the counter that they have created, and so do
- * WAIT requests that are older than the counter. */
+ * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. WAIT requests
+ * that are older than the counter also go on waiting there. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -14,15 +14,15 @@
 
 #include <stdlib.h>
 
-/* This file does not use strtoll. A value has no NUL at its end, and the locale decides which blanks strtoll skips. */
+/* strtoll is not used here: a value has no NUL at its end, and strtoll skips other blanks in other locales. */
 
 static bool is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Reject a number that is too large before the multiplication, which would otherwise overflow. The limit depends on the
- * sign: 2^63 - 1, or 2^63 for a negative number. */
+/* Parse a number. The limit depends on the sign: 2^63 - 1, or 2^63 for a negative number. Check it before the
+ * multiplication, which could otherwise overflow. */
 bool decimal_parse(struct slice text, int64_t *value)
 {
     const char *p = text.data, *end = p + text.len;
@@ -43,7 +43,7 @@ bool decimal_parse(struct slice text, int64_t *value)
     return p > digits;
 }
 
-/* Write the digits from the last to the first. The number without its sign is kept in a uint64_t, because 2^63 does not
+/* Write the digits from the last to the first. Keep the number without its sign in a uint64_t, because 2^63 does not
  * fit in an int64_t. */
 struct slice decimal_print(int64_t value, char *text)
 {
@@ -109,8 +109,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append a link to the list of `entry`. If the request names the key twice, add only one link. The function detects
- * this case if the last link of the list belongs to `wait`, because a wait adds all its links at once. */
+/* Append a link to the list of `entry`. If the request names the key twice, add only one link. A wait adds all its
+ * links at once, so in this case the last link of the list already belongs to `wait`. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -149,7 +149,7 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* Remove all links of a wait from their lists, and free the wait. Free entries that nothing uses any more. */
+/* Remove all links of a wait from their lists, and free the wait. Also free entries that are now unused. */
 static void wait_leave(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -188,7 +188,8 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* Return true if the key, or its part after the last '/', begins with a prefix of the observer. */
+/* Return true if the observer wants the key: the key, or its part after the last '/', begins with one of the
+ * prefixes. */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -204,8 +205,9 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Remove links from the front of the list, because the key exists now. Stop at a wait without another missing key: free
- * the wait and return its connection, which the caller must wake. Return NULL if the list is empty. Keep the entry. */
+/* Remove links from the front of the list, because the key exists now. Stop at the first wait that has no other
+ * missing key. Free this wait, and return its connection, which the caller must wake. Return NULL if the list is
+ * empty. Keep the entry. */
 static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -231,8 +233,8 @@ static void empty_entry(struct entries *entries, struct entry *entry)
         ;
 }
 
-/* Fetch the next node before entry_settle frees the present node. An entry for whose queue a connection was woken
- * stays until store_acted. */
+/* Remove all keys. Fetch the next node before entry_settle frees the present one. An entry stays until store_acted if
+ * a connection was woken for its queue. */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);
@@ -270,8 +272,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Do not call written(), which would cost time: SET is the most frequent request. If the value fits in the old memory,
- * SET costs one lookup and one copy, and no malloc. */
+/* Set a key. Do not call written(), because SET is the most frequent request. If the value fits in the old memory, SET
+ * costs one lookup and one copy, and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -306,7 +308,8 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
     return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
-/* Answer as PyTorch's server does: if the key is missing and `expected` is not empty, the answer is `expected`. */
+/* Compare and set. As in PyTorch's server, if the key is missing and `expected` is not empty, the answer is
+ * `expected`. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
@@ -333,7 +336,8 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* Do not call written() if the value is not a number: nothing has changed, and the entry must stay. */
+/* Add to a counter. If the value is not a number, do not call written(), because nothing has changed and the entry
+ * must stay. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
@@ -347,7 +351,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
-/* Limit the whole value to WIRE_MAX_VALUE, the limit of SET, because a GET must be able to return it. */
+/* Append to a value. Limit the whole value to WIRE_MAX_VALUE, the limit of SET, so that a GET can return it. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -357,8 +361,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Keep a queue with the same name. As in PyTorch's server, a wait that has already found the key does not wait for the
- * key again. */
+/* Delete a value. Keep a queue with the same name. As in PyTorch's server, a wait that has already found the key does
+ * not wait for it again. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -374,8 +378,8 @@ uint64_t store_count(const struct store *s)
     return s->entries.existing;
 }
 
-/* Check the quota for all pairs before setting one. The check assumes that all keys are new, so a nearly full store may
- * reject pairs that would fit. If malloc fails, the pairs before the failure stay set. */
+/* Set all pairs. First check the quota for all of them, as if all keys were new. So a nearly full store may reject
+ * pairs that would fit. If malloc fails, the pairs that were set before stay. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -421,8 +425,8 @@ static enum store_status wait_begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
-/* Count the missing keys before anything is allocated, because most WAIT requests find all keys. Create an empty entry
- * for each missing key, because only an entry can have a list of waiters. */
+/* Count the missing keys before allocating anything, because most WAIT requests find all keys. Then create an empty
+ * entry for each missing key, because an entry has the list of waiters. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -448,7 +452,8 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
     return wait_begun(s, w);
 }
 
-/* Allocate the wait before adding to the counter, so that the counter does not change if memory is short. */
+/* Execute BARRIER. Allocate the wait before adding to the counter, so that the counter does not change if memory is
+ * short. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
@@ -483,7 +488,8 @@ uint32_t store_awaited_count(const struct store_waiter *w)
     return w->wait ? w->wait->missing : 0;
 }
 
-/* Walk the links from the first for each call. This is fast enough, because a diagnosis shows only a few keys. */
+/* Return the n-th missing key. Each call walks the links from the first, which is fast enough, because a diagnosis
+ * shows only a few keys. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
@@ -492,8 +498,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one connection for each item of the queue for which no connection was woken yet. A woken connection counts as
- * the receiver of one item, although it has not sent its QUEUE_POP yet. */
+/* Wake one connection for each item of the queue for which none was woken yet. A woken connection counts as the
+ * receiver of one item, even before it has sent its QUEUE_POP. */
 static void offer(struct store *s, struct entry *entry)
 {
     struct store_waiter *done;
@@ -504,8 +510,8 @@ static void offer(struct store *s, struct entry *entry)
     }
 }
 
-/* Call offer(), because the connection may not have removed the item for which it was woken. offer() then wakes
- * another connection for this item. */
+/* Call offer(), because the connection may not have removed the item for which it was woken. The item then needs
+ * another connection. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;
@@ -561,7 +567,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return entry ? entry_queue_len(entry) : 0;
 }
 
-/* Skip entries without a value: a queue or a missing key with waiters is not a key of the store. */
+/* Return the next key. Skip entries without a value, which only have a queue or waiters. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

@@ -47,12 +47,12 @@ struct store_observer {
     /* A key is observed if it begins with one of these prefixes, or if its part after the last '/' does. The array ends
      * with NULL. */
     const char *const *prefixes;
-    /* Called after an observed key was set, except by a COMPARE_SET that replaced a value. `anew` = the key had a
-     * non-empty value before. */
+    /* Called after an observed key was set, except by a COMPARE_SET that has replaced a value. `anew` = the key
+     * already had a non-empty value. */
     void (*written)(void *user, struct slice key, bool anew);
     /* Called after ADD has added `delta` to an observed key. `sum` is the new value. */
     void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
-    /* Called when a wait begins, observed keys or not. */
+    /* Called when a wait begins, even for keys that are not observed. */
     void (*waits)(void *user, struct store_waiter *waiter);
     /* Called instead of `waits` if all `keys` (a list in wire format) exist already. */
     void (*found)(void *user, struct store_waiter *waiter, struct slice keys);
@@ -71,27 +71,27 @@ typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
 /* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);
-/* Free the store and all keys. First call store_leave and store_acted for each connection, because each struct
+/* Free the store and all keys. Before, call store_leave and store_acted for each connection, because each struct
  * store_waiter has pointers into the store. */
 void store_free(struct store *s);
 
 /* Remove all keys, queues and waits. `wake` is not called. */
 void store_clear(struct store *s);
 
-/* Let the processor fetch the keys with these hashes (table_hash) from memory while the caller handles other
- * requests. */
+/* Prefetch the keys with these hashes (table_hash) into the processor's caches. Call this some time before the keys
+ * are used. */
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 
 /* Set a key, or return its value. Keys and values are copied. A returned slice is borrowed until the next change of the
  * store. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 struct slice store_get(const struct store *s, struct slice key); /* empty if the key is missing */
-/* Return the block that contains `value`, the result of store_get(key). If the caller adds a reference to the block
+/* Return the block that contains `value`, the result of store_get(key). If the caller adds a reference to it
  * (base/buf.h), the bytes stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN,
  * outdated, or not in a separate block. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
-/* Replace the value of a key by `desired` if the value equals `expected`. An empty `expected` also matches a missing key.
- * Set *current to the value that the client gets as the answer: a view into the store or of an argument. */
+/* Replace the value of a key by `desired` if it equals `expected`. An empty `expected` also matches a missing key. Set
+ * *current to the answer for the client: a slice of the store or of an argument. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current);
 /* Add `delta` to a counter, and set *sum to the new value. A missing key counts as 0. */
@@ -121,8 +121,8 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
 /* End the wait of a connection without calling `wake`, because the connection sends another request or closes. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Record that a connection has sent a request or has closed. If the connection was woken for a queue but has not
- * removed an item, wake the next waiter of the queue. If it was not woken for a queue, do nothing. */
+/* Record that a connection has sent a request or has closed. If it was woken for a queue but has not removed an item,
+ * wake the next waiter of the queue. If it was not woken for a queue, do nothing. */
 void store_acted(struct store *s, struct store_waiter *w);
 
 /* Return the number of keys that a connection still waits for; 0 = the connection does not wait. */

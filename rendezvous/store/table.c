@@ -57,8 +57,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the bytes after the last complete word of a key, at most 7, as a word. From a key of 8 bytes or more, load the
- * last 8 bytes at once and shift: this is faster than a copy of variable length. */
+/* Return the bytes after the last complete word of a key, at most 7, as a word. For a key of 8 bytes or more, load the
+ * last 8 bytes at once and shift, which is faster than a copy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -75,8 +75,8 @@ static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 }
 
 /* Compute SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf), with words in the byte
- * order of the machine. The hash needs a secret because clients choose the keys: without it, a client could choose keys
- * that are all in one chain, and each lookup would walk that chain. */
+ * order of the machine. Clients choose the keys, so the hash needs a secret. Otherwise a client could choose keys that
+ * are all in one chain, and each lookup would walk this chain. */
 uint32_t table_hash(struct slice key)
 {
     const uint8_t *p = key.data;
@@ -110,8 +110,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Prefetch in two loops, because the address of a node is in the array of chains. The second loop fetches the first node
- * of each chain and the next cache line, where the key of an entry is. */
+/* Prefetch nodes in two loops. The first fetches the chains, because they contain the addresses of the nodes. The
+ * second fetches the first node of each chain and the next cache line, which has the key of an entry. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };
@@ -126,7 +126,8 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Search only the rest of the chain, because all nodes with the same key are in the same chain. */
+/* Return the next node with the same key. It is in the rest of the chain, because nodes with the same key share a
+ * chain. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;
@@ -136,8 +137,8 @@ struct table_node *table_find_same(const struct table_node *node)
     return next;
 }
 
-/* Double the array of chains, and move all nodes at once. For a million keys this takes tens of milliseconds, in which
- * the store serves no client. If memory is short, keep the old array. */
+/* Double the array of chains, and move all nodes at once. With a million keys this takes tens of milliseconds, in
+ * which the store serves no client. If memory is short, keep the old array. */
 static void grow_chains(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
@@ -156,8 +157,9 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* First grow an array that is too full. A table with `is_busy` has at most 3 nodes for 4 chains, because each further
- * node of a chain costs a read from memory. Other tables have up to 1 node for each chain, to save memory. */
+/* Insert a node. First enlarge an array that is too full. A table with `is_busy` has at most 3 nodes for 4 chains,
+ * because each further node in a chain costs a read from memory. Other tables have up to 1 node for each chain, to
+ * save memory. */
 void table_insert(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
@@ -177,8 +179,8 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* Continue in the chain of `after`, then in the next chains. `after` contains its hash, so a walk needs no other
- * state. */
+/* Return the next node of the chain of `after`, or of the next chain with a node. `after` has its hash, so a walk
+ * needs no other state. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

@@ -21,7 +21,7 @@ struct table {
     struct table_node **chain; /* owned: the first node of each chain; NULL = an empty chain */
     uint32_t mask;             /* number of chains - 1; the number is a power of two */
     uint32_t count;            /* number of nodes */
-    bool is_busy; /* each request uses this table, so keep more chains than nodes (table_insert) */
+    bool is_busy; /* each request uses this table, so it has more chains than nodes (table_insert) */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
@@ -47,7 +47,7 @@ const struct table_node *table_first(const struct table *t, uint32_t hash);
 /* Return the next node with the key of `node`, or NULL. Only tables with repeated keys need this function. */
 struct table_node *table_find_same(const struct table_node *node);
 
-/* Let the processor fetch the nodes with these hashes from memory, all at the same time. Otherwise each lookup in a
+/* Prefetch the nodes with these hashes into the processor's caches, all at the same time. Otherwise each lookup in a
  * table of a million keys would wait for memory. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
@@ -56,8 +56,8 @@ void table_insert(struct table *t, struct table_node *node);
 /* Remove a node, which must be in the table. */
 void table_remove(struct table *t, struct table_node *node);
 
-/* Return the node after `after`, or the first node if `after` is NULL. Return NULL after the last node, and if all bytes
- * of the table are zero. To remove a node during a walk, first fetch the node after it. */
+/* Return the node after `after`, or the first node if `after` is NULL. Return NULL after the last node, and for a
+ * zeroed table. To remove a node during a walk, first fetch the node after it. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
 /* Loop over all nodes. The loop must not remove nodes. */

@@ -1,9 +1,9 @@
 /* wire.c -- see wire.h.
  *
  * A request is an opcode and up to three fields. op_table has the fields of each request, and field_table has the
- * shape of each field. The scan (scan_opcode, scan_count, scan_list, scan_blob) reads one unit after the other. A unit
- * is the opcode, an integer, the count of a list, or a blob with its length. If a unit is incomplete, the scan sets
- * `need` and stops; the next call begins with the same unit.
+ * shape of each field. The functions scan_* read one unit after the other: the opcode, an integer, the count of a
+ * list, or a blob with its length. If a unit is incomplete, they set `need` and stop. The next call begins with the
+ * same unit.
  *
  * The scan handles any request. For the most frequent requests, wire_decode has a loop that needs half the time. */
 #include "store/wire.h"
@@ -24,8 +24,8 @@ static const uint8_t *byte_at(struct slice in, size_t at)
     return (const uint8_t *)in.data + at;
 }
 
-/* Return WIRE_MORE until the request has `need` bytes. `need` must exceed the present length, because the caller
- * would otherwise call again with the same bytes. */
+/* Wait until the request has `need` bytes, and return WIRE_MORE. `need` must exceed the present length, because the
+ * caller would otherwise pass the same bytes again. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;
@@ -66,7 +66,7 @@ static enum wire_status greet(struct wire *w, struct slice in)
 }
 
 /* Detect dialect B. Opcodes above 8 exist only in B. Opcode 7 is WATCH_KEY in A and DELETE_KEY in B. PyTorch sends
- * WATCH_KEY on a connection that sends nothing else, so opcode 7 after another opcode is DELETE_KEY. */
+ * WATCH_KEY only on a connection of its own, so opcode 7 after another opcode means DELETE_KEY. */
 static void detect_dialect_b(struct wire *w, uint8_t code)
 {
     if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
@@ -75,8 +75,8 @@ static void detect_dialect_b(struct wire *w, uint8_t code)
         w->settled = true;
 }
 
-/* Scan the opcode. On a new connection, first detect the dialect. If the first byte of a connection is not an opcode,
- * the peer is usually a port scanner, an HTTP client or a TLS client. */
+/* Scan the opcode. On a new connection, first detect the dialect. If its first byte is no opcode, the peer is usually
+ * a port scanner, an HTTP client or a TLS client. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -94,8 +94,8 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* Scan a blob: its length, and then its content. If both are complete, set *length to the length of the content, and
- * move `at` to the end of the blob. */
+/* Scan a blob: its length, then its content. If both are complete, set *length to the length of the content, and move
+ * `at` to the end of the blob. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -113,8 +113,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* Scan the count of a list. Each blob of the list has at least 8 bytes, its length. So reject the list before its blobs
- * arrive if 8 bytes for each blob exceed the quota. */
+/* Scan the count of a list. Each blob of the list has at least 8 bytes, its length. If this alone exceeds the quota,
+ * reject the list before its blobs arrive. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -134,7 +134,7 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Scan the blobs of a list. If a blob is incomplete, `left` still counts it, so that the next call continues with this
+/* Scan the blobs of a list. `left` also counts a blob that is incomplete, so that the next call continues with this
  * blob. */
 static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                   struct ddp_err *err)
@@ -194,7 +194,7 @@ static void fill_request(const struct wire *w, struct slice in, struct request *
     }
 }
 
-/* Keep the dialect, because it belongs to the connection. */
+/* Restart the scan. Keep the dialect, which belongs to the connection. */
 void wire_rewind(struct wire *w)
 {
     w->op = NULL;
@@ -221,9 +221,9 @@ static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t m
     return WIRE_OK;
 }
 
-/* Decode a complete request of dialect C that has no list, in half the time of the scan. In all other cases call the
- * scan. These cases are the first request of a connection, an old dialect, a list, and a request that is incomplete,
- * invalid or too long. The scan also finds the reason why a request is rejected. */
+/* Decode a request. A complete request of dialect C without a list is decoded here, in half the time of the scan. All
+ * other requests are left to the scan: the first of a connection, requests of an old dialect or with a list, and
+ * requests that are incomplete, invalid or too long. The scan also finds the reason for a rejection. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)
 {
@@ -255,7 +255,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
-/* Do not compare the length with `list->len`, because the scan has checked all lengths. */
+/* Remove the first blob of the list. No length is checked here, because the scan has checked all. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

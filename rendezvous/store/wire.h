@@ -22,25 +22,25 @@ enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
 struct wire {
     const struct op *op;      /* NULL until the opcode has been scanned */
     size_t at;                /* number of scanned bytes of the request */
-    size_t need;              /* the next scan needs this number of bytes of the request, opcode included */
+    size_t need;              /* number of bytes of the request that the next scan needs, opcode included */
     size_t start[OP_FIELDS];  /* offset of each field's content */
     size_t length[OP_FIELDS]; /* length of each field's content */
     uint32_t left;            /* number of blobs of the list that have not been scanned */
     uint32_t count;           /* number of items of the list; a pair is one item */
     uint8_t dialect;          /* enum dialect; a guess until `greeted` is true */
     uint8_t field;            /* index of the next field to scan */
-    bool greeted;             /* the first bytes were scanned, so it is known whether the dialect is C */
+    bool greeted;             /* the first bytes were scanned; they show whether the dialect is C */
     bool in_list;             /* the count of the list has been scanned */
     bool settled;             /* an opcode other than 7 was received; see detect_dialect_b in wire.c */
 };
 
 struct request {
     const struct op *op;
-    /* The content of each field, borrowed from the bytes that were decoded: the bytes of a blob, or the blobs of a list,
-     * which wire_next reads. Integer fields have an empty slice. */
+    /* The content of each field: the bytes of a blob, or the blobs of a list for wire_next. Borrowed from the decoded
+     * bytes. The slice of an integer field is empty. */
     struct slice blob[OP_FIELDS];
-    int64_t number; /* value of the integer field; 0 = the request has none */
-    uint32_t count; /* number of items of the list; 0 = the request has none; a pair is one item */
+    int64_t number; /* value of the integer field; 0 = the request has no such field */
+    uint32_t count; /* number of items of the list, where a pair is one item; 0 = the request has no list */
 };
 
 /* Prepare the parser for a new connection. A connection that begins with VALIDATE has dialect C. Any other connection has

@@ -1,8 +1,8 @@
 /* auth.c -- see auth.h.
  *
- * HMAC-SHA256 and SHA-256 are libsodium's; this file implements no cipher and no hash. HKDF (RFC 5869) derives one
- * key for each direction from the secret and the first two messages. Proofs and tags are compared with sodium_memcmp:
- * its time does not depend on the bytes, so it does not show an attacker how many bytes are right. */
+ * libsodium computes HMAC-SHA256 and SHA-256; this file implements no cipher and no hash. HKDF (RFC 5869) derives one
+ * key for each direction from the secret and the first two messages. Proofs and tags are compared with sodium_memcmp,
+ * whose time does not depend on the bytes. So an attacker cannot measure how many bytes are right. */
 #include "auth/auth.h"
 
 #include "store/encode.h"
@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Offsets of the fields in the client's hello and in the store's answer. The hello has AT_ROLE, AT_JOB and AT_NONCE.
- * The answer has AT_RESULT, AT_INSTANCE and AT_STORE_NONCE. AT_VERSION and AT_PRINT are valid for both messages. */
+/* Offsets of the fields. Both messages have AT_VERSION and AT_PRINT. The client's hello also has AT_ROLE, AT_JOB and
+ * AT_NONCE, and the store's answer has AT_RESULT, AT_INSTANCE and AT_STORE_NONCE. */
 enum {
     AT_VERSION = 0,
     AT_ROLE = 1,
@@ -105,8 +105,8 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
     return found;
 }
 
-/* Return true if the client's hello has the right size and its job name ends with a NUL. Callers then use the job as a
- * string. */
+/* Return true if the client's hello has the right size and its job name ends with a NUL, so that callers may use the
+ * name as a string. */
 static bool has_job(struct slice hello)
 {
     return hello.len == AUTH_HELLO_BYTES &&
@@ -132,8 +132,8 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 
 /* --- proofs and keys -------------------------------------------------------------------------------------- */
 
-/* Compute the proof of one side. The proof covers the name of the side, so that an attacker cannot send a proof back
- * to its sender. */
+/* Compute the proof of one side. It covers the name of the side, so that an attacker cannot send a proof back to its
+ * sender. */
 static void make_proof(const struct auth *a, const struct secret *secret, const char *side,
                        uint8_t out[static AUTH_HASH_BYTES])
 {
@@ -227,8 +227,8 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
 
 /* --- the store's side ------------------------------------------------------------------------------------- */
 
-/* Check the client's hello. A different fingerprint only lets the store report a wrong secret early. Equal
- * fingerprints prove nothing: only the client's proof shows that it has the secret. */
+/* Check the client's hello. A different fingerprint lets the store report a wrong secret early. Equal fingerprints
+ * prove nothing, because only the client's proof shows that it has the secret. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
 {
@@ -296,7 +296,7 @@ void auth_wipe(struct auth *a)
 
 /* --- the credential --------------------------------------------------------------------------------------- */
 
-/* In a request for the credential, the byte at AT_ROLE has one of these values instead of a value of enum auth_role. */
+/* Values of the byte at AT_ROLE in a request for the credential. They differ from all values of enum auth_role. */
 enum { ASKS_FOR_CREDENTIAL = 3, ASKS_BEFORE_TLS = 4 };
 
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES])
@@ -393,8 +393,8 @@ static void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t 
     make_tag(&a->out, kind, frame, tag);
 }
 
-/* Reserve the memory before make_tag counts the frame. A frame that is counted but not sent would make the receiver
- * reject all later frames. */
+/* Append a frame with its tag. Reserve the memory before make_tag counts the frame: if a frame is counted but not
+ * sent, the receiver rejects all later frames. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
 {
     uint8_t tag[AUTH_TAG_BYTES];

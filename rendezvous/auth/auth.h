@@ -32,7 +32,7 @@ enum {
     AUTH_VERSION = 1,
     AUTH_NONCE_BYTES = 16,
     AUTH_PRINT_BYTES = 8,
-    AUTH_JOB_BYTES = LIMIT_TEXT, /* the name of the job, then zeros; "" = no job */
+    AUTH_JOB_BYTES = LIMIT_TEXT, /* job name, padded with zeros; "" = no job */
     AUTH_HASH_BYTES = 32,        /* bytes of SHA-256 and HMAC-SHA256 */
     AUTH_TAG_BYTES = 16,
     AUTH_INSTANCE_BYTES = 32,
@@ -72,7 +72,7 @@ enum auth_result {
 enum auth_state {
     AUTH_NEW,
     AUTH_GREETED, /* client: hello sent; store: answer sent */
-    AUTH_PROVEN,  /* client: the store has proven the secret; store: the client has proven it, too */
+    AUTH_PROVEN,  /* client: the store has proven the secret; store: the client has proven it as well */
     AUTH_FAILED,
 };
 
@@ -129,9 +129,9 @@ void auth_refuse_tls(const struct secret *first, uint8_t out[static AUTH_ASK_BYT
  * credential was found. */
 enum auth_result auth_read_answer(struct slice answer, struct slice *credential);
 
-/* Parse the bytes that the store has sent after a request from auth_ask_tls: a length, and then the answer. Return 1
- * for a complete answer, and set *result and *credential. Return 0 if more bytes must arrive, and -1 if the bytes are
- * not an answer. */
+/* Parse the bytes that the store has sent after a request from auth_ask_tls: a length, then the answer. For a complete
+ * answer return 1 and set *result and *credential. Return 0 if more bytes must arrive, and -1 if the bytes are no
+ * answer. */
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */
@@ -144,8 +144,8 @@ enum auth_result auth_answer(struct auth *a, const struct secret *secret, const 
                              const uint8_t nonce[static AUTH_NONCE_BYTES], struct slice hello,
                              uint8_t out[static AUTH_ANSWER_BYTES]);
 
-/* Format the reason why the client closes the connection. `result` is the result of auth_prove. `theirs` is the
- * fingerprint of the store, as auth_prove has set it. */
+/* Format the reason why the client closes the connection. `result` and `theirs`, the fingerprint of the store, are
+ * from auth_prove. */
 void auth_explain(enum auth_result result, const struct secret *secret, const char *theirs, char *text,
                   size_t size);
 
@@ -173,7 +173,7 @@ bool auth_is_job(const struct auth *a, const char *job);
  * tag, but is not sent. If memory is short, return false and do not count the frame. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
-/* Check the tag at the end of the next received frame, and remove the tag from *frame. `kind` must be as for
+/* Check the tag at the end of the next received frame, and remove it from *frame. `kind` must be as for
  * auth_append_frame. If the result is false, the caller must close the connection. */
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame);
 

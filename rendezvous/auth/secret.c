@@ -1,7 +1,7 @@
 /* secret.c -- see secret.h.
  *
- * The checks call fstat on the open file, not stat on the name: Kubernetes mounts a Secret as a symlink to a symlink,
- * and another process may replace either symlink. */
+ * The checks call fstat on the open file, and not stat on its name. Kubernetes mounts a Secret as a symlink to a
+ * symlink, and either may be replaced between two calls. */
 #include "auth/secret.h"
 
 #include "base/clock.h"
@@ -24,12 +24,12 @@ enum {
     STDIN_MS = 60000,             /* longest wait for the line on stdin */
     LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the end of the line */
     TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* the file must be smaller than this */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* most bytes of this file */
     MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 
-/* Return a zeroed secret in a separate page, or NULL if memory is short. MADV_DONTFORK matters because ddprun forks
- * workers, which must not have the secret. */
+/* Return a zeroed secret in a separate page, or NULL if memory is short. MADV_DONTFORK keeps the page from the workers
+ * that ddprun forks, which must not have the secret. */
 static struct secret *secret_new(void)
 {
     void *page =
@@ -105,8 +105,8 @@ static ddp_status parse_line(const char *path, const char *line, size_t n, struc
                     path);
 }
 
-/* Check the owner and the mode of the file. If root owns the file, its group may read the file, because Kubernetes
- * makes a Secret readable for the group fsGroup. */
+/* Check the owner and the mode of the file. If root owns it, its group may read it, because Kubernetes makes a Secret
+ * readable for the group fsGroup. */
 static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
 {
     struct stat st;
@@ -172,8 +172,8 @@ static ssize_t read_line(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read the file `path` after checking its owner and mode, or read one line of stdin for "-". Return the number of
- * bytes in `text`, or -1 after an error. Without O_NONBLOCK, open would block if `path` is a FIFO. */
+/* Read the file `path` after checking its owner and mode, or one line of stdin for "-". Return the number of bytes in
+ * `text`, or -1 after an error. Open with O_NONBLOCK, because open would otherwise block if `path` is a FIFO. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
@@ -351,8 +351,8 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
 
 /* --- MUNGE -------------------------------------------------------------------------------------------------- */
 
-/* The functions of libmunge that this file uses. Their declarations and the values below are copied from munge.h of
- * MUNGE 0.5, because the program must build without MUNGE. */
+/* The functions of libmunge that this file uses. Declarations and values are copied from munge.h of MUNGE 0.5, because
+ * the program must build without MUNGE. */
 struct munge {
     void *(*create)(void);
     int (*set)(void *context, int option, ...);
@@ -367,18 +367,18 @@ enum { MUNGE_OPTION_CIPHER = 0, MUNGE_OPTION_USER = 9, MUNGE_AES128 = 4 };
 
 enum { MUNGE_OK = 0, MUNGE_EXPIRED = 15, MUNGE_REWOUND = 16, MUNGE_REPLAYED = 17, MUNGE_UNAUTHORIZED = 18 };
 
-/* The payload of a credential is this label with its NUL, and then the secret. The label distinguishes the credential
- * from those that other programs of the same user make. */
+/* The payload of a credential is this label with its NUL, then the secret. The label distinguishes it from credentials
+ * of other programs of the same user. */
 static const char label[] = "ddprun secret 1";
 
 enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };
 
-/* A call of libmunge on its own thread. Until libmunge has returned, only the thread of the call may use the fields
- * after `until_ms`. */
+/* A call of libmunge on a separate thread. Until libmunge has returned, only this thread may use the fields after
+ * `until_ms`. */
 struct secret_call {
     struct timed_call *call; /* owned */
     uint64_t until_ms;       /* time when the caller stops waiting and the call counts as failed (clock_ms) */
-    bool seals;              /* true: seal `secret` in `credential`; false: unseal `credential` to `secret` */
+    bool seals; /* true: encrypt `secret` to `credential`; false: decrypt `credential` to `secret` */
     char credential[SECRET_CREDENTIAL_MAX];
     struct secret *secret; /* owned */
     struct ddp_err err;
@@ -405,7 +405,7 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
 }
 
 /* Set the error of a failed call. In a user namespace, a process has one user id inside the namespace, and munged sees
- * another one. munged then rejects even the credential that this process has sealed. */
+ * another. munged then rejects even a credential of this same process. */
 static void munge_fail(struct secret_call *c, const struct munge *m, void *context, int error)
 {
     const char *text = m->context_text(context);
@@ -425,9 +425,9 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s", text);
 }
 
-/* Unseal the credential to c->secret. Accept a credential that is expired, that comes from a node whose clock is ahead,
- * or that another agent of this host has already unsealed. munged returns the payload in these cases, too. They are
- * harmless, because the store must also prove that it has the secret. */
+/* Unseal (decrypt) the credential to c->secret. Also accept a credential that is expired, that is from a node whose
+ * clock is ahead, or that another agent of this host has already unsealed. munged returns the payload in these cases,
+ * too. They are harmless, because the store must also prove that it has the secret. */
 static void unseal(struct secret_call *c, const struct munge *m, void *context)
 {
     void *payload = NULL;
@@ -449,8 +449,8 @@ static void unseal(struct secret_call *c, const struct munge *m, void *context)
     free(payload);
 }
 
-/* Seal c->secret, and unseal the credential as a test, because a store must not begin to serve with a credential that
- * no agent can unseal. */
+/* Seal (encrypt) c->secret, and unseal the result as a test: a store must not begin to serve with a credential that no
+ * agent can unseal. */
 static void seal(struct secret_call *c, const struct munge *m, void *context)
 {
     char payload[PAYLOAD_BYTES], *credential = NULL;
@@ -496,8 +496,8 @@ static void munge_run(void *user)
     }
 }
 
-/* Begin a call: seal `secret`, or if it is NULL, unseal the `n` bytes of `credential`. Give the thread copies, because it
- * may run longer than the caller waits. */
+/* Begin a call that seals `secret`, or if it is NULL, unseals the `n` bytes of `credential`. Give the thread copies,
+ * because it may run longer than the caller waits. */
 static struct secret_call *call_begin(const struct secret *secret, const char *credential, size_t n)
 {
     struct secret_call *c = calloc(1, sizeof(*c));
@@ -521,8 +521,8 @@ static struct secret_call *call_begin(const struct secret *secret, const char *c
     return call != NULL ? c : NULL;
 }
 
-/* End a call, and copy its result. If the thread of the call still waits for munged, return DDP_ERR_TIMEOUT. This
- * thread then frees the call later (munge_free). `out` and `credential` may be NULL. */
+/* End a call, and copy its result. If its thread still waits for munged, return DDP_ERR_TIMEOUT; the thread then frees
+ * the call later (munge_free). `out` and `credential` may be NULL. */
 static ddp_status call_end(struct secret_call *c, struct secret **out, char *credential, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

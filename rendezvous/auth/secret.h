@@ -19,8 +19,8 @@ enum {
     SECRET_CREDENTIAL_MAX = 480,        /* most bytes of a credential of MUNGE, with the NUL */
 };
 
-/* A secret in a separate page. Core dumps leave this page out. A forked child does not have the page, so each process
- * must read the secret itself. */
+/* A secret in a separate page. The page is neither in core dumps nor in forked children, so each process must read the
+ * secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];
     struct secret *next;   /* the secret of the next tenant, owned; NULL = last */
@@ -58,20 +58,20 @@ void secret_wipe(char text[static SECRET_TEXT]);
  * munged may hang, so a separate thread calls libmunge, and a call fails if munged does not answer within 3 s. libmunge
  * is loaded at the first call. */
 
-/* Begin to seal the secret in a credential for this user. Return NULL if no memory or thread is available. The caller
- * owns the call until secret_seal_end. */
+/* Begin to seal (encrypt) the secret in a credential for this user. Return NULL if no memory or thread is available.
+ * The caller owns the call until secret_seal_end. */
 struct secret_call *secret_seal_begin(const struct secret *secret);
 
-/* Begin to unseal a credential of `n` bytes. Return NULL if no memory or thread is available. The caller owns the call
- * until secret_unseal_end. */
+/* Begin to unseal (decrypt) a credential of `n` bytes. Return NULL if no memory or thread is available. The caller
+ * owns the call until secret_unseal_end. */
 struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 
 /* Return true if secret_seal_end or secret_unseal_end would return at once: libmunge has returned, or 3 s have passed
  * since the call began. */
 bool secret_call_is_over(struct secret_call *call);
 
-/* End and free the call. `credential` has SECRET_CREDENTIAL_MAX bytes for the result; NULL = discard the result. Return
- * DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. */
+/* End and free the call. Copy the result to `credential`, which has SECRET_CREDENTIAL_MAX bytes; NULL = discard the
+ * result. Return DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. */
 ddp_status secret_seal_end(struct secret_call *call, char *credential, struct ddp_err *err);
 
 /* End and free the call, with the same errors as secret_seal_end. After DDP_OK, free *out with secret_free. If `out` is

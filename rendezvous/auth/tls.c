@@ -1,9 +1,9 @@
 /* tls.c -- see tls.h.
  *
  * OpenSSL does the handshake between two buffers in memory. Only TLS 1.3 with an external key and an ephemeral key
- * exchange (psk_dhe_ke) is possible. So an attacker who learns the secret later cannot decrypt recorded traffic. A client
- * with a key would still accept a server with a certificate. Therefore the client rejects every certificate, and after
- * the handshake both sides check that OpenSSL has used the key.
+ * exchange (psk_dhe_ke) is possible. So an attacker who learns the secret later cannot decrypt recorded traffic.
+ * Although a client has a key, OpenSSL would let it accept a server with a certificate. So the client rejects every
+ * certificate, and after the handshake both sides check that OpenSSL has used the key.
  *
  * The declarations of OpenSSL's functions are copied, because the program must build and start without OpenSSL.
  * OpenSSL 1.1.1 and OpenSSL 3 have the same declarations. */
@@ -101,7 +101,7 @@ enum {
 /* The functions of OpenSSL, which all contexts share. `lock` is held while they are loaded. */
 static struct {
     pthread_mutex_t lock;
-    void *handle; /* NULL = not loaded; never unloaded, because OpenSSL registers functions for the exit */
+    void *handle; /* NULL = not loaded; never unloaded, because OpenSSL registers exit functions */
 #define X(type, name, arguments) type(*name) arguments;
     TLS_FUNCTIONS(X)
 #undef X
@@ -119,10 +119,10 @@ struct tls {
     SSL *ssl;
     BIO *in, *out; /* owned by `ssl` */
     enum tls_state state;
-    size_t handshake_bytes;      /* number of bytes that OpenSSL has received during the handshake */
-    unsigned n_offers;           /* number of identities so far in the client's message that OpenSSL parses */
-    bool is_ddprun;              /* the peer has sent an identity of ddprun */
-    bool has_key;                /* OpenSSL has received the key of this connection from this side */
+    size_t handshake_bytes; /* number of bytes that were passed to OpenSSL during the handshake */
+    unsigned n_offers;      /* number of identities so far in the client message that OpenSSL is parsing */
+    bool is_ddprun;         /* the peer has sent an identity of ddprun */
+    bool has_key;           /* this side has given OpenSSL the key of this connection */
     const struct secret *secret; /* server: the secret that the client claims, borrowed; NULL = none */
     char job[AUTH_JOB_BYTES];    /* server: the job that the client claims */
     char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" = no failure */
@@ -166,7 +166,8 @@ static ddp_status load(struct ddp_err *err)
 
 /* --- the key ----------------------------------------------------------------------------------------------- */
 
-/* Return the key of a job as a session, the form in which OpenSSL expects an external key, or NULL. The caller owns it. */
+/* Return the key of a job as a session, or NULL. OpenSSL expects an external key in this form. The caller owns the
+ * session. */
 static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, const char *job)
 {
     static const unsigned char aes_128_gcm_sha256[] = { 0x13, 0x01 };
@@ -186,8 +187,8 @@ static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, c
     return NULL;
 }
 
-/* Pass the identity and the key of a client to OpenSSL, which calls this function. OpenSSL copies the identity and owns
- * the session. */
+/* Return the identity and the key of this client to OpenSSL, which calls this function. OpenSSL copies the identity
+ * and owns the session. */
 static int on_use(SSL *connection, const void *md, const unsigned char **id, size_t *len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
@@ -201,8 +202,8 @@ static int on_use(SSL *connection, const void *md, const unsigned char **id, siz
     return *out != NULL;
 }
 
-/* Return the secret that a client claims to have, or set `why` and return NULL. If the client names no job, as an
- * operator may, search all secrets for the fingerprint `print`. */
+/* Return the secret that a client claims to have, or set `why` and return NULL. A client may name no job, as an
+ * operator does. Then search all secrets for the fingerprint `print`. */
 static const struct secret *choose(struct tls *t, const char *print)
 {
     const struct secret *first = t->context->secrets, *s = auth_secret_of(first, t->job);
@@ -223,9 +224,9 @@ static const struct secret *choose(struct tls *t, const char *print)
     return NULL;
 }
 
-/* Find the key for the identity of a client; OpenSSL calls this function. Without a key the handshake fails, because the
- * server has no certificate. Reject a second identity of a client: each identity costs the time of several hashes, and
- * an attacker could send hundreds. */
+/* Find the key for the identity of a client; OpenSSL calls this function. Without a key the handshake fails, because
+ * the server has no certificate. Reject a second identity of a client: each costs several hashes, and an attacker
+ * could send hundreds. */
 static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
@@ -372,7 +373,7 @@ const char *tls_why(const struct tls *t)
     return t->why;
 }
 
-/* Fail the connection. Keep an earlier reason, such as a wrong secret, because it is more exact than OpenSSL's. */
+/* Fail the connection. Keep an earlier reason, such as a wrong secret, because it is more precise than OpenSSL's. */
 static void tls_fail(struct tls *t, const char *what, const char *reason)
 {
     t->state = TLS_FAILED;
@@ -401,7 +402,7 @@ static bool drain(struct tls *t, struct buf *out)
 }
 
 /* Continue the handshake. When it is complete, accept only a peer that has proven the secret. Count the identities of
- * each message separately: after a HelloRetryRequest, the client sends its identity again. */
+ * each message from 0, because after a HelloRetryRequest the client sends its identity again. */
 static void shake_hands(struct tls *t)
 {
     t->n_offers = 0;
@@ -442,7 +443,7 @@ static void append_input(struct tls *t, struct slice bytes)
         tls_fail(t, "out of memory", NULL);
 }
 
-/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL before the peer has proven the secret: a stranger should not be able to
+/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL before the peer has proven the secret, so that a stranger cannot
  * send OpenSSL long messages. Pass the remaining bytes after the handshake. */
 static void receive_handshake(struct tls *t, struct slice bytes)
 {

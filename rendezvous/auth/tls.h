@@ -33,7 +33,7 @@ struct tls_context;
 struct tls;
 
 /* Load OpenSSL and make a context. `secrets` is borrowed: one secret for a client, the secrets of all tenants for a
- * server. `job` is copied; a server passes "". DDP_ERR_UNSUPPORTED: OpenSSL is missing or too old. */
+ * server. `job` is copied; a server passes "". Return DDP_ERR_UNSUPPORTED if OpenSSL is missing or too old. */
 ddp_status tls_context_open(enum tls_side side, const struct secret *secrets, const char *job,
                             struct tls_context **out, struct ddp_err *err);
 
@@ -49,7 +49,7 @@ void tls_free(struct tls *t);
 enum tls_state tls_state(const struct tls *t);
 
 /* Process received bytes, and return the new state. Append the decrypted bytes to `plain`, and bytes for the peer to
- * `out`; send them in any state. A client begins the handshake with a call without bytes. */
+ * `out`. Send `out` in any state. A client begins the handshake with a call without bytes. */
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out);
 
 /* Append the encrypted form of `plain` to `out`, in the states TLS_OPEN and TLS_ENDED. Return false in other states, or

@@ -1,7 +1,7 @@
 /* call.c -- one request and its reply; see call.h.
  *
- * Only the thread that has acquired the turn (struct client_turn) may use the handle. A thread may keep the turn for
- * minutes while it waits for a key. */
+ * Only the thread that has the turn (struct client_turn) may use the handle. It may keep the turn for minutes while it
+ * waits for a key. */
 
 #include "base/clock.h"
 #include "client/call.h"
@@ -76,7 +76,8 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
     }
 }
 
-/* Return true if the caller must repeat a system call, because it would have blocked, or a signal has interrupted it. */
+/* Return true if the caller must repeat a system call, because it would have blocked or was interrupted by a
+ * signal. */
 static bool try_again(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -112,8 +113,8 @@ static ddp_status client_stream_send(struct client_stream *s, struct slice bytes
     return stream_write(s, buf_slice(&s->cipher), deadline_ms, err);
 }
 
-/* Receive bytes into the empty input buffer. Call poll before recv, because the first recv after a request would find no
- * reply yet. */
+/* Receive bytes into the empty input buffer. Poll before recv, because the reply to a new request has not arrived
+ * yet. */
 static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
@@ -129,8 +130,8 @@ static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, 
     return DDP_OK;
 }
 
-/* Pass the received bytes to TLS, and empty the input buffer. Set *state to the result of client_tls.receive. If TLS has
- * failed, still send its alert to the peer, but report the failure of TLS, not a failure to send. */
+/* Pass the received bytes to TLS, and empty the input buffer. Set *state to the result of client_tls.receive. If TLS
+ * has failed, still send its alert to the peer. Report this failure, and not a failure to send. */
 static ddp_status stream_decrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
                                  int *state, struct ddp_err *err)
 {
@@ -180,8 +181,8 @@ ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tl
     return DDP_OK;
 }
 
-/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may have been read and are lost, unless `len` is 1. Copy
- * large values through the input buffer, too: this costs a copy, but needs no second way to read. */
+/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT some bytes may have been read and are lost, unless `len` is 1. Large
+ * values are also copied through the input buffer, which costs a copy but needs no second way to read. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -196,9 +197,9 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Check that no bytes have arrived before a request is sent. Return DDP_ERR_CORRUPT for unexpected bytes, because the
- * client would read them as the next reply. Return DDP_ERR_CLOSED if the peer has closed the connection. A message of
- * TLS that contains no data, such as the last one before a FIN, is not an unexpected byte. */
+/* Check that no bytes have arrived before a request is sent, because the client would read them as the reply. Return
+ * DDP_ERR_CORRUPT for unexpected bytes, and DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without
+ * data are allowed, such as the last one before a FIN. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t deadline_ms,
                                             struct ddp_err *err)
 {
@@ -218,7 +219,7 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t de
                     s->len - s->at + s->plain.len);
 }
 
-/* Initialize a condition that uses the monotonic clock, because a change of the wall clock must not move a deadline. */
+/* Initialize a condition with the monotonic clock, so that a change of the wall clock does not move a deadline. */
 static void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -255,14 +256,14 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* even after the deadline, if the turn has become free meanwhile */
+    const bool mine = !turn->taken; /* also after the deadline, if the turn is free now */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
 }
 
-/* Wake only one thread, because only one can have the turn. If a third thread acquires the turn first, the woken thread
- * waits again. */
+/* Release the turn. Wake only one thread, because only one can have it. If a third thread acquires the turn first, the
+ * woken thread waits again. */
 void client_turn_release(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
@@ -281,9 +282,9 @@ void client_turn_release(struct client_turn *turn)
  *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
- * A reply does not begin with its length. If a call stops in the middle of a reply, the next call would read the rest as
- * its reply. So a failure after the first sent byte makes the handle permanently unusable. The only exception is a wait
- * that was cancelled. */
+ * A reply does not begin with its total length. If a call stops in the middle of a reply, the next call would read the
+ * rest as its own reply. So a failure after the first sent byte makes the handle permanently unusable, except if a
+ * wait was cancelled. */
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
@@ -300,7 +301,7 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
-/* Keep an earlier failure, because later failures are only its consequences. */
+/* Record a failure, unless there is an earlier one, of which it is only a consequence. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -312,7 +313,7 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Fail the call if a step that builds the request has failed: `ok` is then false, and memory is short. */
+/* Fail the call if `ok` is false: memory was short while the request was built. */
 static void check_built(struct client_call *c, bool ok)
 {
     if (!ok)
@@ -354,7 +355,7 @@ void client_append_blob(struct client_call *c, enum field_id field, struct slice
     check_built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
 }
 
-/* Append '/' and the key, because PyTorch's clients do the same: so clients of PyTorch and libddp share keys. */
+/* Append '/' and the key. PyTorch's clients do the same, so clients of PyTorch and libddp share keys. */
 void client_append_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
@@ -390,8 +391,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* Check that no bytes have arrived, and then send the request. The check costs one recv. It also detects that the store
- * has closed the connection before a SET, which has no reply that could fail. */
+/* Check that no bytes have arrived, then send the request. The check costs one recv. It also shows that the store has
+ * closed the connection before a SET, which has no reply. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, c->deadline_ms, &c->err) != DDP_OK)
@@ -401,8 +402,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Read the next part of the reply. Set `broken` after a failure, because the rest of the reply may still arrive. If the
- * call has failed, fill the part with zeros, so that callers need not check each part. */
+/* Read the next part of the reply. After a failure set `broken`, because the rest of the reply may still arrive. If
+ * the call has failed, fill the part with zeros, so that callers need not check each part. */
 void client_read_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -425,8 +426,8 @@ int64_t client_read_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* Allocate `n` bytes and a NUL. The peer has sent `n`, so first compare it with `limit`, the size of the largest possible
- * reply: if `n` is larger, the peer is not a store. */
+/* Allocate `n` bytes and a NUL. `n` is from the peer: if it exceeds `limit`, the size of the largest possible reply,
+ * fail, because the peer is no store. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
@@ -469,16 +470,17 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* End a wait in dialect A (torch up to 2.0), which has no CANCEL_WAIT. Close the connection, and let the next call open
- * another one. On the old connection, the reply to the wait could arrive before the reply to the next request. */
+/* End a wait in dialect A (torch up to 2.0), which has no CANCEL_WAIT. Close the connection, and let the next call
+ * open another one. On the old connection, a late reply to the wait could arrive before the reply to the next
+ * request. */
 static void replace_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
     c->store->stale = true;
 }
 
-/* Read the answer to CANCEL_WAIT, which is 1. If the store has answered the WAIT before it receives CANCEL_WAIT, read
- * two bytes: the answer to WAIT, which is 0, arrives first. */
+/* Read the answer to CANCEL_WAIT, a 1. If the store answered the WAIT before it received CANCEL_WAIT, a 0 arrives
+ * first, the answer to WAIT. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
@@ -528,8 +530,8 @@ char *client_read_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Send messages of AUTH, and pass each answer to client_auth.prove, until the next message is the proof. Do not wait for
- * an answer to the proof: a store that rejects the proof closes the connection. */
+/* Send messages of AUTH, and pass each answer to client_auth.prove, until the next message is the proof. It gets no
+ * answer: a store that rejects the proof closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;
@@ -588,7 +590,7 @@ static char *identity_text(const ddp_store_options *who)
 }
 
 /* Send the identity and read the answer. The store rejects, for example, a rank that is not below the world size,
- * another job, and a worker of an attempt that is over. */
+ * another job, or a worker of an earlier attempt. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

@@ -1,12 +1,12 @@
 /* call.h -- shared by the files of the store client; include/ddp/store.h is the public header.
  *
  *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL
- *     connect.c    connect: find the dialect, retry, stop at the deadline
+ *     connect.c    connects: finds the dialect, retries, stops at the deadline
  *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks
  *
  * A call is a list of steps (client_begin, client_append_*, client_send, client_read_*, client_end) with one check at
- * the end. A `client_call` keeps its first failure, and all later steps do nothing. `err` is never NULL below the public
- * functions. */
+ * the end. A `client_call` keeps its first failure, and all later steps do nothing. Below the public functions, `err`
+ * is never NULL. */
 #ifndef RENDEZVOUS_CLIENT_CALL_H
 #define RENDEZVOUS_CLIENT_CALL_H
 
@@ -24,8 +24,8 @@ struct client_tls {
     void *user;
     /* Begin a new connection, and append the first message to `out`. Return false if memory is short. */
     bool (*begin)(void *user, struct buf *out);
-    /* Process received bytes: append decrypted bytes to `plain` and bytes for the peer to `out`. Return 1 after the end
-     * of the handshake, 0 before, and -1 after a failure, with the reason in `err`. */
+    /* Process received bytes: append decrypted bytes to `plain`, and bytes for the peer to `out`. Return 0 during the
+     * handshake and 1 after it. After a failure return -1, with the reason in `err`. */
     int (*receive)(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err);
     /* Append the encrypted bytes to `out`. Return false after a failure. */
     bool (*send)(void *user, struct slice plain, struct buf *out);
@@ -34,8 +34,8 @@ struct client_tls {
 /* A connected TCP socket on which every call has a deadline.
  *
  * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller
- * longer. Received bytes are buffered, so a short reply costs one recv. Before each request, the client checks that
- * no unexpected bytes have arrived. Error texts do not contain the address of the store, because the caller adds it. */
+ * longer. Received bytes are buffered, so a short reply costs one recv. Error texts do not contain the address of the
+ * store, because the caller adds it. */
 struct client_stream {
     int fd;                       /* owned; -1 = not connected */
     const struct client_tls *tls; /* borrowed; NULL = not encrypted */
@@ -44,7 +44,7 @@ struct client_stream {
     uint8_t in[4096];
 };
 
-/* Return the time until `deadline_ms` (clock_ms) as a timeout of poll(2), 0 if the deadline has passed. */
+/* Return the time until `deadline_ms` (clock_ms) as a timeout of poll(2); 0 = the deadline has passed. */
 int client_remaining_ms(uint64_t deadline_ms);
 
 /* Use the connected socket `fd`, and own it. Discard bytes of an earlier socket, which the caller has closed. */
@@ -57,8 +57,8 @@ ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tl
 /* Close the socket. Do nothing if it is closed already. */
 void client_stream_close(struct client_stream *s);
 
-/* A lock with a deadline. The thread that has locked it may use the handle. pthread_mutex_clocklock would be simpler, but
- * gcc 12's ThreadSanitizer does not support that function and reports every unlock as an error. */
+/* A lock with a deadline. The thread that has it may use the handle. pthread_mutex_clocklock would be simpler, but the
+ * ThreadSanitizer of gcc 12 does not support it and reports every unlock as an error. */
 struct client_turn {
     pthread_mutex_t lock; /* protects `taken`; held only for a few instructions */
     pthread_cond_t given; /* signalled when `taken` becomes false */
@@ -90,8 +90,8 @@ struct client_auth {
     const struct client_tls *tls; /* borrowed; NULL = not encrypted */
 };
 
-/* A handle. `auth`, `rank`, `timeout_ms`, `host`, `port` and `where` do not change; the thread that has the turn may use
- * all members. */
+/* A handle. Only the thread that has the turn may use its members. Other threads may read those that do not change:
+ * `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. */
 struct ddp_store {
     const struct client_auth *auth; /* borrowed; NULL = the caller has no secret */
     struct client_turn turn;        /* acquired by client_begin, released by client_end */
@@ -99,7 +99,7 @@ struct ddp_store {
     struct buf out;       /* the request that is being built; empty between calls */
     enum dialect dialect; /* dialect of the store, from the first greeting that it has answered */
     bool ours;            /* the store is ddprun's and has accepted IDENTIFY */
-    /* The connection was closed to end a wait, because dialect A cannot cancel a wait; connect before the next call. */
+    /* The connection was closed to end a wait, because dialect A cannot cancel one. The next call connects again. */
     bool stale;
     bool broken;         /* a call has failed in the middle of a reply; all further calls fail */
     uint32_t timeout_ms; /* timeout of calls without a timeout argument */
@@ -115,9 +115,8 @@ struct client_call {
     const char *subject;            /* key or barrier for error texts; NULL = none; borrowed */
     uint64_t start_ms, deadline_ms; /* clock_ms */
     struct ddp_err err;             /* the first failure */
-    bool
-        has_turn; /* false = another thread's call did not end in time, so this call must not use the handle */
-    bool answered; /* the failure is an answer from the store; the connection is intact */
+    bool has_turn; /* false = the deadline has passed before the turn was free; do not use the handle */
+    bool answered; /* the failure is an answer from the store, so the connection is still usable */
 };
 
 /* Append the opcode of a request. A call may have several requests, one after the other or sent together; all have the
@@ -159,12 +158,12 @@ char *client_read_json(struct client_call *c, uint8_t kind);
 /* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
 char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* Clear the timeout error of a call that has received no byte of its reply, and set a new deadline. The call can then
- * cancel its request. */
+/* Clear the timeout of a call that has received no byte of its reply, and set a new deadline. The call can then cancel
+ * its request. */
 void client_resume(struct client_call *c);
 
-/* Cancel a WAIT that has timed out, after client_resume. Return true if the store has answered meanwhile, so that the
- * keys exist. */
+/* Cancel a WAIT that has timed out, after client_resume. Return true if the store has answered the WAIT meanwhile,
+ * because the keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
 /* Let the call fail with this code and text, unless the call has already failed. */
@@ -178,9 +177,9 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
  * secret. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
-/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. This function
- * makes the first connection of a handle, and replaces a stale connection. The caller has the turn, or is the only
- * user of the store. */
+/* Connect `store` (whose host and port are set) until `deadline_ms`. `who` NULL = do not send IDENTIFY. Call this for
+ * the first connection of a handle, and to replace a stale one. The caller must have the turn, or be the only user of
+ * the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 

@@ -27,15 +27,15 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS = 60000, /* torch waits 300 s, but a store that does not answer for 60 s has ended */
+    CONNECT_TIMEOUT_MS = 60000, /* torch waits 300 s, but a store that is silent for 60 s has ended */
     CALL_TIMEOUT_MS = 300000,   /* as in torch: a rank may load data for minutes before it sets a key */
-    KEEP_BYTES = 64 * 1024,     /* a request buffer that is larger than this is freed after the call */
+    KEEP_BYTES = 64 * 1024,     /* largest request buffer that is kept after a call */
 };
 
 /* --- connect and close ---------------------------------------------------------------------------------- */
 
-/* Copy the options. A program that was built with an older libddp has a shorter struct (`size`); the newer members keep
- * their defaults. */
+/* Copy the options. A program that was built with an older libddp has a shorter struct (`size`). The members that it
+ * lacks keep their defaults. */
 static ddp_store_options read_options(const ddp_store_options *given)
 {
     ddp_store_options o = DDP_STORE_OPTIONS_INIT;
@@ -97,7 +97,7 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
     return words.code;
 }
 
-/* Close the handle. No final message is needed, because the server detects the closed connection. */
+/* Close the handle. The client sends no final message, because the server detects the closed connection. */
 void ddp_store_close(ddp_store *store)
 {
     if (store == NULL)
@@ -134,9 +134,8 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
 
 /* --- one call ------------------------------------------------------------------------------------------- */
 
-/* Acquire the turn and begin a request. `timeout_ms` 0 = the timeout of the handle. client_end must end every call, even
- * if client_begin has failed. The timeout includes the time during which other threads use the handle, so a call may time
- * out before its request is sent. */
+/* Acquire the turn and begin a request. `timeout_ms` 0 = the timeout of the handle. The timeout includes the wait for
+ * the turn, so a call may time out before its request is sent. Call client_end even if client_begin has failed. */
 static void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                          uint32_t timeout_ms)
 {
@@ -156,7 +155,7 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
 }
 
 /* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. Leave out the duration for a request that waits,
- * because the text of its failure contains the duration. */
+ * because its error already contains it. */
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -167,7 +166,7 @@ static void prepend_place(struct client_call *c)
              timed ? text_ms(clock_ms() - c->start_ms, after) : "");
 }
 
-/* End a call. If the handle is broken, close its socket at once. The store then detects that this client is lost, and does
+/* End a call. If the handle is broken, close its socket at once, so that the store detects the lost client and does
  * not report it as waiting. */
 static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
@@ -183,7 +182,7 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
         s->broken = true;
         client_stream_close(&s->stream);
     }
-    s->out.len = 0; /* drop a request that was not sent completely */
+    s->out.len = 0; /* discard a request that was not sent completely */
     if (s->out.cap > KEEP_BYTES)
         buf_free(&s->out);
     client_turn_release(&s->turn);
@@ -192,10 +191,10 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 
 /* --- requests of ddprun --------------------------------------------------------------------------------- */
 
-/* Only a ddprun store supports named barriers and CONTROL. The client sends these requests only to a store that has
- * accepted IDENTIFY, because a TCPStore of PyTorch closes the connection on an unknown opcode. */
+/* Only a ddprun store supports named barriers and CONTROL. A TCPStore of PyTorch closes the connection on an unknown
+ * opcode, so these requests are sent only after a store has accepted IDENTIFY. */
 
-/* Time that a client waits longer for a barrier than its timeout, so that the answer of the store usually arrives. */
+/* How much longer than the timeout a client waits for a barrier, so that the store's answer usually arrives. */
 enum { BARRIER_GRACE_MS = 2000 };
 
 /* --- named barriers ------------------------------------------------------------------------------------- */
@@ -228,13 +227,13 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
     cJSON_Delete(object);
 }
 
-/* Leave a barrier after the timeout of this client: send CANCEL_WAIT and PING. The outcome may have been sent before, so
- * the store answers in one of two ways:
+/* Leave a barrier after the timeout of this client: send CANCEL_WAIT and PING. The store may have sent the outcome
+ * before, so its answer is one of two:
  *
  *     without an outcome   01 nonce                              (the answers to CANCEL_WAIT and PING)
  *     with an outcome      outcome, u64 length, json, 01 nonce
  *
- * The first byte may be 1 in both cases, so the next four bytes decide: as a length, the nonce would be more than a
+ * The first byte may be 1 in both cases, so the next four bytes decide. As a length, the nonce would be more than a
  * gigabyte, and no JSON is so long. */
 static void leave_barrier(struct client_call *c)
 {
@@ -261,8 +260,8 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* Wait for the outcome of the barrier. Usually it arrives before the deadline of this client, because all ranks have the
- * same timeout. If the rank that arrived first has set a longer one, this client must leave the barrier. */
+/* Wait for the outcome of the barrier. Usually all ranks have the same timeout, so it arrives before the deadline of
+ * this client. If the first rank has set a longer one, this client must leave the barrier. */
 static void wait_for_outcome(struct client_call *c)
 {
     size_t len;
@@ -289,7 +288,7 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
     buf_free(&list);
 }
 
-/* Fail unless the store has accepted IDENTIFY. Call this function before a request of ddprun is sent. */
+/* Fail unless the store has accepted IDENTIFY. Call this before sending a request that only ddprun supports. */
 static void need_identify(struct client_call *c)
 {
     if (!c->store->ours)
@@ -297,8 +296,8 @@ static void need_identify(struct client_call *c)
                     "needs a store of ddprun; connect to one, and set `role` in the options");
 }
 
-/* Wait BARRIER_GRACE_MS longer than the timeout: the store ends the barrier at the deadline of the first rank, and its
- * answer lists the missing ranks. */
+/* Enter a barrier. Wait BARRIER_GRACE_MS longer than the timeout: the store ends the barrier at the deadline of the
+ * first rank, and its answer lists the missing ranks. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -322,8 +321,8 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Return true if `json` is not the answer to a request, but a message that the store may send to an agent at any time.
- * Such a message has the member "push". */
+/* Return true for a message that the store may send to an agent at any time, and that is no answer. It has the member
+ * "push". */
 static bool is_push(const char *json)
 {
     cJSON *object = cJSON_Parse(json);
@@ -355,13 +354,13 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 /* --- requests of PyTorch's protocol ----------------------------------------------------------------------- */
 
-/* Each public function builds the bytes of its request in order; call.h describes the steps. A wait that times out is
- * cancelled before the call returns, and the error names the missing key. */
+/* The public functions. Each builds the bytes of its request in order; call.h describes the steps. A wait that times
+ * out is cancelled before the call returns, and the error names the missing key. */
 
 enum { NAMING_MS = 2000 }; /* time to find out which key is missing after a wait has timed out */
 
-/* Return without an answer, because the store sends none. The value is certainly stored after the next call with an
- * answer on this handle. */
+/* Set a key. The store sends no answer, so the value is certainly stored only after the next call with an answer on
+ * this handle. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -437,8 +436,8 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* Fail the call with a text that names the first missing key. The search has a new deadline, because the deadline of the
- * wait has passed. */
+/* Fail the call with a text that names the first missing key. Set a new deadline for the search, because the deadline
+ * of the wait has passed. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     char waited[TEXT_MS_MAX];
@@ -451,7 +450,7 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         i = first_missing(c, keys, n);
         c->op = OP_WAIT;
     }
-    c->err.code = DDP_OK; /* a failure of the search must not replace the timeout */
+    c->err.code = DDP_OK; /* the timeout stays the error even if the search fails */
     if (n > 1)
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %zu keys; first missing key: '%.200s'", waited, n,
                     keys[i]);
@@ -459,8 +458,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for the key '%.200s'", waited, keys[i]);
 }
 
-/* Send WAIT within a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. Do not
- * cancel it if the request was not sent completely, because the store has then not begun to wait. */
+/* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait, unless the
+ * request was not sent completely: the store has then not begun to wait. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
@@ -488,7 +487,7 @@ ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, 
     return client_end(&c, err);
 }
 
-/* Send WAIT before GET, because PyTorch's server closes the connection on a GET of a missing key. */
+/* Get a value. Send WAIT before GET, because PyTorch's server closes the connection on a GET of a missing key. */
 ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
                          struct ddp_err *err)
 {

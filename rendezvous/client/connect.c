@@ -1,19 +1,19 @@
 /* connect.c -- connects to a store.
  *
- * A store does not announce its version, but each version of torch supports only one numbering of opcodes. So the client
- * tries three greetings, each on a new connection, until the store answers one:
+ * A store does not announce its version, but each version of torch supports only one numbering of opcodes. So the
+ * client tries three greetings, each on a new connection, until the store answers one:
  *
  *     VALIDATE and PING                 torch 2.5 and newer, and ddprun
  *     VALIDATE and DELETE_KEY           torch 2.2 to 2.4
  *     GETNUMKEYS in the old numbering   up to torch 2.0
  *
- * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. A wrong answer ends
- * the search, because the peer is not a store. After the last greeting the client pauses. Then the next round begins with
- * the first greeting, because the store may start later than the workers. The pauses grow; the deadline ends the search.
- * The error describes the last round.
+ * If the peer closes the connection, or does not answer for 2 s, the client tries the next greeting. A wrong answer
+ * ends the search, because the peer is no store. After the last greeting the client pauses and begins again with the
+ * first, because the store may start later than the workers. The pauses grow, until the deadline ends the search. The
+ * error describes the last round.
  *
  * A caller that sets a role declares that the store is ddprun's. Then only the first greeting is tried, with a longer
- * timeout: otherwise the client could treat a ddprun store that is busy like an old store. */
+ * timeout. Otherwise the client could mistake a busy ddprun store for an old store. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "base/text.h"
@@ -30,7 +30,7 @@
 
 enum {
     ANSWER_MS = 2000,       /* time for the answer of an unknown store to a greeting */
-    ANSWER_OURS_MS = 10000, /* time for the answer of a store that is ddprun's */
+    ANSWER_OURS_MS = 10000, /* time for the answer of a store that the caller knows to be ddprun's */
     TLS_ALERT = 21,         /* first byte of an alert of TLS (RFC 8446, 5.1) */
     TLS_MAJOR = 3,          /* second byte of an alert of TLS */
 };
@@ -53,7 +53,7 @@ static const char *dial_error_text(int error)
     }
 }
 
-/* Find the addresses of `host` before the deadline. A separate thread asks the name server, because the C library may
+/* Find the addresses of `host` before the deadline. Resolve a name on a separate thread, because the C library may
  * block longer. A numeric address needs no thread. */
 static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct name_found *found,
                                  struct ddp_err *err)
@@ -84,7 +84,7 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd -1 = no attempt in progress */
-    int error; /* errno of the last failure; ECONNREFUSED is kept, because it shows best what is wrong */
+    int error; /* errno of the last failure; ECONNREFUSED stays, because it explains the problem best */
 };
 
 /* End an attempt that has failed with `error`. */
@@ -98,8 +98,8 @@ static void runner_fail(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* Start an attempt to connect. Return true even if the attempt fails at once, because another address may work. Return
- * false if no address can work, because descriptors or memory have run out. */
+/* Start an attempt to connect. Return true even if it fails at once, because another address may work. Return false if
+ * no address can work, because descriptors or memory have run out. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port, 0);
@@ -199,10 +199,10 @@ static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"; check host and port", text);
 }
 
-/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length of
- * a key. These bytes are the magic number, the opcode of PING and 3 bytes of the nonce. The last of them is never 0, so
- * the length is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a smaller
- * length, the server's only thread would wait for the rest of the key, and serve no other client. */
+/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length
+ * of a key: the magic number, the opcode of PING and 3 bytes of the nonce. The last of them is never 0, so the length
+ * is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a shorter length,
+ * its only thread would wait for the rest of the key, and serve no other client. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -228,9 +228,9 @@ static void expect_count(struct client_call *c, int64_t most)
         fail_not_a_store(c, reply, sizeof(reply));
 }
 
-/* Greet a store without PING by deleting a key that does not exist. The key has 4096 bytes: an old server reads this
- * number as part of a length, as in greet_with_ping, and closes the connection because the length is too large. With a
- * shorter key, the server's only thread would wait for more bytes. */
+/* Greet a store without PING by deleting a key that does not exist. The key has 4096 bytes. As in greet_with_ping, an
+ * old server reads this number as part of a length, which is so large that it closes the connection. With a shorter
+ * key, the server's only thread would wait for more bytes. */
 static void greet_without_ping(struct client_call *c)
 {
     char missing[4096];
@@ -277,9 +277,9 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
     return then < deadline_ms ? then : deadline_ms;
 }
 
-/* Connect and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout for
- * the answer is short, because some servers do not answer an unknown greeting. Set *dialled if the peer has accepted the
- * connection, even if it does not answer the greeting. */
+/* Connect and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout
+ * for the answer is short, because some servers do not answer an unknown greeting. Set *dialled if the peer has
+ * accepted the connection, even without an answer. */
 static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *greeting, bool ours,
                                  uint64_t deadline_ms, bool *dialled, struct ddp_err *err)
 {
@@ -339,7 +339,7 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
 
-/* Return a number that differs between processes and between rounds, so that ranks do not all try at the same time. The
+/* Return a number that differs between processes and between rounds, so that not all ranks try at the same time. The
  * two factors are odd numbers that spread the bits. */
 static uint32_t luck(void)
 {
@@ -347,8 +347,8 @@ static uint32_t luck(void)
     return (uint32_t)(x >> 32);
 }
 
-/* Try in rounds until the deadline. The last pause ends at the deadline, and no round follows it: such a round would have
- * no time, and its timeout would replace the failure of the round before. */
+/* Try in rounds until the deadline. The last pause ends at the deadline, and no round follows it. Such a round would
+ * have no time, and its timeout would replace the error of the previous round. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {

@@ -1,4 +1,4 @@
-/* ddpctl.c -- print the nodes, ranks and waiters of a running store, draw event logs, and compare flight records.
+/* ddpctl.c -- prints the nodes, ranks and waiters of a running store, draws event logs, and compares flight records.
  *
  * A command makes one connection, sends one CONTROL request and reads one answer. Two tables (options.c, tables.c)
  * define the requests and the format of the answers. This file only connects to the store and prints. */
@@ -31,7 +31,8 @@
 
 enum { DUMP_MAX = 64 << 20, EVENTS_MAX = 1 << 30, READ_BYTES = 64 << 10 };
 
-/* Open a file without waiting, because a FIFO without a writer would block all other files. */
+/* Open a file without waiting. A FIFO without a writer would otherwise block the program before it reads the other
+ * files. */
 static int open_output(const char *name)
 {
     const int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -63,8 +64,7 @@ static bool read_file(const char *name, size_t most, struct buf *text)
 
 /* This section reads the files; record/flight_dump.c interprets their text. */
 
-/* Read one record. If the file is not a record, warn and skip the file, because the other records may be
- * sufficient. */
+/* Read one record. If the file is no record, warn and skip it, because the other records may be sufficient. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
@@ -78,8 +78,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Return true, after a logged error, if the record `n` is of the same rank as an earlier record. Restarts leave several
- * records of a rank, which a comparison would show as different ranks. */
+/* Return true, after a logged error, if record `n` is of the same rank as an earlier one. Restarts leave several
+ * records of a rank, which a comparison would treat as different ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -118,17 +118,17 @@ static cJSON *ctl_flight(const struct ctl_options *o)
 
 /* --- watch ------------------------------------------------------------------------------------------------ */
 
-/* The screen is redrawn with ANSI sequences: first cursor home, after each line "erase to the end of the line", and
- * after the last line "erase below". So the screen does not flicker, and the scrollback keeps the earlier contents of
- * the terminal. */
+/* The screen is redrawn with ANSI sequences: first the cursor moves home, each line ends with "erase to the end of the
+ * line", and the last with "erase below". So the screen does not flicker, and the scrollback keeps the earlier
+ * contents of the terminal. */
 
 enum { EVERY_MS = 1000, CTRL_C = 3, CTRL_D = 4 };
 
 static struct termios before;
 static bool has_keyboard;
 
-/* Read keys one at a time and without echo, if stdin is a terminal. Ctrl-C is read as a key, so that the program
- * always ends in the same way and restores the terminal. */
+/* Read keys one at a time and without echo, if stdin is a terminal. Read Ctrl-C as a key, so that the program always
+ * ends in the same way and restores the terminal. */
 static void ctl_watch_begin(void)
 {
     has_keyboard = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
@@ -160,8 +160,8 @@ static bool append_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of the previous text. If stdout is not a terminal, print `text` below the previous text.
- * Return false if writing fails. */
+/* Show `text` in place of the previous one. If stdout is not a terminal, print it below the previous one. Return false
+ * if writing fails. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
@@ -269,14 +269,14 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* The identity of ddpctl: an operator, which may read and has no rights of an agent. Without a secret, ddpctl asks a store
- * on another host for its credential. The credential contains the secret, and MUNGE decodes it only for the user of the
- * job. The functions below implement struct client_auth and struct client_tls (client/call.h). */
+/* The identity of ddpctl: an operator, which may read and has no rights of an agent. Without a secret, ddpctl requests
+ * the credential from a store on another host. The credential contains the secret, and MUNGE decodes it only for the
+ * user of the job. The functions below implement struct client_auth and struct client_tls (client/call.h). */
 static struct operator
 {
     struct secret *secret; /* owned; NULL = not known */
-    bool asks;             /* the next connection asks the store for its credential */
-    const char *unproven;  /* the store's reason for sending no credential; NULL = no answer yet */
+    bool asks;             /* the next connection requests the credential from the store */
+    const char *unproven;  /* why the store sends no credential; NULL = no answer yet */
     const char *job;
     struct auth auth;
     struct tls_context *context; /* owned; NULL = no --encrypt, or the secret is not known */
@@ -299,8 +299,8 @@ static bool operator_greet(void *user, struct buf *out)
     return buf_append(out, hello, sizeof(hello));
 }
 
-/* Decode the credential in the store's answer, and keep the secret. This function waits for munged, the daemon
- * that decodes credentials. */
+/* Decode the credential in the store's answer, and keep the secret. This may take a while, because munged, a daemon,
+ * decodes it. */
 static bool operator_unseal(struct operator* o, enum auth_result result, struct slice credential,
                             struct ddp_err *err)
 {
@@ -359,7 +359,7 @@ static bool operator_open_tls(struct operator* o, struct ddp_err *err)
     return tls_context_open(TLS_CLIENT, o->secret, o->job != NULL ? o->job : "", &o->context, err) == DDP_OK;
 }
 
-/* Begin a handshake. Without a secret, ask for the store's credential first. */
+/* Begin a handshake, or without a secret first request the credential. */
 static bool tls_begin(void *user, struct buf *out)
 {
     struct operator* o = user;
@@ -446,10 +446,10 @@ static int print_text(struct buf *text, bool complete)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so ddpctl sends
- * no other request to such a store. If a store answers that it has no secret or no credential, warn and connect
- * again without a secret. Such a connection may only read. With --encrypt, fail instead. After any other
- * failure, do not connect again, because the store may belong to an attacker. */
+/* Connect and send IDENTIFY with the role "ctl". A store that is not ddprun's rejects IDENTIFY, so it gets no further
+ * request. If the store answers that it has no secret or no credential, warn and connect again without a secret: such
+ * a connection may only read. With --encrypt, fail instead. After any other failure, do not connect again, because the
+ * store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -470,8 +470,8 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
                        store, err);
 }
 
-/* Connect. If the store does not answer within PATIENCE_MS, warn and retry. Without the warning, the library would
- * retry silently until its deadline, which looks like a hang at a terminal. */
+/* Connect. If the store does not answer within PATIENCE_MS, warn and retry. The library alone would retry silently
+ * until its deadline, which looks like a hang on a terminal. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     if (o->timeout_ms <= PATIENCE_MS || o->watch)
@@ -484,7 +484,7 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     const struct ddp_err last = *err;
-    /* the message has only the duration of the second try */
+    /* the duration in the message is only that of the second try */
     const char *within = strstr(last.msg, "no connection within ");
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;
@@ -512,7 +512,7 @@ static char *ask(const struct ctl_options *o, struct ddp_err *err)
     return reply;
 }
 
-/* Replace control characters, because names of hosts, jobs and programs in the text are printed on a terminal. */
+/* Replace control characters: the text has names of hosts, jobs and programs, and is printed on a terminal. */
 static void disarm(struct buf *text)
 {
     if (text->len > 0)
@@ -537,8 +537,8 @@ static bool append_answer(const struct ctl_options *o, const cJSON *answer, stru
     return ok;
 }
 
-/* Print the answer. The exit code shows whether the store accepted the request. The error of the store goes to
- * stderr, and with --json also to stdout. */
+/* Print the answer. The exit code shows whether the store has accepted the request. An error of the store goes to
+ * stderr, and with --json to stdout, too. */
 static int show(const struct ctl_options *o, const cJSON *answer)
 {
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
@@ -587,7 +587,7 @@ static bool watch_once(const struct ctl_options *o)
     return ok;
 }
 
-/* Print the explanation of a finding or an exit code. The texts are in ddpctl itself. */
+/* Print the explanation of a finding or an exit code, without a store. */
 static int explain(const struct ctl_options *o)
 {
     struct buf text = { 0 };
@@ -601,7 +601,7 @@ static int explain(const struct ctl_options *o)
     return EXIT_USAGE;
 }
 
-/* Run a command that needs no store. */
+/* Run a command that needs no store, but only files. */
 static int from_files(const struct ctl_options *o)
 {
     struct buf text = { 0 };
@@ -648,8 +648,8 @@ static void add_job(void *user, const struct record_job *r)
     snprintf(job->store, sizeof(job->store), "%s", r->store);
 }
 
-/* Try the store at the default address when no job of this user was found on this host. The job may run in another
- * PID namespace, or root may ask about the job of another user. */
+/* Try the store at the default address, after finding no job of this user on this host. The job may run in another PID
+ * namespace, or root may ask about another user's job. */
 static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -668,8 +668,8 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Find the store if the user set no address. The request names the job that was found, because a store may serve
- * several jobs. If several jobs run, fail and print a table of these jobs. */
+/* Find the store if the user has set no address. Send the name of the job that was found, because a store may serve
+ * several jobs. If several jobs run, fail and print a table of them. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
 {
     static char id[sizeof(((struct ctl_job *)NULL)->id)];
@@ -698,8 +698,8 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Read the secret from --secret_file, or from the file in PET_SECRET_FILE as ddprun does. A store on a loopback address
- * needs no secret, so the variable does not apply to such a store. */
+/* Read the secret from --secret_file or, like ddprun, from the file in PET_SECRET_FILE. Ignore the variable for a
+ * store on a loopback address, which needs no secret. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

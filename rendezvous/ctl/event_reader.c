@@ -1,9 +1,13 @@
 /* event_reader.c -- see timeline.h. Pure: the input is text, the output is a list.
  *
- * A life is one run of a job, with one store instance. Reading has four steps. First, read all lines in any
- * order. Second, choose one life of one job. Third, convert all times to the store's clock. Fourth, if several
- * logs report an event, keep one copy. The events are sorted last, because times of two nodes cannot be
- * compared before the third step. */
+ * A life is one run of a job, with one store instance. Reading has four steps:
+ *
+ *     1. Read all lines in any order.
+ *     2. Choose one life of one job.
+ *     3. Convert all times to the store's clock.
+ *     4. If several logs report an event, keep one copy.
+ *
+ * The events are sorted last, because times of two nodes can be compared only after step 3. */
 #include "ctl/timeline.h"
 
 #include <stdio.h>
@@ -15,8 +19,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number from a log, or -1 if `item` is not such a number. Numbers from 4e15 on are rejected, because a
- * double represents exactly only whole numbers up to 2^53 (about 9e15). */
+/* Return a whole number from a log, or -1. Reject numbers from 4e15 on, because a double represents whole numbers
+ * exactly only up to 2^53 (about 9e15). */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -52,8 +56,8 @@ static void *grow_list(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* Return the index of a process in the list, and add the process if it is missing. Return SIZE_MAX if memory is
- * short. The search begins at the end, because consecutive lines usually are of one process. */
+/* Return the index of a process in the list, and add the process if it is missing. Return SIZE_MAX if memory is short.
+ * Search from the end, because consecutive lines are usually of one process. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -75,9 +79,8 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* Check that a line is an event that can be drawn. Return NULL, or the reason why the line cannot be drawn. A full
- * disk or a killed process may cut a log anywhere, so a wrong line is reported with its number, and reading
- * continues. */
+/* Return NULL if a line is an event that can be drawn, otherwise the reason. A full disk or a killed process may cut a
+ * log anywhere. So a wrong line is reported with its number, and reading continues. */
 static const char *check_line(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -96,8 +99,8 @@ static const char *check_line(struct timeline_event *event)
     return NULL;
 }
 
-/* Find the process of an event. An event of the store about a node has the same host and pid as the node's own
- * events. */
+/* Find the process of an event. If the store reports an event about a node, it has the same host and pid as the node's
+ * own events. */
 static void find_agent(struct timeline_events *e, struct timeline_event *event)
 {
     const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
@@ -147,7 +150,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the life that was read last. Users may append all runs to one file, and want the latest run. */
+/* Choose the life that was read last, because users may append all runs to one file, and want the latest. */
 static void choose_life(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_life = "";
@@ -169,8 +172,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen life. An event without an instance belongs to the chosen life
- * if its job matches and its process belongs to that life. */
+/* Return true if an event belongs to the chosen life. Without an instance, it belongs to it if its job matches and its
+ * process is part of that life. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))
@@ -179,8 +182,8 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* Choose the events of one life. A process whose lines name only other lives is excluded. A process whose lines
- * name no life is included: it never reached the store, and may have prevented the start of the job. */
+/* Choose the events of one life. Exclude a process whose lines name only other lives. Include a process whose lines
+ * name none: it never reached the store, which may be the reason why the job did not start. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -205,8 +208,8 @@ static void choose(struct timeline_events *e)
 
 /* --- times on the store's clock ------------------------------------------------------------------------- */
 
-/* Return the days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the leap day is
- * the last day of the year. timegm() is not in C11. */
+/* Return the days from 1970 to a date of the Gregorian calendar. The year begins in March, so that the leap day is its
+ * last day. timegm() is not in C11. */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
@@ -237,8 +240,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the offset of a process once, from the first line that has the time of the process and the time of the store.
- * Both clocks are monotonic, and their drift is too small to be visible. */
+/* Set the offset of a process once: from the first line with both its own time and the store's time. Both clocks are
+ * monotonic, and their drift is too small to be visible. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -250,14 +253,14 @@ static void learn_offset(struct timeline_events *e, const struct timeline_event 
 }
 
 /* Convert all times to the store's clock. For a process that never reached the store, use the wall clock, which is
- * only as accurate as the hosts' NTP. */
+ * only as accurate as NTP on the hosts. */
 static void place_all(struct timeline_events *e)
 {
     const int64_t ahead_ms = ahead_of_wall(e);
     for (size_t i = 0; i < e->n; i++)
         if (e->list[i].is_chosen)
             learn_offset(e, &e->list[i], timeline_time(&e->list[i], "store_ms"));
-    for (size_t i = 0; i < e->n; i++) /* for processes without an offset: these never reached the store */
+    for (size_t i = 0; i < e->n; i++) /* processes without an offset never reached the store */
         if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
             learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
     for (size_t i = 0; i < e->n; i++) {
@@ -274,9 +277,8 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its
- * events, so the number identifies an event of the store. Process, time, kind and rank identify an event of a
- * node. */
+/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its events, so
+ * the number identifies them. An event of a node is identified by process, time, kind and rank. */
 static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
     int order = y->is_chosen - x->is_chosen;
@@ -312,8 +314,8 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Keep only the copy of an event that was read first. Copies also occur if the user names a log twice. The loop runs
- * backwards, so that each pair is compared while both events are still chosen. */
+/* Of equal events, keep only the copy that was read first. Equal events also occur if the user names a log twice. The
+ * loop runs backwards, so that both events of each compared pair are still chosen. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

@@ -43,8 +43,8 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* Parse an address. A port alone means this host. There is no default port, because ddprun and ddp-rendezvous have
- * different default ports, and a job may use any port. */
+/* Parse an address. A port alone means this host. There is no default port, because ddprun and ddp-rendezvous use
+ * different ones, and a job may use any. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
@@ -58,7 +58,7 @@ static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse seconds. NaN is rejected, because a comparison with NaN is false. */
+/* Parse seconds. Check for NaN separately, because each comparison with NaN is false. */
 static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err)
 {
     char *end;
@@ -176,7 +176,7 @@ static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_e
     return DDP_OK;
 }
 
-/* Check --output. The option is required, because a user cannot read HTML or JSON on a terminal. */
+/* Require --output, because the output is HTML or JSON, which a user cannot read on a terminal. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
@@ -217,8 +217,8 @@ static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Read the address from the variables that ddprun sets for workers, so that a shell that a worker has started needs
- * no option. Without these variables, the port remains 0. */
+/* Read the address from the variables that ddprun sets for workers, so that no option is needed in a shell that a
+ * worker has started. Without these variables, the port remains 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -231,8 +231,8 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
-/* Parse the command line. options_parse stops at the first word that is not an option. So this function calls
- * options_parse again after each word. Options may then follow the command, as in `ddpctl status --json`. */
+/* Parse the command line. options_parse stops at the first word that is not an option, so call it again after each
+ * word. Options may then follow the command, as in `ddpctl status --json`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
@@ -256,7 +256,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
-/* Build the request. Include options that the command does not use, because the store ignores unknown fields. */
+/* Build the request. Also send options that the command does not use, because the store ignores unknown members. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();
@@ -310,7 +310,8 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* As with grep and diff, exit code 1 is a negative result and exit code 2 is a wrong command line. */
+/* The end of the help. As with grep and diff, exit code 1 is a negative result, and exit code 2 a wrong command
+ * line. */
 static const char tail[] =
     "\nexit status: 0 success, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
 

@@ -8,7 +8,7 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* A command. Parser, request, output, help and completion are made from the table of commands. */
+/* A command. The parser, the request, the output, the help and the completion use the table of commands. */
 struct ctl_command {
     const char *name;     /* NULL ends the table */
     const char *argument; /* name of the argument in the help; NULL = the command takes no argument */

@@ -1,7 +1,6 @@
 /* tables.c -- see tables.h.
  *
- * Each cell is formatted twice, once to measure its column and once to print the cell. This is simpler than storing
- * cells. */
+ * Each cell is formatted twice: to measure its column, and to print it. This is simpler than storing cells. */
 #include "ctl/tables.h"
 
 #include "record/stacks.h"
@@ -15,7 +14,7 @@ enum { COLUMNS_MAX = 16, RANKS_BYTES = 60, GAP = 2 };
 
 /* --- cells ---------------------------------------------------------------------------------------------- */
 
-/* Append the text of a field. If the field is missing or of another type, append nothing. The cell then shows "-".
+/* Append the text of a field. Append nothing if the field is missing or of another type; the cell then shows "-".
  * Return false if memory is short. */
 typedef bool (*ctl_cell)(const cJSON *row, const char *field, struct buf *out);
 
@@ -32,7 +31,8 @@ static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
     return text == NULL || buf_append(out, text, strlen(text));
 }
 
-/* Append a number. JSON has only doubles, which are exact integers up to 2^53. No number here is larger. */
+/* Append a number. JSON numbers are doubles, which are exact for whole numbers up to 2^53, and no number here is
+ * larger. */
 static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -64,7 +64,7 @@ static bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* Return the rank in `item`, or -1 if `item` is not a rank. A store may send any number. */
+/* Return the rank in `item`, or -1 if it is no rank, because a store may send any number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -94,8 +94,8 @@ static bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 
 /* --- the order of the rows ------------------------------------------------------------------------------ */
 
-/* A row and its sort key. A store sends keys and waiters in any order. ddpctl sorts rows by the first column,
- * so that a user can compare two outputs of a hanging job. */
+/* A row and its sort key. A store sends keys and waiters in any order. ddpctl sorts them by the first column, so that
+ * a user can compare two outputs. */
 struct sorted_row {
     const cJSON *row;
     const cJSON *by;
@@ -134,15 +134,15 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* Format a cell into the empty buffer `cell`. An empty cell becomes a dash, because an empty cell is hard to read and
- * to cut with awk. */
+/* Format a cell into the empty buffer `cell`. Write a dash into an empty cell, so that it is visible, and awk can
+ * split the line. */
 static bool make_cell(const struct ctl_column *column, const cJSON *row, struct buf *cell)
 {
     cell->len = 0;
     return column->cell(row, column->field, cell) && (cell->len > 0 || buf_append(cell, "-", 1));
 }
 
-/* Measure each column: the width of its widest cell or its title. */
+/* Measure each column: its width is that of its widest cell or of its title. */
 static bool measure(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
                     size_t width[COLUMNS_MAX])
 {
@@ -205,8 +205,8 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
  *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
  *        1  disconnected  n1     72     40.0 s
  *
- * The store may be older or newer than this program. A missing field is shown as "-". An unknown field is not shown.
- * A version error would not help to debug a hanging job. */
+ * The store may be older or newer than this program, and both must work, because a version error would not help to
+ * debug a hanging job. So a missing field is shown as "-", and an unknown field is not shown. */
 
 /* --- columns of each list ------------------------------------------------------------------------------- */
 
@@ -231,7 +231,7 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* Append the state of a rank. A program that never uses the store is not connected, which is no error. */
+/* Append the state of a rank. A program that never uses the store has no connection, which is no error. */
 static bool cell_state(const cJSON *row, const char *field, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));
@@ -268,8 +268,8 @@ static bool append_more(const cJSON *row, struct buf *out)
     return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
 }
 
-/* Append what a waiter waits for: the keys of a WAIT, or the name of a barrier. If PyTorch waits for a key, the
- * purpose of the key comes first. If the client is not a rank, its role follows. */
+/* Append the keys of a WAIT, or the name of a barrier. If PyTorch waits for a key, the purpose of the key comes first.
+ * If the client is not a rank, its role follows. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
@@ -409,8 +409,8 @@ static double number(const cJSON *object, const char *field)
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-/* Print a list as a table. Print the sentence `empty` instead of an empty list, and a note if the store has truncated
- * the list. */
+/* Print a list as a table. Print the sentence `empty` in place of an empty list, and a note if the store has left out
+ * rows. */
 static bool append_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
                         const char *empty, struct buf *out)
 {
@@ -422,7 +422,7 @@ static bool append_list(const cJSON *answer, const char *name, const struct ctl_
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Append a size in powers of 1024, because --max-bytes of ddp-rendezvous uses such sizes. */
+/* Append a size in powers of 1024, like the sizes of --max-bytes. */
 static bool append_bytes(struct buf *out, double bytes)
 {
     static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
@@ -448,8 +448,8 @@ static bool append_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* Append "state running, 1 restart". The round is left out, because its number is always one more than the
- * attempt in the previous line. */
+/* Append "state running, 1 restart". Leave out the round, because it is always the attempt in the previous line plus
+ * 1. */
 static bool append_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
@@ -459,7 +459,7 @@ static bool append_state(const cJSON *answer, struct buf *out)
            append_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
-/* Return the words for a counter of the store. A new counter of a newer store keeps its own name. */
+/* Return the words for a counter of the store, or the name of a counter that this program does not know. */
 static const char *counter_words(const char *name)
 {
     static const char *const words[][2] = {
@@ -609,7 +609,7 @@ static bool has_text(const cJSON *object, const char *field)
     return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(object, field));
 }
 
-/* Append the calls in which the ranks diverged. */
+/* Append the different calls that the ranks made at the same number. */
 static bool append_parting(const cJSON *answer, struct buf *out)
 {
     const cJSON *group;
@@ -625,8 +625,8 @@ static bool append_parting(const cJSON *answer, struct buf *out)
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
 }
 
-/* Report that no rank with a record is behind. Any rank without a record, or without a call in the group, may be behind.
- * So only a complete set of records proves that no rank is behind. */
+/* Report that no rank with a record is behind. A rank without a record, or without a call in the group, may still be
+ * behind, so only a complete set of records is a proof. */
 static bool append_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));

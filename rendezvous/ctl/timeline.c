@@ -1,11 +1,12 @@
 /* timeline.c -- see timeline.h. This file reads the events once, in order, creates rows, bars and marks, and then
  * prints the timeline. A mark is one moment in a row, such as a failure.
  *
- * A log may lack any line, so no event requires an earlier event. An event ends the open bar of its row and sets the
- * row's new state. Rows, bars and marks are arrays whose size is doubled. Elements refer to each other by index,
- * because realloc moves the arrays. If memory is short, a function sets `no_memory`, which is checked once at the
- * end. Until then, TIMELINE_JOB ("no row") replaces a row that could not be allocated, and every function accepts
- * TIMELINE_JOB. */
+ * A log may lack any line, so no event requires an earlier one. An event ends the open bar of its row and sets the
+ * row's new state. Rows, bars and marks are arrays that grow by doubling. realloc moves them, so their elements refer
+ * to each other by index.
+ *
+ * If memory is short, a function sets `no_memory`, which is checked once at the end. A row that could not be allocated
+ * gets the index TIMELINE_JOB ("no row"), which every function accepts. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -75,8 +76,8 @@ static size_t add_row(struct making *m)
     return m->t->n_rows - 1;
 }
 
-/* Allocate a map from agents or ranks to rows. A search would be slow, because each event needs the row of its
- * agent or rank. */
+/* Allocate a map from agents or ranks to rows. Each event needs the row of its agent or rank, and a search would be
+ * slow. */
 static bool allocate_map(struct making *m, size_t **map, size_t n)
 {
     if (*map != NULL)
@@ -101,8 +102,8 @@ static size_t find_node_row(struct making *m, size_t agent)
     return m->row_of_agent[agent];
 }
 
-/* Return the row of a rank. Create the row if it is missing. The rank comes from a file, so check the rank before
- * using it as an index. */
+/* Return the row of a rank, and create it if it is missing. The rank is from a file, so check it before using it as an
+ * index. */
 static size_t find_rank_row(struct making *m, int64_t rank)
 {
     if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !allocate_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
@@ -117,8 +118,8 @@ static size_t find_rank_row(struct making *m, int64_t rank)
     return m->row_of_rank[rank];
 }
 
-/* Add a copy of `bar` with `text`. Skip a bar without a positive length, because the clocks of two hosts may put its
- * end before its beginning. */
+/* Add a copy of `bar` with `text`. Skip a bar without a positive length: the clocks of two hosts may put its end
+ * before its beginning. */
 static void add_bar(struct making *m, const struct timeline_bar *bar, const char *text)
 {
     if (bar->row == TIMELINE_JOB || bar->to_ms <= bar->from_ms || m->no_memory)
@@ -171,7 +172,7 @@ static void add_open_barrier(struct making *m, size_t row, const char *name)
         *open = (struct open_barrier){ .name = name, .row = row, .since_ms = m->now_ms };
 }
 
-/* Remove the barrier of that name that was added last. */
+/* Remove the latest barrier with this name. */
 static void remove_open_barrier(struct making *m, const char *name)
 {
     for (size_t i = m->n_open; i-- > 0;)
@@ -181,7 +182,7 @@ static void remove_open_barrier(struct making *m, const char *name)
         }
 }
 
-/* Draw the wait of each rank that opened a barrier whose end was never reported. These bars explain a hang. */
+/* Draw a wait for each rank that opened a barrier whose end was never reported. These bars explain a hang. */
 static void close_open_barriers(struct making *m)
 {
     char text[256];
@@ -224,8 +225,8 @@ static char *format_row_name(const struct making *m, const struct timeline_row *
     return strdup(name);
 }
 
-/* Compare rows. Nodes are before ranks, and both are sorted by number. Rows without a number are last, in order
- * of creation. */
+/* Compare rows. Nodes come before ranks, and both are sorted by number. Rows without a number are last, in order of
+ * creation. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct timeline_row *x = a, *y = b;
@@ -242,8 +243,8 @@ static size_t map_row(const size_t *to, size_t row)
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
-/* Sort the rows and update all indices. `made_as` is the old index of a row. Comparing `made_as` keeps rows with
- * equal numbers in their order. */
+/* Sort the rows and update all indices. `made_as` is the index of a row before sorting. It also keeps rows with equal
+ * numbers in their order. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;
@@ -300,8 +301,8 @@ static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind,
     m->t->rows[row].round = m->round;
 }
 
-/* Return the row of the event's node, and update the numbers of the node. The connection's id is known after the
- * join. The node rank is known after the round begins. */
+/* Return the row of the event's node, and update the node's numbers: the connection's id is known after the join, and
+ * the node rank after the round begins. */
 static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
     const size_t row = find_node_row(m, event->agent);
@@ -313,15 +314,14 @@ static size_t update_node_row(struct making *m, const struct timeline_event *eve
     return row;
 }
 
-/* The argument of each handler below is one event. Each handler draws the end of a row's present state and the
- * beginning of the next state. */
+/* The handlers of events. A handler ends the present state of a row and begins the next. */
 
 static void on_launched(struct making *m, const struct timeline_event *event)
 {
     begin_bar(m, update_node_row(m, event), TIMELINE_LOOKING, TIMELINE_JOB);
 }
 
-/* Handle a join. If a node already waits and joins again after a lost connection, it keeps its bar. */
+/* Handle a join. A node that already waits, and joins again after a lost connection, keeps its bar. */
 static void on_join(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);
@@ -367,8 +367,7 @@ static void on_node_done(struct making *m, const struct timeline_event *event)
     begin_bar(m, update_node_row(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
-/* Move all nodes in state `from` to state `to`. The store logs an event about the whole round once, not for each
- * node. */
+/* Move all nodes in state `from` to state `to`, because the store logs an event about the whole round only once. */
 static void move_nodes(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
@@ -390,7 +389,7 @@ static void on_verdict(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
-/* Close the bars of a lost node and of its ranks, because a lost node cannot log the ends of its workers. */
+/* Close the bars of a lost node and of its ranks, because it cannot log the ends of its workers. */
 static void close_lost_node(struct making *m, size_t node, const char *words)
 {
     close_bar(m, node, TIMELINE_JOB, words);
@@ -432,7 +431,7 @@ static void on_worker_started(struct making *m, const struct timeline_event *eve
     begin_bar(m, row, TIMELINE_RUNNING, TIMELINE_JOB);
 }
 
-/* Handle the end of a worker. A worker that was stopped on purpose has not failed. */
+/* Handle the end of a worker. If it was stopped on purpose, it has not failed. */
 static void on_worker_ended(struct making *m, const struct timeline_event *event)
 {
     const char *verdict = timeline_text(event, "verdict");

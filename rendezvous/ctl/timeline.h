@@ -16,10 +16,9 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs come from several nodes, and from runs that were killed while writing a line. A line that is not an
- * event is skipped, and reported with file and line. If several logs report an event, one copy is kept. Times
- * of a node's own clock are converted to the store's clock. If the node never reached the store, the wall
- * clocks are used for this conversion. */
+/* Logs are from several nodes, and also from runs that were killed while writing a line. A line that is no event is
+ * skipped, and reported with file and line. If several logs report an event, one copy is kept. Times of a node's clock
+ * are converted to the store's clock, or by the wall clocks if the node never reached the store. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
@@ -59,9 +58,8 @@ struct timeline_events {
 
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
-/* Choose the events of one job after the last log was read. Convert the times of these events, and sort the
- * events. Drop the events of all other jobs. `job` NULL = the latest job. Return false if no event was chosen,
- * or if memory is short. */
+/* Choose the events of one job, after the last log was read. Drop all other events, convert the times to the store's
+ * clock, and sort. `job` NULL = the latest job. Return false if no event was chosen, or if memory is short. */
 bool timeline_settle(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
@@ -162,10 +160,10 @@ struct timeline {
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);
 
-/* Append the trace as JSON in the Trace Event Format of chrome://tracing and Perfetto, with times in microseconds. A
- * process is a node, its thread 0 is the node itself, thread N+1 is rank N. Process 0 is the job with its attempts. A
- * rank belongs to the node on which it ran last, because a viewer cannot move a thread. Return false if memory is
- * short. */
+/* Append the trace as JSON in the Trace Event Format of chrome://tracing and Perfetto, with times in microseconds. In
+ * the trace, a node is a process. Its thread 0 is the node itself, and thread N + 1 is rank N. Process 0 is the job
+ * with its attempts. A rank belongs to the node on which it ran last, because a viewer cannot move a thread. Return
+ * false if memory is short. */
 bool timeline_trace(const struct timeline *t, struct buf *out);
 /* Append `page`, which is timeline.html, with the trace inserted. Return false if memory is short. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out);

@@ -1,6 +1,6 @@
-/* failure.h -- the first failure of an attempt, as one record. The agent that detects the end of a worker fills in
- * the record (launcher/node). hub/messages.h encodes and decodes the record. The store copies the whole record, and
- * launcher/report formats the record as the last line of every node's report.
+/* failure.h -- the first failure of an attempt, as one record. The agent that detects the end of a worker fills in the
+ * record (launcher/node). hub/messages.h encodes and decodes it. The store copies it whole, and launcher/report prints
+ * it as the last line of every node's report.
  *
  * A new fact needs a row of FAILURE_ROWS and the code that fills it. */
 #ifndef RENDEZVOUS_RECORD_FAILURE_H
@@ -14,10 +14,10 @@
 
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
-/* Optional facts about a failure. The columns of R are: X, kind, name, least, most, value if missing,
- * description, shown as, label. The columns from `kind` to `description` are the arguments of X, as for a row
- * of hub/messages.h. 0 or false means unknown. Reports print a fact that is shown as BYTES after its label.
- * They do not print a HIDDEN fact. */
+/* Optional facts about a failure; 0 or false means unknown. The columns of R are: X, kind, name, least, most, value if
+ * missing, description, shown as, label. The columns from `kind` to `description` are the arguments of X, as for a row
+ * of hub/messages.h. `shown as` decides how reports print the fact: as BYTES after the label, or HIDDEN (not at
+ * all). */
 #define FAILURE_ROWS(R, X)                                                                        \
     R(X, MARK, from_stdout, 0, 0, 0, "the lines are from stdout: stderr was silent", HIDDEN, "")  \
     R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory of the worker, in bytes", BYTES, \

@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
- * The JSON uses the field names of PyTorch's flight recorder where PyTorch records the same fact. This file uses
- * neither printf nor heap memory, because a signal handler also writes the record. A worker may write any bytes to
- * its page, so the page is only read as numbers or as words of limited length. */
+ * The JSON has the field names of PyTorch's flight recorder for all facts that PyTorch also records. This file uses
+ * neither printf nor heap memory, because a signal handler writes the record, too. A worker may write any bytes to its
+ * page, so the page is only read as numbers, or as words of limited length. */
 #include "record/flight.h"
 
 #include <inttypes.h>
@@ -17,8 +17,8 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* Add an entry. First invalidate the old entry, and set its `call` last. So a reader sees either no entry or
- * the whole new entry. */
+/* Add an entry. First invalidate the old entry, and set `call` of the new entry last. So a reader sees either no entry
+ * or the whole new entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -42,8 +42,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     return op;
 }
 
-/* Set the new state of the operation. If it is the latest operation, also set the state in the head of the
- * page. With an asynchronous backend, an operation may complete after a later operation has begun. */
+/* Set the new state of the operation. If it is the latest operation, also set the state in the head of the page. With
+ * an asynchronous backend, an earlier operation may complete after a later one has begun. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -85,7 +85,7 @@ const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD],
 
 /* --- JSON without printf ---------------------------------------------------------------------------------- */
 
-enum { PIECE = 1024 }; /* bytes that are collected before `put` is called */
+enum { PIECE = 1024 }; /* bytes that are collected for one call of `put` */
 
 /* After the first failure of `put`, `ok` is false and all later text is dropped. */
 struct out {
@@ -135,8 +135,8 @@ static void write_signed(struct out *o, int64_t n)
     write_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
-/* Write at most `max` bytes of `text`. A byte that would break JSON or control a terminal becomes '?'. Each
- * byte is read only once, because the worker may change it between two reads. */
+/* Write at most `max` bytes of `text`. A byte that would break JSON or control a terminal becomes '?'. Read each byte
+ * only once, because the worker may change it between two reads. */
 static void write_string(struct out *o, const char *text, size_t max)
 {
     const volatile char *from = text;
@@ -321,7 +321,7 @@ static void write_head(struct out *o, const struct flight *f, const char *why, u
     write_status(o, f);
 }
 
-/* Write the oldest entry first. Skip an entry that is being written, because it has no number. */
+/* Write the record, the oldest entry first. Skip an entry that is being written: it has no number yet. */
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put to, void *user)
 {
     struct out o = { .put = to, .user = user, .ok = true };
@@ -347,7 +347,7 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
 /* A path that grows in a buffer. snprintf is not allowed in a signal handler. */
 struct file_name {
     char *to, *end;
-    bool fits; /* false after a part that did not fit */
+    bool fits; /* false if a part did not fit */
 };
 
 static void name_append(struct file_name *name, const char *text, size_t len)
@@ -400,8 +400,7 @@ void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *pag
              page->device, page->inode, page->index);
 }
 
-/* Parse digits followed by `end`. A number above `most` is rejected, because flight_page_print never prints such a
- * number. */
+/* Parse digits followed by `end`. Reject a number above `most`, because flight_page_print never prints one. */
 static bool read_digits(const char **at, char end, uint64_t most, uint64_t *out)
 {
     char *rest;

@@ -1,14 +1,14 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
  *
- * Launcher and worker share the memory: each worker has one page of a memory file. The worker finds its page
- * through the environment variable DDPRUN_PAGE. So the record remains if a rank is stopped, loops or was
- * killed. Under another launcher, only the worker has the memory.
+ * Launcher and worker share the memory: each worker has one page of a memory file. The environment variable
+ * DDPRUN_PAGE shows the worker its page. So the record remains if a rank is stopped, loops or was killed. Under
+ * another launcher, only the worker has the memory.
  *
- * A worker writes with relaxed atomics: each write is one instruction and never waits. A concurrent reader may
- * see an entry with both old and new values. A number from the page is compared with its limit before it is
- * used as a size or an index.
+ * A worker writes with relaxed atomics: each write is one instruction and never waits. A concurrent reader may see an
+ * entry with both old and new values. A number from the page is compared with its limit before it is used as a size or
+ * an index.
  *
- * The words for kinds, types and operations are also in the page, because libddp has their table and the
+ * The page also has the words for kinds, types and operations, because the table of these words is in libddp, and the
  * launcher does not link libddp. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
@@ -28,11 +28,11 @@ enum {
     FLIGHT_MAGIC = 0x31746c66,   /* "flt1" */
 };
 
-/* First parts of the names of PyTorch's records and FIFOs; the rank follows. A FIFO's name ends in ".pipe". */
+/* Beginning of the names of PyTorch's records and FIFOs; the rank follows. A FIFO's name ends in ".pipe". */
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 
-/* State of a call. PyTorch's words are used for states that PyTorch has. */
+/* State of a call. If PyTorch has this state, its word is used. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \
     X(SCHEDULED, "scheduled") \
@@ -60,7 +60,7 @@ struct flight_op {
 struct flight {
     _Atomic uint32_t magic; /* FLIGHT_MAGIC once the rest of the head is written */
     int32_t rank, world_size, pid, attempt;
-    int64_t wall_ns; /* time + wall_ns = nanoseconds since 1970 */
+    int64_t wall_ns; /* monotonic time + wall_ns = nanoseconds since 1970 */
     char job[FLIGHT_NAME], host[FLIGHT_NAME], backend[FLIGHT_WORD];
     char kinds[FLIGHT_KINDS][FLIGHT_WORD];
     char dtypes[FLIGHT_NAMES][FLIGHT_WORD], ops[FLIGHT_NAMES][FLIGHT_WORD];
@@ -112,7 +112,7 @@ struct flight_begin {
     enum flight_state state;
 };
 
-/* Add an entry, which replaces the oldest entry. The page owns the entry. */
+/* Add an entry, and overwrite the oldest entry if the page is full. The page owns the entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
 /* Set the state of a call to STARTED, COMPLETED or FAILED. */
@@ -132,17 +132,17 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
  * flight_RANK.json. Return false if the path does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function. If the rank
- * cannot, its launcher calls it. An existing file is unlinked first, and no link is followed. After false, the
- * file is incomplete or missing. Safe in signal handlers. */
+/* Write the record to a new file with mode 0600 (flight_file.c). The rank calls this function, or its launcher if the
+ * rank cannot. An existing file is unlinked first, and no link is followed. After false, the file is incomplete or
+ * missing. Safe in signal handlers. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
 /* The value of DDPRUN_PAGE, with which a worker finds its page:
  *
  *     4711:9:1:52713:3      page 3 of descriptor 9 of process 4711, which is file 52713 of device 1
  *
- * The file has no name, so no file is left when processes are killed. The worker opens the file as /proc/4711/fd/9.
- * Device and inode prove that the descriptor is still the same file. */
+ * The file has no name, so it disappears with the processes, even if they are killed. The worker opens it as
+ * /proc/4711/fd/9. Device and inode prove that the descriptor is still the same file. */
 struct flight_page {
     int pid, fd;
     uint64_t device, inode, index;

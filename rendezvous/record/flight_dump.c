@@ -1,8 +1,8 @@
 /* flight_dump.c -- see flight_dump.h.
  *
- * All ranks of a process group make the same calls in the same order, so group and number identify a call. The ranks
- * diverged at the first call in which two records differ. This divergence causes all later differences. If no calls
- * differ, the other ranks wait for the rank whose last call has the lowest number in its group. */
+ * All ranks of a process group make the same calls in the same order, so group and number identify a call. The first
+ * call in which two records differ causes all later differences. If no calls differ, the other ranks wait for the rank
+ * whose last call has the lowest number in its group. */
 #include "record/flight_dump.h"
 
 #include "record/pickle.h"
@@ -46,8 +46,8 @@ static const cJSON *item_of(const cJSON *o, const char *name)
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
-/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". The backend is not needed,
- * because all ranks of a job have the same backend. */
+/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". The backend is left out, because all
+ * ranks of a job have the same. */
 static void read_name(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->name, sizeof(e->name), item_of(row, "profiling_name"));
@@ -70,7 +70,7 @@ static uint64_t read_elements(const cJSON *row)
     return n;
 }
 
-/* Return true if a file belongs to Python or to a package. Frames of all other files are the user's code. */
+/* Return true if a file belongs to Python or to a package. All other files are the user's code. */
 static bool is_library(const char *path)
 {
     return strstr(path, "/site-packages/") != NULL || strstr(path, "/dist-packages/") != NULL ||
@@ -94,7 +94,7 @@ static void read_place(struct flight_entry *e, const cJSON *row)
     }
 }
 
-/* Read the state. Gloo keeps the state "scheduled", and marks completed calls as retired. */
+/* Read the state. Gloo leaves the state at "scheduled" and sets "retired" for completed calls. */
 static void read_state(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->state, sizeof(e->state), item_of(row, "state"));
@@ -102,9 +102,8 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* Read the group, which a record stores as [name, description]. Use only the description, because the name
- * differs between versions of PyTorch. The description of the group of all ranks is "world" in libddp and
- * "default_pg" in PyTorch. */
+/* Read the group, which a record stores as [name, description]. Use the description, because the name differs between
+ * versions of PyTorch. The group of all ranks has the description "world" in libddp and "default_pg" in PyTorch. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
@@ -217,8 +216,8 @@ static int highest_rank(const cJSON *group)
     return highest;
 }
 
-/* Read PyTorch's record, which contains no host, no process and no world size. The world size is at least the largest
- * group size in the record, and larger than the highest rank in the record. */
+/* Read PyTorch's record, which has no host, no process and no world size. Derive a lower limit of the world size: the
+ * largest group size, and the highest rank + 1. */
 static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
 {
     const cJSON *group;
@@ -284,13 +283,13 @@ void flight_dump_free(struct flight_dump *d)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return the call of `d` with the group and number of `call`, or NULL. The calls are sorted by these two. */
+/* Return the call of `d` with the group and number of `call`, or NULL. The search relies on the order of the calls. */
 static const struct flight_entry *call_at(const struct flight_dump *d, const struct flight_entry *call)
 {
     return d->n > 0 ? bsearch(call, d->calls, d->n, sizeof(*d->calls), by_call) : NULL;
 }
 
-/* Check whether call `i` is the last call of its group in this record. */
+/* Return true if call `i` is the last call of its group in this record. */
 static bool ends_group(const struct flight_dump *d, size_t i)
 {
     return i + 1 == d->n || strcmp(d->calls[i].group, d->calls[i + 1].group) != 0;
@@ -329,8 +328,8 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
-/* Check whether two ranks made the same call. Sizes are compared only if all ranks must have the same size. A record of
- * libddp has no places, and its collectives always need equal sizes. */
+/* Return true if two ranks made the same call. Compare sizes only if the collective requires equal sizes. A record of
+ * libddp has no places, and its collectives always require equal sizes. */
 static bool same_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
@@ -384,9 +383,9 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Return the open calls of the FLIGHT_OPEN_MAX / 2 groups with the latest calls, because a group may fill two entries of
- * `calls`. If the group of all ranks is not one of these, it replaces the oldest group. The calls of the oldest group
- * come first. */
+/* Return the open calls of the groups with the latest calls, the oldest group first. A group may have two open calls,
+ * so there is room for FLIGHT_OPEN_MAX / 2 groups. If the group of all ranks is not one of them, it replaces the
+ * oldest. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -421,7 +420,8 @@ bool flight_is_scheduled(const struct flight_dump *d, const struct flight_entry 
     return is_in_state(d, call, "scheduled");
 }
 
-/* Compare only the first open call of each rank, because a GPU executes the calls of a group in order. */
+/* Find a call that only some GPUs have started. Compare only the first open call of each rank, because a GPU executes
+ * the calls of a group in order. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *found = NULL;
@@ -439,8 +439,7 @@ const struct flight_entry *flight_half_started(const struct flight_dump *dumps, 
 
 /* --- divergence of the ranks ---------------------------------------------------------------------------- */
 
-/* Return the earliest call of `d` that differs from the call of `first` with the same number. Return NULL if no call
- * differs. */
+/* Return the earliest call of `d` that differs from the call of `first` with the same number, or NULL. */
 static const struct flight_entry *first_difference(const struct flight_dump *first,
                                                    const struct flight_dump *d)
 {
@@ -454,9 +453,8 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     return earliest;
 }
 
-/* Return the earliest call in which two records differ. Each record is compared with the first record and with
- * the previous record. The first record alone is not sufficient, because it may lack the calls in which two
- * other records differ. */
+/* Return the earliest call in which two records differ. Compare each record with the first and with the previous
+ * record. The first alone is not enough, because it may lack the calls in which two others differ. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -470,7 +468,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Return true if a record before `i` contains the same call. */
+/* Return true if a record before `i` has the same call, so that it is already listed. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {
@@ -494,7 +492,7 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Add each different call, with the ranks that made it. */
+/* Add each of the different calls, with the ranks that made it. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {
@@ -526,8 +524,8 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank has not reached the call `front` of a group. Return false for a rank without a call in
- * the group: the rank may be no member, or its record may no longer contain its last call in this group. */
+/* Return true if a rank has not reached the call `front` of a group. Return false for a rank without a call in this
+ * group: it may be no member, or its record may have lost its last call in the group. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
@@ -553,9 +551,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait. For each process group, check the last call: one rank waits
- * in it, and another rank has not reached it. Return the oldest call for which this is true. If it is true for
- * no call, return the last call of the default group. */
+/* Return the call in which ranks most likely wait: the last call of a group that some rank has not completed and
+ * another rank has not reached. Of several such calls, return the oldest. Without such a call, return the last call of
+ * the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -610,7 +608,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
         cJSON_Delete(row);
 }
 
-/* Add the ranks without a record, because a rank among them often causes the hang. */
+/* Add the ranks without a record, because one of them often causes the hang. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     enum { LISTED = 1024 };

@@ -61,8 +61,8 @@ void flight_dump_free(struct flight_dump *dump);
  * last. Return the number of calls; `calls` points into the record. */
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
-/* Find a call of the group of all ranks that the GPUs of some ranks have started and the GPUs of other ranks
- * have not. Return NULL if there is no such call. */
+/* Find a call of the group of all ranks that some ranks' GPUs have started and other ranks' GPUs have not. Return NULL
+ * without such a call. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n);
 /* Return true if the record contains this call in the state "scheduled". */
 bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_entry *call);
@@ -70,10 +70,10 @@ bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_ent
 /* Format a call as "all_reduce #17 (f32 x 1024, sum)", cut to 256 bytes. Return `out`. */
 const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_entry *call);
 
-/* Sort the calls of a record. A caller that fills a record without flight_dump_read must call this function. */
+/* Sort the calls of a record. Call this after filling a record without flight_dump_read. */
 void flight_dump_sort(struct flight_dump *dump);
 
-/* Compare the records and sort them by rank. Return the result, which the caller frees (cJSON_Delete), or NULL if
+/* Sort the records by rank and compare them. Return the result, which the caller frees (cJSON_Delete), or NULL if
  * memory is short. */
 cJSON *flight_compare(struct flight_dump *dumps, size_t n);
 

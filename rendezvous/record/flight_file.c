@@ -23,7 +23,8 @@ static bool write_whole(void *user, const char *text, size_t len)
     return true;
 }
 
-/* Unlink the file and open a new file with O_EXCL, so that the open never follows a link from another user. */
+/* Write the record. Unlink the old file, and open the new one with O_EXCL, so that the open never follows another
+ * user's link. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why)
 {
     unlink(path);

@@ -1,11 +1,11 @@
 /* pickle.c -- see pickle.h.
  *
- * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its
- * opcodes. Most opcodes push a value. A mark is an entry on the stack that separates values. Some opcodes move
- * the values above the last mark into a container.
+ * A pickle is a program for a stack machine. The module `pickletools` of Python's library documents its opcodes. Most
+ * opcodes push a value. A mark is an entry on the stack that separates values. Some opcodes move the values above the
+ * last mark into a container.
  *
- * The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two places,
- * so a container from the memo is copied. The values of a copy count for the limits. */
+ * The memo stores strings and containers that the pickle uses again. In JSON a value cannot be in two places, so a
+ * container from the memo is copied, and the copied values also count for the limits. */
 #include "record/pickle.h"
 
 #include <stdio.h>
@@ -182,7 +182,7 @@ static bool has_values(struct machine *m, size_t n)
     return true;
 }
 
-/* Update the depth of a container to which a value of depth `depth` was added. */
+/* Update the depth of a container after adding a value of depth `depth` to it. */
 static bool deepen(struct machine *m, struct value *container, int depth)
 {
     if (container->depth < depth + 1)
@@ -283,8 +283,8 @@ static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine 
 
 /* --- the memo ------------------------------------------------------------------------------------------- */
 
-/* Store the last value in the memo as number `index`. A pickle numbers these values from 0 without gaps. So a gap is
- * an error, and the memo cannot become larger than the file. */
+/* Store the last value in the memo as number `index`. A pickle numbers these values from 0 without gaps. Reject a gap,
+ * so that the memo cannot become larger than the file. */
 static bool memo_store(struct machine *m, uint64_t index, struct slice text)
 {
     if (!has_values(m, 1))
@@ -349,7 +349,7 @@ static bool push_string(struct machine *m, size_t len_bytes, struct slice *last)
     return push_text(m, *last);
 }
 
-/* Push a signed number of up to 8 bytes. The highest bit of its `len` bytes is the sign. */
+/* Push a signed number of `len` bytes, at most 8. Its highest bit is the sign. */
 static bool push_signed(struct machine *m, size_t len)
 {
     uint64_t bits;
@@ -384,8 +384,8 @@ static bool skip_bytes(struct machine *m, size_t len)
     return take_bytes(m, len) != NULL;
 }
 
-/* Execute one opcode. `last` is the string that the previous opcode pushed, for the memo. `last` is empty if the
- * previous opcode pushed no string. */
+/* Execute one opcode. `last` is the string that the previous opcode has pushed, because the next opcode may store it
+ * in the memo; empty = no string. */
 static bool step(struct machine *m, unsigned char opcode, struct slice *last)
 {
     const struct slice before = *last;

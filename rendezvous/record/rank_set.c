@@ -3,8 +3,8 @@
  *     SET  = PART { "," PART }
  *     PART = RANK | RANK "-" RANK
  *
- * The set has a bit for each rank, because ddprun tests membership for each line of output. A number is compared with
- * the limit after each digit, so no number can overflow. */
+ * The set has one bit for each rank, because ddprun checks it for each line of output. A number is compared with the
+ * limit after each digit, so it cannot overflow. */
 #include "record/rank_set.h"
 
 #include <ctype.h>
@@ -66,8 +66,8 @@ bool rank_read(const char **at, int limit, int *rank)
     return true;
 }
 
-/* Parse one PART, and move past the PART and its comma. A number must follow a comma, because "0," is usually a list
- * that a script has cut. */
+/* Parse one PART and the comma after it. After a comma a number must follow, because "0," is usually a list that a
+ * script has cut. */
 static bool read_part(const char **at, struct rank_set *set)
 {
     int first, last;
@@ -88,7 +88,7 @@ static bool read_part(const char **at, struct rank_set *set)
     return true;
 }
 
-/* Parse into a temporary set first, because an error must leave the caller's set unchanged. */
+/* Parse into a temporary set, so that an error does not change the caller's set. */
 ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err)
 {
     struct rank_set read;

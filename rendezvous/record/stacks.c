@@ -1,7 +1,7 @@
 /* stacks.c -- see stacks.h.
  *
  * cJSON parses the text. Then each member is checked and copied, so a row has only known members. Rows of py-spy and
- * rows of a peer are checked in the same way. */
+ * rows from a peer are checked alike. */
 #include "record/stacks.h"
 
 #include "record/rank_set.h"
@@ -54,7 +54,7 @@ static int number_of(const cJSON *o, const char *name, int most)
     return (int)item->valuedouble;
 }
 
-/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes that JSON prints as two
+/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes that JSON would escape by two
  * bytes. So the printed size of a text is known in advance. */
 static void copy_safe(char *to, size_t size, const char *text)
 {
@@ -85,7 +85,7 @@ static const char *behind(const char *path, const char *mark)
     return found;
 }
 
-/* Return the path inside the library that the file belongs to, or NULL for a file of the user. */
+/* Return the path inside a library if the file belongs to one, or NULL for a file of the user. */
 static const char *library_path(const char *path)
 {
     static const char *const marks[] = { "/site-packages/", "/dist-packages/", "/lib/python3.",
@@ -102,13 +102,13 @@ static const char *library_path(const char *path)
     return NULL;
 }
 
-/* Return true if a frame is native. For a native frame, py-spy prints the name of the library as "module". */
+/* Return true if a frame is native. In such a frame, py-spy writes the name of the library as "module". */
 static bool is_native(const cJSON *frame)
 {
     return text_of(frame, "module")[0] != '\0';
 }
 
-/* Return the end of a path that is too long, beginning at a whole character. */
+/* Return the end of a path that is too long. It begins with a whole character. */
 static const char *cut_path(const char *path)
 {
     const size_t len = strlen(path);
@@ -131,8 +131,8 @@ static cJSON *new_frame(const char *function, const char *file, int line, bool i
     return o;
 }
 
-/* Copy a frame of py-spy. Use the full path of a library's file, because py-spy shortens paths by sys.path:
- * "pkg/data.py" may be a file of the user or of a library. */
+/* Copy a frame of py-spy. Decide by the full path whether the file belongs to a library: py-spy also prints a path
+ * that is shortened by sys.path, such as "pkg/data.py", which may be a file of the user or of a library. */
 static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
 {
     const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");
@@ -149,7 +149,7 @@ static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
                      cJSON_IsTrue(member(frame, "user")), bytes);
 }
 
-/* Return true if Python forked the process at this frame. The frames that called this frame are the parent's. */
+/* Return true if Python forked the process at this frame. The frames that called it belong to the parent process. */
 static bool is_fork(const cJSON *frame)
 {
     const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
@@ -173,7 +173,7 @@ static cJSON *new_frames(const cJSON *list, cJSON *(*copy)(const cJSON *frame, s
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* Check whether two rows have equal texts and equal frames. */
+/* Return true if two rows have equal texts and equal frames. */
 static bool is_same(const cJSON *a, const cJSON *b)
 {
     return strcmp(text_of(a, "note"), text_of(b, "note")) == 0 &&
@@ -182,8 +182,8 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return the row of the list that equals `row`. Without such a row, append `row` and return it. Return NULL if
- * the list has no room. This function owns `row`. `bytes` is the printed size of `row`. */
+/* Return the row of the list that equals `row`, or append `row` and return it. Return NULL if the list has no room.
+ * This function owns `row`. `bytes` is the printed size of `row`. */
 static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
 {
     cJSON *at;
@@ -206,7 +206,8 @@ static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
     return row;
 }
 
-/* Add a thread to `row`. `row` is NULL if the list had no room. This function owns `thread`. */
+/* Add a thread to `row`, or free the thread if `row` is NULL, because the list had no room. This function owns
+ * `thread`. */
 static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {
     cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
@@ -269,7 +270,7 @@ void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char 
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* Return the thread with the kernel id of `item`. If `item` has no id, return the main thread for the name
+/* Return the thread with the kernel id of `item`. If py-spy has printed no id, return the main thread for the name
  * "MainThread", otherwise NULL. */
 static const struct stack_thread *find_thread(const cJSON *item, const struct stack_thread *threads, size_t n)
 {
@@ -363,8 +364,8 @@ static cJSON *find_copy(struct stacks *s, const cJSON *from)
     return find_row(s, row, bytes);
 }
 
-/* Merge the threads of a row. The row is created with its first valid thread, because a row without threads has no
- * use. */
+/* Merge the threads of a row. Create the row only with its first valid thread, because a row without threads is
+ * useless. */
 static void merge_row(struct stacks *s, const cJSON *from, uint32_t first, uint32_t n)
 {
     const cJSON *item;
@@ -404,8 +405,8 @@ struct shown {
     enum { OF_WORKERS, OF_CHILDREN, OF_THREADS, OF_NOTES } kind;
 };
 
-/* Compare for qsort: main threads of workers come first, notes last; among equal kinds, rare rows come before
- * frequent rows. */
+/* Compare two rows for qsort: main threads of workers come first, and notes last. Among equal kinds, rare rows come
+ * before frequent ones. */
 static int compare_shown(const void *a, const void *b)
 {
     const struct shown *x = a, *y = b;
@@ -494,9 +495,8 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return the state that all threads of a row share, or "" if their states differ. In a row with frames, each
- * thread has its own state. For several threads with frames, return "": the frames show the place more
- * precisely than a state. */
+/* Return the state that all threads of a row share, or "" if their states differ. For several threads with frames,
+ * also return "", because the frames show the place more precisely. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");
@@ -588,7 +588,7 @@ bool stacks_text(const cJSON *rows, struct buf *out)
     return ok;
 }
 
-/* Append the innermost frame, and then the innermost frame of the user's program as the caller. */
+/* Append the innermost frame, and as its caller the innermost frame of the user's program. */
 static bool append_summary(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;

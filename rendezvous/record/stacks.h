@@ -28,8 +28,7 @@ enum {
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
     STACKS_FRAMES_MAX = 64,         /* frames that are kept of a stack: the innermost */
     STACKS_AGENT_BYTES = 256 << 10, /* bytes of the rows of one agent */
-    STACKS_JOB_BYTES =
-        900 << 10, /* bytes of the rows of a job; a reply from the store has no room for more */
+    STACKS_JOB_BYTES = 900 << 10,   /* bytes of the rows of a job; must fit in a reply from the store */
     STACK_NAME_MAX = 128,
     STACK_FILE_MAX = 256,
     STACK_NOTE_MAX = 512,
@@ -51,7 +50,7 @@ enum {
 struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* remaining bytes */
-    bool is_cut;        /* true if a text, frame, thread or row did not fit */
+    bool is_cut;        /* a text, frame, thread or row did not fit */
 };
 
 /* A thread, and the facts that the kernel reports about it. */
@@ -99,7 +98,7 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
 /* Append the n-th row about main threads of workers as one line without a newline: "ranks 0,2: all_reduce
- * (torch/distributed/distributed_c10d.py:1322), called by <module> (hang.py:9)". Set *more to false if `rows` has no
+ * (torch/distributed/distributed_c10d.py:1322), called by <module> (hang.py:9)". Set *more to false if there is no
  * n-th row. */
 bool stacks_line(const struct cJSON *rows, int n, struct buf *out, bool *more);
 

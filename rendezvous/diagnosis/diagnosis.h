@@ -1,8 +1,7 @@
 /* diagnosis.h -- turns facts into findings. Pure.
  *
  *     diagnose_rank   one rank that others wait for: the matching row of findings.h
- *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes before
- * consequences */
+ *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes first */
 #ifndef RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
 #define RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
 
@@ -49,7 +48,7 @@ struct rank_facts {
     const char *traceback; /* last line of a Python traceback; NULL = none, or the rank has printed since */
 };
 
-/* Return the facts about a rank, except `connected`, `silent_ms` and `waits`, which the caller takes from its
+/* Return the facts about a rank, except `connected`, `silent_ms` and `waits`. The caller adds these from the rank's
  * connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank);
 

@@ -640,8 +640,9 @@
       "other hosts. Typical causes: a firewall, or a first host without an address in the network of "      \
       "the others.")
 
-/* Starts by a scheduler. ${launch_command} is the scheduler's command that starts one ddprun on each node. plan/scheduler.c
- * compares the scheduler's variables with the options before any node connects; only NPROC_UNEVEN needs the store. */
+/* Starts by a scheduler. ${launch_command} is the scheduler's command that starts one ddprun on each node.
+ * plan/scheduler.c compares the scheduler's variables with the options before any node connects. Only NPROC_UNEVEN is
+ * made later, by the store. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
     /* Without LAUNCHED_ON_ONE_NODE, the job would wait until --timeout for nodes on which no ddprun was    \
      * started. */                                                                                          \
@@ -876,8 +877,8 @@
 
 /* Reasons why a rank does not arrive. The end of its process is reported before its present state. ranks.c chooses the
  * row from the rank's requests and from the state of its process, which its agent reads from /proc. The parts in
- * parentheses are left out if they are unknown. RANK_EXITED_EARLY is also made at the end of a round (hub/lost_rank.c),
- * because only then the store can see that the first failure is a consequence. */
+ * parentheses are left out if they are unknown. RANK_EXITED_EARLY is also made at the end of a round
+ * (hub/lost_rank.c), when the store knows that the first failure is only a consequence. */
 #define FINDINGS_OF_RANKS(X)                                                                                \
     X(RANK_EXITED_EARLY, WARNING,                                                                           \
       "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \

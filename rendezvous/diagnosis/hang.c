@@ -1131,8 +1131,9 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
                      duration(time, h->s->hang.still_ms), "note", unreadable_why(h), NULL);
 }
 
-/* Compare the samples. If neither stacks nor records name a rank, compare the states of the processes, or report why
- * the frames cannot be read. Return -1 in these two cases, because neither proves a culprit. */
+/* Compare the samples. If neither stacks nor records name a rank, compare the states of the processes. If this shows
+ * nothing, report why the frames cannot be read. Return -1 for both of these findings, because neither proves a
+ * culprit. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h = { .s = s };

@@ -171,8 +171,8 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* Find a barrier by its key or its id. Return NULL if the barrier was never recorded or has been overwritten.
- * `meets` owns all barriers; a pointer is valid until the next torch_meets_make. */
+/* Find a barrier by its key or its id. Return NULL if it was never recorded or has been overwritten. `meets` owns all
+ * barriers. The pointer is valid until the next torch_meets_make. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
 /* Record a new barrier. `key` has at most TORCH_MEET_KEY_MAX bytes. */

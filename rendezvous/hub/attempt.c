@@ -239,8 +239,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Add the protocol of a foreign client, such as "HTTP", to the reason, because it helps the user to find the
- * client. */
+/* Reject a session. If it is a foreign client, add its protocol to the reason, such as "HTTP", because the protocol
+ * helps the user to find the client. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char longer[512];

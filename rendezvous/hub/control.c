@@ -135,8 +135,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declare a job. A repeated declaration is no error, because every agent declares the job, and repeats this on a new
- * connection. */
+/* Declare a job. A repeated declaration is no error, because every agent declares the job, and declares it again on a
+ * new connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -84,7 +84,7 @@ static void job_source_release(struct hub *hub, struct job_source *source)
     free(source);
 }
 
-/* Return true if the source may have another job. The limit prevents that one user fills the store with empty jobs. */
+/* Return true if the source may have another job. The limit keeps one user from filling the store with empty jobs. */
 static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
 {
     return quota_left(&source->share) >= bytes;

@@ -230,7 +230,7 @@ static void report_given_up(struct job *job, const struct failure *failure)
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
 
 /* Return true if `line` names `name` as a peer: as "[NAME]:41234", like Gloo, or as " NAME<41234>", like NCCL. The
- * brackets prevent that "10.0.0.1" is found in "10.0.0.12". */
+ * brackets are compared, too, because "10.0.0.1" must not match "10.0.0.12". */
 static bool has_peer(const char *line, const char *name)
 {
     const size_t len = strlen(name);

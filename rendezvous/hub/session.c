@@ -28,8 +28,8 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
-/* Compare the tenant of the session with the tenant of the job `name`. A session without a tenant may use all jobs.
- * Clients of this host, and all clients of a store without a secret, have no tenant. */
+/* Return true if the session may use the job `name`. A session without a tenant may use all jobs: clients of this
+ * host, and all clients of a store without a secret. Other sessions may use only the jobs of their tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name)
 {
     return s->tenant == NULL || auth_secret_of(hub->limits.secret, name) == s->tenant;
@@ -406,8 +406,8 @@ static const struct torch_meet *polled(const struct session *s)
     return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
-/* Set the n-th key that the session waits for. A named barrier, or a counter that the session polls, counts as one
- * key. */
+/* Set *name to the n-th key that the session waits for. A named barrier, or a counter that the session polls, counts
+ * as one key. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);

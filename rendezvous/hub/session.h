@@ -297,7 +297,8 @@ void lost_peer_leaves(struct session *s);
 
 /* Fill in the current facts about a rank (session.c). Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
-/* Set the n-th key, or the barrier, that a session waits for. Return false if the session waits for fewer keys. */
+/* Set *name to the n-th key, or to the barrier, that a session waits for. Return false if the session waits for fewer
+ * keys. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 /* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
 const char *facts_waits_by(const struct session *s);

@@ -1,7 +1,7 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
  * schedules checks. monitor.c later reports from these records.
  *
- * A busy store calls these hooks a million times a second. So each hook first compares a few bytes of the key, and
+ * A busy store calls the functions on_* a million times a second. So each first compares a few bytes of the key, and
  * ignores most requests. Memory is allocated only for clients whose requests are not ignored. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"

@@ -89,8 +89,8 @@ static bool not_over(const struct check *c)
 }
 
 /* Reject an agent of another minor version, because versions may not understand each other's messages. Compare its
- * version with that of the first node, which the user can check. The first node has no such node, so also compare with
- * the version of the store. */
+ * version with that of the first node, which the user can check. Also compare it with the version of the store,
+ * because the first node has no other node to compare with. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;

@@ -53,8 +53,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than PARDONS excuses. A longer silent node has at least as many
- * excuses, so the order of `watched` does not change. */
+/* Excuse the silence of each node that has fewer than PARDONS excuses. A node that is silent for longer has at least
+ * as many excuses, so the order of `watched` does not change. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

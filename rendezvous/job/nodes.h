@@ -106,7 +106,8 @@ struct rdzv_end {
     enum no_restart no_restart; /* why no further attempt follows; set when the job ends */
 };
 
-/* When each state ends by itself, in ms. `gather_ms` is valid between rounds, each other time only in its state. */
+/* When each state ends by itself, in ms. `gather_ms` is valid between rounds. Each other time is valid only in the
+ * state that its comment names. */
 struct rdzv_until {
     uint64_t stop_ms;     /* STOPPING: members that have not stopped are dropped */
     uint64_t back_off_ms; /* BACKING_OFF: the next round may begin */

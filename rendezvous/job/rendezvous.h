@@ -192,8 +192,8 @@ struct rdzv_tell {
     /* ROUND: the round, and the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
-    /* The first rank of the receiver among the workers with its role, and their number. 0 = all nodes have the same
-     * role. */
+    /* The first rank of the receiver among the workers with its role, and the number of these workers. 0 = all nodes
+     * have the same role. */
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;

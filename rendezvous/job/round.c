@@ -9,11 +9,12 @@
  * The verdict waits for `stopped` from all members. It needs all exit codes, and no process of the last round may
  * disturb the next round. The cause of a round's end decides whether another round follows:
  *
- *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
- *     a node is lost, static       the same; the lost node must join again
- *     a node is lost or left, elastic, or the job grows      always, without a back-off
- *     a node has left, static      never: its user has stopped the job
- *     a process is unkillable      never: the process could disturb the next attempt
+ *     a worker failed                       as --max_restarts and --max_no_progress allow, after the back-off
+ *     static job: a node is lost            the same; the lost node must join again
+ *     static job: a node has left           never: its user has stopped the job
+ *     elastic job: a node is lost or left   always, without a back-off
+ *     the job grows                         always, without a back-off
+ *     a process is unkillable               never: the process could disturb the next attempt
  *
  * Each node receives `stop` and its verdict only once, because its state changes. After `stop`, a member is STOPPING.
  * After the verdict, a node is RESTING or FINISHED. */

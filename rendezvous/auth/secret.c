@@ -145,8 +145,8 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read one line of at most `room` bytes. Read one byte at a time, because the bytes after the line are input of the
- * workers. Return the number of bytes, or -1 with an errno, which is ETIMEDOUT after STDIN_MS. */
+/* Read one line of at most `room` bytes. Read byte by byte, because the bytes after the line are input of the workers.
+ * Return the number of bytes, or -1 with an errno; ETIMEDOUT = no line within STDIN_MS. */
 static ssize_t read_line(int fd, char *text, size_t room)
 {
     const uint64_t until_ms = clock_ms() + STDIN_MS;

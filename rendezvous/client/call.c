@@ -479,8 +479,8 @@ static void replace_connection(struct client_call *c)
     c->store->stale = true;
 }
 
-/* Read the answer to CANCEL_WAIT, a 1. If the store answered the WAIT before it received CANCEL_WAIT, a 0 arrives
- * first, the answer to WAIT. */
+/* Read the answer to CANCEL_WAIT, which is 1. If the store answered the WAIT before it received CANCEL_WAIT, first
+ * read the answer to WAIT, which is 0. Return true in this case. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);

@@ -97,7 +97,7 @@ struct admission {
     struct admission_entries silent; /* open connections without a request, the oldest first */
 };
 
-/* Initialize `a`, whose bytes are all zero. */
+/* Initialize `a`, which the caller has zeroed. */
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
 
 /* If a client has more unread bytes of replies than this, the server stops reading its requests. */

@@ -16,8 +16,8 @@ enum { CONN_READ_BYTES = 64 * 1024 }; /* most bytes that one read passes to on_b
 struct conn;
 struct outbox;
 
-/* The data that all connections of a loop share. They share the read buffer, because most of ten thousand connections
- * are idle. */
+/* The data that all connections of a loop share. It includes one read buffer for all, because a store may have ten
+ * thousand connections, most of them idle. */
 struct conn_host {
     uv_loop_t *loop;
     size_t max_queue_bytes; /* limit for the unsent bytes of one connection */

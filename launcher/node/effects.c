@@ -467,8 +467,8 @@ static void print_dying(struct node *n, int local_rank)
 {
     output_note(
         n->out.output,
-        "another rank was lost: rank %d (pid %d) is exiting, and the kernel still frees its memory or "
-        "writes its core file; waiting at most %d s",
+        "waiting for the exit status of rank %d (pid %d), at most %d s, because other ranks have lost this "
+        "rank: the kernel still frees its memory or writes its core file",
         node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 

@@ -981,11 +981,11 @@
       "The rank is below WORLD_SIZE, but no process has connected as this rank. Typical cause: a "          \
       "WORLD_SIZE that is larger than the number of started ranks.")                                                \
     X(RANK_SLOW, WARNING,                                                                                   \
-      "${subject} is slow: it waits ${own} % of the time in collectives, the others ${others} %${where}",   \
+      "${subject} ${is} slow: ${it} waits ${own} % of the time in collectives, the others ${others} %${where}",   \
       "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \
       "GPU; 'ddpctl top' shows all ranks",                                                                  \
       "rank 2 (n1, pid 812) is slow: it waits 1 % of the time in collectives, the others 17 %; "            \
-      "instead it is in augment (data.py:41)",                                                              \
+      "it is more often in augment (data.py:41)",                                                              \
       "With --profile_ranks the stacks are sampled twice a second. Every collective waits for the "         \
       "slowest rank, so the slowest rank itself waits least. Samples in which all ranks wait for a GPU "    \
       "give no evidence. Typical causes: more data on that rank, another process on its CPUs, or a GPU "    \

@@ -548,7 +548,8 @@ static void compare_records(struct hang *h)
         snprintf(r->quote, sizeof(r->quote), "; flight records: only %.90s called %.120s", who,
                  spot_text(few, "call"));
     else if (listed_ranks(who, h, compared(h, "behind")) >= 0)
-        snprintf(r->quote, sizeof(r->quote), "; flight records: %.120s is missing for %.90s", front, who);
+        snprintf(r->quote, sizeof(r->quote), "; the flight records of %.90s do not contain %.120s", who,
+                 front);
     else
         snprintf(r->quote, sizeof(r->quote), "; flight records: the last call of %s is %.120s",
                  counted(who, r->n, "rank"), front);
@@ -586,7 +587,8 @@ static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 /* A call that some ranks have not reached. All members are borrowed. */
 struct behind {
     const cJSON *ranks, *there; /* ranks that have not reached the call; ranks that wait in the call */
-    const char *misses;         /* follows "has" in the sentence: "not called" */
+    const char *misses;         /* follows "has" in the sentence: "not called" or "called" */
+    const char *but;            /* follows the call in the sentence, or "" */
     const char *call, *at;      /* the call, and its place in the program; `at` "" = unknown */
 };
 
@@ -594,7 +596,7 @@ struct behind {
  * empty. */
 static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
 {
-    words who, there, waiters, last = "", time, number_, line;
+    words who, there, waiters, last = "", time, number_, line, call;
     const bool is_one = cJSON_GetArraySize(b->ranks) == 1;
     const int64_t rank = listed_ranks(who, h, b->ranks);
     if (rank < 0 || listed_ranks(there, h, b->there) < 0)
@@ -606,9 +608,10 @@ static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struc
     if (mine != NULL && strcmp(spot_text(mine, "call"), b->call) != 0)
         snprintf(last, sizeof(last), "; %s last call is %.120s%.80s", is_one ? "its" : "the first rank's",
                  spot_text(mine, "call"), line_words(line, spot_text(mine, "at")));
+    snprintf(call, sizeof(call), "%.200s%s", b->call, b->but);
     if (slot != NULL)
         finding_make(slot, FINDING_RANK_BEHIND, who, "has", is_one ? "has" : "have", "misses", b->misses,
-                     "call", b->call, "waiters", waiters, "last", last, "time",
+                     "call", call, "waiters", waiters, "last", last, "time",
                      duration(time, h->s->hang.still_ms), "rank", number(number_, (uint64_t)rank), NULL);
     return rank;
 }
@@ -628,7 +631,8 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
                              : add_behind(d, h,
                                           &(struct behind){ .ranks = late,
                                                             .there = there,
-                                                            .misses = "called, but not started on the GPU,",
+                                                            .misses = "called",
+                                                            .but = ", but the GPU has not started this call",
                                                             .call = flight_call_words(text, call),
                                                             .at = call->place });
     cJSON_Delete(late);
@@ -654,6 +658,7 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
                       &(struct behind){ .ranks = behind,
                                         .there = there,
                                         .misses = "not called",
+                                        .but = "",
                                         .call = spot_text(h->records.compared, "front"),
                                         .at = spot_text(front, "at") });
 }
@@ -746,7 +751,7 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);
     if (setter > 0 && setter <= h->s->n_ranks)
-        snprintf(by, sizeof(by), "; every other rank has set its key: rank %u has not", setter - 1);
+        snprintf(by, sizeof(by), "; every other rank has set its own key, but rank %u has not", setter - 1);
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     else if (culprit < h->s->n_ranks)

@@ -246,7 +246,7 @@ void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;
     struct buf who = { 0 };
-    words subject, own, others, where;
+    words subject, own, others, it, where = "";
     uint32_t first = 0, n = 0;
     for (uint32_t i = p != NULL ? p->n : 0; i-- > 0;) {
         n += p->ranks[i].is_slow;
@@ -263,8 +263,10 @@ void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
     snprintf(subject, sizeof(subject), "%.*s", (int)who.len, who.data != NULL ? (const char *)who.data : "");
     if (n == 1 && f != NULL && f->host != NULL)
         snprintf(subject, sizeof(subject), "rank %u (%.100s, pid %d)", first, f->host, f->pid);
-    snprintf(where, sizeof(where), place[0] != '\0' ? "; instead it is in %.150s" : "%s", place);
-    finding_make(slot, FINDING_RANK_SLOW, subject, "own",
+    snprintf(it, sizeof(it), n == 1 ? "it" : "rank %u", first);
+    if (place[0] != '\0')
+        snprintf(where, sizeof(where), "; %.40s is more often in %.150s", it, place);
+    finding_make(slot, FINDING_RANK_SLOW, subject, "is", n == 1 ? "is" : "are", "it", it, "own",
                  number(own, (uint64_t)(100 * share(r->waits, r->seen) + 0.5)), "others",
                  number(others, (uint64_t)(100 * share_of_others(p, first) + 0.5)), "where", where, NULL);
     buf_free(&who);

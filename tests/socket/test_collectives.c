@@ -258,10 +258,10 @@ Test(collective_check, what_a_call_is_for_must_be_the_same)
 {
     struct ranks run = ranks_run(2, differ_in_purpose, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 2; r++)
-        ranks_expect_error(&run, r, DDP_ERR_MISMATCH,
-                           (const char *const[]){ "the purpose of all_reduce #2 (f32 x 8, sum)",
-                                                  "rank 0 has bucket 0 of 2, rank 1 has bucket 1 of 2",
-                                                  NULL });
+        ranks_expect_error(
+            &run, r, DDP_ERR_MISMATCH,
+            (const char *const[]){ "ranks call all_reduce #2 (f32 x 8, sum) for different data",
+                                   "rank 0 for bucket 0 of 2, rank 1 for bucket 1 of 2", NULL });
     ranks_free(&run);
 }
 
@@ -404,7 +404,7 @@ Test(call_record, the_call_is_told_before_anything_else)
     expect(said(3, "barrier #2", "x", "y"), said(1, "broadcast #2 (f32 x 1, root 0)", "", ""),
            "ranks disagree: rank 1 called broadcast #2 (f32 x 1, root 0), rank 3 called barrier #2");
     expect(said(0, "all_reduce #9", "bucket 1", ""), said(1, "all_reduce #9", "", ""),
-           "ranks disagree about the purpose of all_reduce #9: rank 0 has bucket 1, rank 1 has nothing");
+           "ranks call all_reduce #9 for different data: rank 0 for bucket 1, rank 1 for unknown data");
     expect(
         said(0, "barrier #9", "", "all_reduce #8 gave 1"), said(1, "barrier #9", "", "all_reduce #8 gave 2"),
         "ranks have different values after a call: on rank 0 all_reduce #8 gave 1, on rank 1 "

@@ -70,9 +70,9 @@ static bool collective_check_decode(const char *text, struct call_record *said)
            *at == '\0';
 }
 
-static const char *or_nothing(const char *line)
+static const char *or_else(const char *line, const char *fallback)
 {
-    return line[0] != '\0' ? line : "nothing";
+    return line[0] != '\0' ? line : fallback;
 }
 
 /* Compare two records. DDP_ERR_MISMATCH names both ranks, the lower one first, and the first difference: the call,
@@ -86,13 +86,15 @@ static ddp_status collective_check_compare(const struct call_record *a, const st
                         low->rank, low->call, high->rank, high->call);
     if (strcmp(low->what, high->what) != 0)
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "ranks disagree about the purpose of %s: rank %d has %s, rank %d has %s", low->call,
-                        low->rank, or_nothing(low->what), high->rank, or_nothing(high->what));
+                        "ranks call %s for different data: rank %d for %s, rank %d for %s", low->call,
+                        low->rank, or_else(low->what, "unknown data"), high->rank,
+                        or_else(high->what, "unknown data"));
     if (strcmp(low->before, high->before) != 0)
         return ddp_fail(err, DDP_ERR_MISMATCH,
                         "ranks have different values after a call: on rank %d %s, on rank %d %s; the program "
                         "wrote into the buffer during the call, or the memory is faulty",
-                        low->rank, or_nothing(low->before), high->rank, or_nothing(high->before));
+                        low->rank, or_else(low->before, "no call"), high->rank,
+                        or_else(high->before, "no call"));
     return DDP_OK;
 }
 

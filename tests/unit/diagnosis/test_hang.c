@@ -259,9 +259,10 @@ Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
     c.ranks[1].waits = (struct rank_wait){ .name = slice_str("ready/2"), .for_ms = 42000, .setter = 3 };
-    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
-                   "which no rank has set; every other rank has set its key: rank 2 has not; no progress for "
-                   "42.0 s" OTHERS);
+    expect_verdict(
+        &c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
+        "which no rank has set; every other rank has set its own key, but rank 2 has not; no progress for "
+        "42.0 s" OTHERS);
     case_free(&c);
 }
 
@@ -438,7 +439,7 @@ Test(hang, a_gpu_that_has_not_started_the_call_of_the_others_is_named)
     expect_by_records(
         "all_wait", true, "[" STARTED(0, "started") "," STARTED(1, "scheduled") "," STARTED(2, "started") "]",
         "RANK_BEHIND", "rank 1 (n1, pid 71)",
-        "has called, but not started on the GPU, all_reduce #17 (Float x 4), in which ranks 0, 2 "
+        "has called all_reduce #17 (Float x 4), but the GPU has not started this call, in which ranks 0, 2 "
         "wait (train.py:17)");
 }
 
@@ -451,9 +452,9 @@ Test(hang, equal_records_are_quoted)
 
 Test(hang, records_are_quoted_if_stacks_name_the_culprit)
 {
-    expect_by_records("sleep", true, ONE_BEHIND, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
-                      OTHERS
-                      "; flight records: all_reduce #19 (Float x 4) is missing for rank 1 (n1, pid 71)");
+    expect_by_records(
+        "sleep", true, ONE_BEHIND, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
+        OTHERS "; the flight records of rank 1 (n1, pid 71) do not contain all_reduce #19 (Float x 4)");
 }
 
 /* Rank 1 has called #18 since the previous sample, so its record is older than its wait. */
@@ -471,8 +472,7 @@ Test(hang, a_record_that_moves_is_not_used)
 Test(hang, records_of_some_ranks_are_only_quoted)
 {
     expect_by_records("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 18) "]", "ALL_RANKS_WAIT",
-                      "all 3 ranks",
-                      "or a GPU; flight records: all_reduce #19 (Float x 4) is missing for rank 1");
+                      "all 3 ranks", "or a GPU; the flight records of rank 1");
 }
 
 /* Rank 1 has no call in the world among its latest groups. */

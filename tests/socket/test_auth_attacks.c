@@ -7,7 +7,9 @@
 #include "store_peers.h"
 
 #include <criterion/criterion.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -326,4 +328,55 @@ Test(auth_attacks, an_agent_reports_its_own_ranks_only)
     cr_expect_not_null(strstr(call(&agents[0], "{\"op\":\"status\"}"), "\"state\":\"running\""));
     for (int i = 0; i < 2; i++)
         end_client(&agents[i]);
+}
+
+/* --- a peer that connects again and again --------------------------------------------------------------------------- */
+
+static struct {
+    pthread_t thread;
+    _Atomic bool ends;
+    _Atomic int n; /* connections that the store has accepted */
+} stranger;
+
+/* Connect from 127.0.0.2, begin an authentication, and leave. Do so until `ends`. */
+static void *reconnect(void *unused)
+{
+    const struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000002) };
+    const struct sockaddr_in to = { .sin_family = AF_INET,
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                    .sin_port = htons((uint16_t)served_port()) };
+    const struct linger at_once = { .l_onoff = 1 }; /* a reset, so that no port stays in TIME_WAIT */
+    char hello[128];
+    (void)unused;
+    snprintf(hello, sizeof(hello), PEER_GREETING " 83 %02x%02x000000000000 0101", AUTH_HELLO_BYTES % 256,
+             AUTH_HELLO_BYTES / 256);
+    while (!stranger.ends) {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        if (bind(fd, (const struct sockaddr *)&own, sizeof(own)) == 0 &&
+            connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0 && peer_send_hex(fd, hello))
+            stranger.n++;
+        close(fd);
+    }
+    return NULL;
+}
+
+/* Each of the agents authenticates, joins and leaves while the stranger connects again and again. */
+Test(auth_attacks, a_peer_that_connects_again_and_again_keeps_no_agent_out)
+{
+    enum { AGENTS = 20, RECONNECTS = 50 };
+    cr_assert_eq(pthread_create(&stranger.thread, NULL, reconnect, NULL), 0);
+    for (int i = 0; i < AGENTS; i++) {
+        struct client c;
+        for (const int before = stranger.n; stranger.n < before + RECONNECTS;)
+            usleep(1000);
+        authenticate(&c, AUTH_AGENT);
+        for (const int before = stranger.n; stranger.n < before + RECONNECTS;)
+            usleep(1000);
+        identify(&c, "agent");
+        expect_welcome(&c);
+        end_client(&c);
+    }
+    stranger.ends = true;
+    pthread_join(stranger.thread, NULL);
 }

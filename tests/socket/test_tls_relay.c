@@ -9,11 +9,13 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -25,11 +27,19 @@ static struct secret other = { .key = { 8 } };
 
 /* The clock of libuv, which is `ahead_ms` ahead of the real clock. So a test of a limit of 30 s takes a second. */
 static _Atomic long ahead_ms;
+static _Atomic bool stands_still; /* the clock stays at the time of its last reading */
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
 {
+    static _Atomic long last_s[16], last_ns[16];
     const int rc = (int)syscall(SYS_clock_gettime, clock, t);
     t->tv_sec += ahead_ms / 1000;
+    if (clock < 0 || clock >= 16)
+        return rc;
+    if (stands_still)
+        *t = (struct timespec){ last_s[clock], last_ns[clock] };
+    last_s[clock] = t->tv_sec;
+    last_ns[clock] = t->tv_nsec;
     return rc;
 }
 
@@ -47,6 +57,7 @@ static struct {
     struct tls_context *tls;
     struct tls_relay *relay;
     pthread_t thread;
+    bool is_stopped;
 } at;
 
 static void on_stop(uv_async_t *stop)
@@ -116,8 +127,12 @@ static void begin(void)
     begin_with(&secret, 0);
 }
 
+/* Close the relay, and wait for the end of its loop. A second call does nothing. */
 static void stop_relay(void)
 {
+    if (at.is_stopped)
+        return;
+    at.is_stopped = true;
     uv_async_send(&at.stop);
     pthread_join(at.thread, NULL);
     cr_expect_eq(uv_loop_close(&at.loop), 0);
@@ -484,6 +499,82 @@ Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
         usleep(10000);
     cr_expect_eq(question.found, TLS_RELAY_GONE);
     close(fake.fd);
+}
+
+/* --- the end of the relay --------------------------------------------------------------------------------------- */
+
+enum {
+    LAST_BYTES = 200 << 10
+}; /* less than the relay keeps for the store, and more than the small buffers take */
+
+/* Return the descriptor of this process whose own end of a connection is `own`, and whose peer is `peer`. */
+static int socket_between(const char *own, const char *peer)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_in end = { 0 };
+        socklen_t len = sizeof(end);
+        if (getpeername(fd, (struct sockaddr *)&end, &len) == 0 && end.sin_family == AF_INET &&
+            strcmp(name_of(fd, getpeername), peer) == 0 && strcmp(name_of(fd, getsockname), own) == 0)
+            return fd;
+    }
+    cr_assert(false, "no connection from %s to %s", own, peer);
+    return -1;
+}
+
+/* Give small buffers to the connection between the relay and the store, then end a worker whose last bytes do not fit.
+ * Return when the relay has read all of them and the worker's end. */
+static void leave_last_bytes(void)
+{
+    static char bytes[LAST_BYTES];
+    char own[ENDPOINT_TEXT_MAX], peer[ENDPOINT_TEXT_MAX];
+    struct tcp_info info = { 0 };
+    socklen_t len = sizeof(info);
+    int unread = 1;
+    setsockopt(fake.listener, SOL_SOCKET, SO_RCVBUF, &(int){ 4096 }, sizeof(int));
+    fake_meet();
+    snprintf(own, sizeof(own), "%s", name_of(fake.fd, getpeername));
+    snprintf(peer, sizeof(peer), "%s", name_of(fake.fd, getsockname));
+    setsockopt(socket_between(own, peer), SOL_SOCKET, SO_SNDBUF, &(int){ 4096 }, sizeof(int));
+    snprintf(own, sizeof(own), "%s", name_of(fake.worker, getpeername));
+    snprintf(peer, sizeof(peer), "%s", name_of(fake.worker, getsockname));
+    const int relays = socket_between(own, peer);
+    cr_assert(peer_send(fake.worker, slice_of(bytes, sizeof(bytes))));
+    shutdown(fake.worker, SHUT_WR);
+    while (info.tcpi_state != TCP_CLOSE_WAIT || unread > 0) {
+        usleep(1000);
+        cr_assert(getsockopt(relays, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+                  ioctl(relays, FIONREAD, &unread) == 0);
+    }
+    for (int turns = 0; turns < 3;
+         turns++) /* each answer is a turn of the relay's loop, which reads the end */
+        cr_assert_eq(find(name_of(fake.fd, getpeername)), TLS_RELAY_WORKER);
+}
+
+/* The store reads nothing, so only the time limit ends the relay. */
+Test(tls_relay_ends, last_bytes_that_nobody_reads_are_dropped_when_the_relay_closes)
+{
+    leave_last_bytes();
+    stop_relay();
+    while (fake_receive())
+        continue;
+    cr_expect_neq(tls_state(fake.tls), TLS_ENDED);
+    cr_expect_lt(fake.plain.len, 8 + LAST_BYTES);
+    close(fake.fd);
+    close(fake.worker);
+}
+
+/* The clock of the relay stands still, so the time limit does not end the relay. */
+Test(tls_relay_ends, last_bytes_that_the_store_reads_arrive_although_the_relay_closes)
+{
+    leave_last_bytes();
+    stands_still = true;
+    uv_async_send(&at.stop);
+    while (tls_state(fake.tls) != TLS_ENDED)
+        cr_assert(fake_receive());
+    cr_expect_eq(fake.plain.len, 8 + LAST_BYTES);
+    stands_still = false;
+    close(fake.fd);
+    close(fake.worker);
 }
 
 /* --- another secret --------------------------------------------------------------------------------------------- */

@@ -309,6 +309,31 @@ Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
         cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
 }
 
+/* A stranger connects again and again while an agent is between two messages. No time passes. */
+Test(gate, a_stranger_that_reconnects_displaces_only_its_own_connections)
+{
+    uint8_t proof[AUTH_PROOF_BYTES];
+    cr_assert_eq(greet(AGENT, &secret, AUTH_AGENT, proof), AUTH_OK);
+    for (int i = 0; i < 10000; i++) {
+        const conn_id conn = (conn_id)(FIRST + i % 50);
+        char peer[32];
+        sim_disconnect(&sim, conn);
+        snprintf(peer, sizeof(peer), "10.2.0.1:%d", 1024 + i);
+        sim.conn[conn].open = true;
+        sim.conn[conn].out.len = 0;
+        cr_assert(hub_connect(sim.hub, conn, peer, sim.now_ms));
+        hub_set_foreign(sim.hub, conn);
+        if (i % 2 == 0) {
+            uint8_t unused[AUTH_PROOF_BYTES];
+            greet_for(conn, &secret, AUTH_AGENT, "demo", unused);
+        }
+        cr_assert(sim.conn[AGENT].open, "after %d connections: %s", i, sim.conn[AGENT].closed);
+    }
+    send_frame(AGENT, OP_AUTH, slice_of(proof, sizeof(proof)), false);
+    identify(AGENT, "agent");
+    cr_expect_eq(sim.conn[AGENT].out.data[0], 0);
+}
+
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
 Test(gate, an_agent_with_the_secret_joins)

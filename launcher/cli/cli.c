@@ -111,6 +111,18 @@ static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_opt
                     option_format(cli, a, first), option_format(cli, b, second));
 }
 
+enum { NNODES_TEXT_MAX = 32 };
+
+/* Format --nnodes as the user wrote it: "4" or "2:4". Return `text`. */
+static const char *nnodes_format(const struct cli_nnodes *nodes, char text[NNODES_TEXT_MAX])
+{
+    if (nodes->is_range)
+        snprintf(text, NNODES_TEXT_MAX, "%d:%d", nodes->min, nodes->max);
+    else
+        snprintf(text, NNODES_TEXT_MAX, "%d", nodes->max);
+    return text;
+}
+
 static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
 {
     if (cli->program == NULL && !cli->explain)
@@ -157,9 +169,9 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     if (cli_gives(cli, OPT_NNODES) && cli->nnodes.min != cli->nnodes.max)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--hosts starts exactly the hosts of its list, but --nnodes=%d:%d is an elastic job; for an "
+            "--hosts starts exactly the hosts of its list, but --nnodes=%s is an elastic job; for an "
             "elastic job, start ddprun on each node with --rdzv_endpoint",
-            cli->nnodes.min, cli->nnodes.max);
+            nnodes_format(&cli->nnodes, other));
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]))
             return ddp_fail(
@@ -170,31 +182,20 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-enum { NNODES_TEXT_MAX = 32 };
-
-/* Format --nnodes: "4", or "2:4" for a range. Return `text`. */
-static const char *nnodes_format(const struct cli_nnodes *nodes, char text[NNODES_TEXT_MAX])
-{
-    if (nodes->min == nodes->max)
-        snprintf(text, NNODES_TEXT_MAX, "%d", nodes->max);
-    else
-        snprintf(text, NNODES_TEXT_MAX, "%d:%d", nodes->min, nodes->max);
-    return text;
-}
-
 /* Check --node_rank. Each node of a static job of several nodes needs the option. If ddprun was started as torchrun,
  * a missing option means rank 0, as in torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
+    char text[NNODES_TEXT_MAX];
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
         return ddp_fail(err, DDP_ERR_ARG, "--node_rank=%d: expected less than --nnodes, which is %d",
                         cli->node_rank, cli->nnodes.max);
     if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nnodes=%d needs --node_rank on each node: 0 on the node with the master address, "
+                        "--nnodes=%s needs --node_rank on each node: 0 on the node with the master address, "
                         "%s%d on the other%s; or use --rdzv_backend=c10d, which assigns the node ranks",
-                        cli->nnodes.max, cli->nnodes.max > 2 ? "1 to " : "", cli->nnodes.max - 1,
-                        cli->nnodes.max > 2 ? "s" : "");
+                        nnodes_format(&cli->nnodes, text), cli->nnodes.max > 2 ? "1 to " : "",
+                        cli->nnodes.max - 1, cli->nnodes.max > 2 ? "s" : "");
     return DDP_OK;
 }
 
@@ -209,9 +210,9 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
                         nnodes_format(nodes, text));
     if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--rdzv_backend=static needs one number of nodes, but --nnodes=%d:%d is a range; use "
+                        "--rdzv_backend=static needs one number of nodes, but --nnodes=%s is a range; use "
                         "--rdzv_backend=c10d for nodes that join and leave",
-                        nodes->min, nodes->max);
+                        nnodes_format(nodes, text));
     return DDP_OK;
 }
 

@@ -113,6 +113,7 @@ struct cli_filters {
 
 struct cli_nnodes {
     int min, max;
+    bool is_range; /* the user wrote MIN:MAX */
 };
 
 enum rdzv_backend { BACKEND_UNSAID, BACKEND_STATIC, BACKEND_C10D };

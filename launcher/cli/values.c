@@ -313,6 +313,8 @@ static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
     const char *c = text;
+    if (isdigit((unsigned char)text[0]))
+        return ddp_fail(err, DDP_ERR_ARG, "NAME=VALUE or NAME, where NAME does not begin with a digit");
     while (isalnum((unsigned char)*c) || *c == '_')
         c++;
     if (*c == '\0' && c > text)
@@ -483,6 +485,7 @@ static ddp_status value_NNODES(const char *text, void *to, struct ddp_err *err)
     if (!nodes_part(text, len, &read.min) || !nodes_part(last, strlen(last), &read.max) ||
         read.min > read.max)
         return ddp_fail(err, DDP_ERR_ARG, "N or MIN:MAX, with 1 <= MIN <= MAX <= %d", CLI_NODES_MAX);
+    read.is_range = colon != NULL;
     *nodes = read;
     return DDP_OK;
 }

@@ -84,12 +84,16 @@ static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 
 /* --- the supervisor ------------------------------------------------------------------------------------------ */
 
-/* Append the command line as a shell would read it. */
+/* Append the command line as a shell would read it, but on one line: a newline becomes \n. */
 static bool append_command(const struct detached_job *job, struct buf *out)
 {
     bool ok = buf_printf(out, "ddprun");
-    for (char *const *word = job->argv + 1; ok && *word != NULL && out->len < COMMAND_MAX; word++)
-        ok = buf_printf(out, " ") && shell_word(out, *word);
+    struct buf line = { 0 };
+    for (char *const *word = job->argv + 1; ok && *word != NULL && line.len < COMMAND_MAX; word++)
+        ok = buf_printf(&line, " ") && shell_word(&line, *word);
+    for (size_t i = 0; ok && i < line.len; i++)
+        ok = line.data[i] == '\n' ? buf_append(out, "\\n", 2) : buf_append(out, &line.data[i], 1);
+    buf_free(&line);
     return ok && buf_append(out, "", 1);
 }
 

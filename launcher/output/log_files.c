@@ -257,10 +257,13 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     int error = logdir_parents(path);
     if (error == 0 && mkdir(path, mode) != 0 && (must_be_new || errno != EEXIST))
         error = errno;
-    if (error != 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s: %s; choose another --log_dir",
-                        path, strerror(error));
-    return DDP_OK;
+    if (error == 0)
+        return DDP_OK;
+    /* A new directory has a random name, which the user does not know, so the error shows the directory above. */
+    const char *slash = must_be_new && error != EEXIST ? strrchr(path, '/') : NULL;
+    const int shown = slash != NULL ? (int)(slash - path) + (slash == path) : PATH_MAX;
+    return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s%.*s: %s; choose another --log_dir",
+                    slash != NULL ? "below " : "", shown, path, strerror(error));
 }
 
 /* Create the link under a temporary name and rename it to "latest", so that "latest" exists at any time. If the

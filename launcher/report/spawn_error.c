@@ -228,18 +228,19 @@ static unsigned observations(const struct start_failure *f)
     const enum path_kind kind = look->kind;
     const enum elf_kind elf = look->elf.kind;
     const bool script = look->interpreter[0] != '\0', there = kind == PATH_EXECUTABLE || kind == PATH_NO_X;
+    const bool is_dot = strcmp(f->program, ".") == 0 || strcmp(f->program, "..") == 0;
     const struct {
         bool seen;
         unsigned flag;
     } all[] = {
-        { strchr(f->program, '/') == NULL && look->path[0] == '\0', SEARCHED },
+        { strchr(f->program, '/') == NULL && look->path[0] == '\0' && !is_dot, SEARCHED },
         { script, SCRIPT },
         { look->carriage_return, CR },
         { script && look->helper == PATH_DIRECTORY, HELPER_DIR },
         { look->near[0] != '\0', NEAR },
         { there, FILE_THERE },
         { look->elf.interpreter[0] != '\0', NAMES_LOADER },
-        { kind == PATH_DIRECTORY, DIRECTORY },
+        { kind == PATH_DIRECTORY || is_dot, DIRECTORY },
         { kind == PATH_NO_FILE, NO_FILE },
         { look->locked[0] != '\0', LOCKED },
         { kind == PATH_NO_X, LACKS_X },

@@ -43,6 +43,13 @@ static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* Reject --port and --host, which many servers have. */
+static ddp_status refuse_place(const char *value, void *to, struct ddp_err *err)
+{
+    (void)value, (void)to;
+    return ddp_fail(err, DDP_ERR_ARG, "--listen=HOST:PORT, because one option sets both");
+}
+
 #define AT(field) offsetof(struct daemon_options, field)
 static const struct option_row rows[] = {
     { .name = "listen",
@@ -110,6 +117,8 @@ static const struct option_row rows[] = {
       .min = DAEMON_VERSION,
       .help = "print the version and the build, and exit; with --json as JSON" },
     { .name = "json", .type = OPTION_FLAG, .at = AT(json) },
+    { .name = "port", .value = "PORT", .type = OPTION_TEXT, .parse = refuse_place },
+    { .name = "host", .value = "HOST", .type = OPTION_TEXT, .parse = refuse_place },
     { .name = "help-man", .type = OPTION_SET, .at = AT(action), .min = DAEMON_HELP_MAN },
 };
 static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);

@@ -115,7 +115,7 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
 DETACH_TEST(a_viewer_gets_the_exit_code_and_only_the_last_lines_before_it)
 {
     struct run_result r = DDPRUN("--detach", "--standalone", "--no_prefix", "sh", "-c",
-                                 "seq 1000; " AT_GATE "; echo after; exit 7");
+                                 "seq 1000\n" AT_GATE "; echo after; exit 7");
     const char *id = id_of(&r);
     char name[64];
     snprintf(name, sizeof(name), "ddprun-%s.out", id);
@@ -126,6 +126,9 @@ DETACH_TEST(a_viewer_gets_the_exit_code_and_only_the_last_lines_before_it)
         text = job_file(dir, name);
     }
     free(text);
+    char *rows = list(NULL);
+    cr_expect_not_null(strstr(rows, "'seq 1000\\n"), "%s", rows);
+    free(rows);
     struct run_process *viewer = START("attach", id);
     cr_expect(run_until_output(viewer, "1000\n", PATIENCE_MS));
     gate_open();

@@ -177,6 +177,11 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
     REFUSED("--node_rank=1: expected less than --nnodes, which is 1", "--node_rank=1", "prog");
     REFUSED("--env=a.py: expected NAME=VALUE or NAME", "--env", "a.py", "prog");
     REFUSED("--env==x: expected NAME=VALUE or NAME", "--env==x", "prog");
+    REFUSED("--env=1x=2: expected NAME=VALUE or NAME, where NAME does not begin with a digit", "--env=1x=2",
+            "prog");
+    REFUSED("--standalone starts a job of this node only, but --nnodes=2:2 requests more nodes; leave one of "
+            "the options out",
+            "--standalone", "--nnodes=2:2", "prog");
     REFUSED("--env=FOO: FOO is not set; set it, or pass --env=FOO=VALUE", "--env", "FOO", "prog");
     REFUSED("--rdzv_id=a/b: expected 1 to 128 characters without '/' and control characters", "--rdzv_id=a/b",
             "prog");
@@ -387,7 +392,7 @@ Test(cli_nodes, a_range_of_one_number_is_that_number_and_static)
     PARSE_NODE("--nnodes=2:2", "--rdzv_backend=c10d", "--rdzv_endpoint=n0");
     cr_assert(cli_is_elastic(&cli));
     cli_free(&cli);
-    REFUSED_NODE("--nnodes=2 needs --node_rank on each node", "--nnodes=2:2", "--master_addr=h");
+    REFUSED_NODE("--nnodes=2:2 needs --node_rank on each node", "--nnodes=2:2", "--master_addr=h");
 }
 
 Test(cli_nodes, keys_of_torchrun_have_their_meaning_or_a_reason)

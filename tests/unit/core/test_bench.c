@@ -103,9 +103,9 @@ Test(bench, mistakes_are_named)
     cr_assert_eq(parse(WORDS("-b", "2M", "-e", "1M")), DDP_ERR_ARG);
     cr_assert_not_null(strstr(err.msg, "--maxbytes=1048576: "));
     cr_assert_eq(parse(WORDS("-d", "f8")), DDP_ERR_ARG);
-    cr_assert_not_null(strstr(err.msg, "=f8: "));
+    cr_assert_not_null(strstr(err.msg, "-d f8: "));
     cr_assert_eq(parse(WORDS("-b", "9999999999T")), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "-b=9999999999T: ") == err.msg, "%s", err.msg);
+    cr_expect(strstr(err.msg, "-b 9999999999T: ") == err.msg, "%s", err.msg);
     cr_assert_eq(parse(WORDS("--minbytes=0")), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "--minbytes=0: ") == err.msg, "%s", err.msg);
     cr_assert_eq(parse(WORDS("-n")), DDP_ERR_ARG);

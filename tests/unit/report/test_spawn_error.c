@@ -49,6 +49,8 @@ Test(start_words, of_a_name_that_no_directory_has)
         "write python3 -u train");
     cr_expect_str_eq(say(start_remedy, EACCES, "train"),
                      "run chmod +x on the file, or write the path of another train");
+    cr_expect_str_eq(say(start_cause, EACCES, "."), ". is a directory, not a program");
+    cr_expect_str_eq(say(start_remedy, EACCES, ".."), "to run a Python package: python3 -u ..");
 }
 
 Test(start_words, of_a_path_that_is_not_there_or_no_file)

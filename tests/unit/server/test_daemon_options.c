@@ -59,6 +59,8 @@ Test(daemon_options, what_is_wrong_is_named)
 {
     expect_error("--lisen=:1", NULL, "unknown option '--lisen'; see --help");
     expect_error("-l", NULL, "unknown option '-l'");
+    expect_error("--port", "3", "--port=3: expected --listen=HOST:PORT");
+    expect_error("--host=a", NULL, "--host=a: expected --listen=HOST:PORT");
     expect_error("--listen", NULL, "--listen needs");
     expect_error("--listen", "node:x", "--listen=node:x: ");
     expect_error("--quiet=yes", NULL, "--quiet takes");

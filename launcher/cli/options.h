@@ -131,7 +131,7 @@
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "how long a node waits for the other nodes after its own workers have finished")                                    \
     X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
-      "scheduler whose variables provide the options that are not set: 'auto' (the scheduler that started this " \
+      "scheduler whose variables set the options that you do not set: 'auto' (the scheduler that started this " \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task, because the scheduler started one ddprun for each worker")            \

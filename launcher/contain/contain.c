@@ -330,10 +330,11 @@ static void choose_plain(struct contain *c, const char *why)
     c->group[0] = '\0';
     if (c->may_fall_back)
         snprintf(c->words, sizeof(c->words),
-                 "plain, guardian and agent watch each other (no control group: %s; " STRONGER ")", why);
+                 "plain, the two ddprun processes watch each other (no control group: %s; " STRONGER ")",
+                 why);
     else
         snprintf(c->words, sizeof(c->words),
-                 "plain, guardian and agent watch each other (set by --contain=plain)");
+                 "plain, the two ddprun processes watch each other (set by --contain=plain)");
 }
 
 /* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */

@@ -322,8 +322,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
         socket_listener_find(&n->meet.vouch.owners, n->plan->offered_port, geteuid(), &owner);
     if (state == SOCKET_UNKNOWN) {
         output_note(n->out.output,
-                    "warning: port %d, held for the store of rank 0: cannot check which user listens "
-                    "there: this kernel has no sock_diag",
+                    "warning: cannot check which user listens on port %d, which is held for the store of "
+                    "rank 0, because this kernel has no sock_diag",
                     n->plan->offered_port);
         return DDP_OK;
     }

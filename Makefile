@@ -197,6 +197,7 @@ $(FAKE_LIB): $(call obj,$(FAKE_GPU)) $(BUILD)/sources
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lm
+	$(Q)mkdir -p $(@D)/nvml && ln -sf ../libfake_gpu.so $(@D)/nvml/libnvidia-ml.so.1
 
 # Each module of the fake driver only contains its name.
 FAKE_KERNELS := $(foreach type,f32 bf16 f16,$(BUILD)/tests/fake/train_kernels.$(type).fatbin)

@@ -23,7 +23,8 @@ sub message {
 }
 
 # Errors of other software, which tests let workers print.
-my $errors = join "|", "Connection closed by", "No module named", "most recent call last", "cgroup out of memory",
+my $errors = join "|", "Connection closed by", "No module named", "most recent call last", "cgroup out of memory", "CUDA out of memory",
+    "devices are busy or unavailable",
     map { $! = $_; quotemeta "$!" } 1 .. 133;
 
 # Return the runs of three words in a literal. A conversion, a number, an option and most punctuation end a run.

@@ -733,6 +733,8 @@ static void report(struct node *n)
                    .advice = loss->advice,
                    .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },
         .hang = n->run.hang.code != FINDING_NONE ? &n->run.hang : NULL,
+        .gpus = n->run.busy_gpus,
+        .n_gpus = n->run.hang.code != FINDING_NONE ? n->run.n_busy_gpus : 0,
         .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,

@@ -829,6 +829,7 @@ static void close_node(struct node *n)
     store_server_begin_stop(n->meet.store);
     agent_free(n->agent);
     evidence_free(n->run.evidence);
+    node_drop_gpu_call(n);
     event_log_close(n->out.announce.events);
     if (n->run.alone)
         contain_leave(n->run.contain);

@@ -141,9 +141,14 @@ struct node_run {
     struct evidence *evidence; /* facts about the ends of workers, for the report; NULL = memory was short */
     struct list dumps;         /* stack dumps in progress; see stack_dump.c */
     struct node_sample sample;
-    struct finding busy_gpus[GPU_FINDINGS_MAX]; /* GPUs that other processes use; sent before attempt 0 */
+    /* Findings about GPUs, from before the start or from the last sample of a suspected hang. */
+    struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    bool holds; /* effects wait until the sample of the stacks is taken */
+    /* The question of the last sample; see check_gpus(). The look belongs to the call. NULL = none. */
+    struct timed_call *gpu_call;
+    struct gpu_look *gpu_look;
+    uint64_t gpu_asked_ms; /* time of this question */
+    bool holds;            /* effects wait until the sample of the stacks is taken */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */
     bool reap;
     bool alone;   /* this process has no child left */
@@ -309,6 +314,9 @@ bool node_explain_absence(const struct node *n, const char *host, char *out, siz
 
 /* Callbacks of the link to the store. */
 extern const struct store_link_calls node_store_calls;
+
+/* Forget the question to the driver of the GPUs, if there is one. Its thread may still run. */
+void node_drop_gpu_call(struct node *n);
 
 /* Prepare an attempt: ranks, containment and log files. Clear the output of the last attempt. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/timed_call.h"
 #include "contain/contain.h"
 #include "contain/procfs.h"
 #include "node/node.h"
@@ -218,6 +219,71 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     }
 }
 
+/* --- GPUs -------------------------------------------------------------------------------------------------- */
+
+/* The store takes at least two samples of a suspected hang, HANG_APART_MS apart. At each sample the agent asks the
+ * driver which other processes use the GPUs, and sends the answer with the next sample. So the loop never waits for
+ * the driver, and a report of a hang contains the answer. */
+
+enum { GPU_ANSWER_MS = 60000 }; /* an older answer, of an earlier suspicion, is not used */
+
+/* Send the findings about GPUs, for ddpctl and the reports of hangs. */
+static void send_busy_gpus(struct node *n)
+{
+    for (int i = 0; i < n->run.n_busy_gpus; i++)
+        store_link_send(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
+}
+
+static bool has_busy_gpu(const struct node *n, const struct finding *f)
+{
+    for (int i = 0; i < n->run.n_busy_gpus; i++)
+        if (n->run.busy_gpus[i].code == f->code && strcmp(n->run.busy_gpus[i].subject, f->subject) == 0)
+            return true;
+    return false;
+}
+
+/* Send the new findings, and withdraw findings that no longer hold. In a container the driver may report pids that do
+ * not exist there; the findings from before the start then remain. */
+static void renew_busy_gpus(struct node *n)
+{
+    struct finding before[GPU_FINDINGS_MAX];
+    const int count = n->run.n_busy_gpus;
+    if (!gpu_look_is_complete(n->run.gpu_look))
+        return;
+    memcpy(before, n->run.busy_gpus, sizeof(before));
+    n->run.n_busy_gpus = gpu_look_findings(n->run.gpu_look, n->plan, n->run.busy_gpus);
+    for (int i = 0; i < count; i++) {
+        before[i].sentence[0] = '\0';
+        if (!has_busy_gpu(n, &before[i]))
+            store_link_send(n->meet.link, encode_notice(&before[i]));
+    }
+    send_busy_gpus(n);
+}
+
+void node_drop_gpu_call(struct node *n)
+{
+    if (n->run.gpu_call != NULL && timed_call_end(n->run.gpu_call))
+        free(n->run.gpu_look);
+    n->run.gpu_call = NULL;
+}
+
+/* Use the answer to the last question, then ask again. While the driver hangs, ask no more, so that at most one thread
+ * waits for it. */
+static void check_gpus(struct node *n)
+{
+    struct node_run *run = &n->run;
+    if (run->gpu_call != NULL && !timed_call_has_returned(run->gpu_call))
+        return;
+    if (run->gpu_call != NULL && clock_ms() - run->gpu_asked_ms < GPU_ANSWER_MS)
+        renew_busy_gpus(n);
+    node_drop_gpu_call(n);
+    run->gpu_look = gpu_look_new(n->plan, true);
+    run->gpu_call = run->gpu_look != NULL ? timed_call_begin(gpu_look_run, free, run->gpu_look) : NULL;
+    run->gpu_asked_ms = clock_ms();
+    if (run->gpu_call == NULL)
+        free(run->gpu_look);
+}
+
 /* --- stacks ------------------------------------------------------------------------------------------------ */
 
 /* Send the rows of a dump to the store. The message takes ownership of the rows. */
@@ -242,6 +308,8 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
                                            .still_ms = still_ms,
                                            .id = id,
                                            .done = on_sampled };
+    if (request.with_calls)
+        check_gpus(n);
     if (!node_dump_stacks(n, &request))
         store_link_send(n->meet.link, encode_sampled(id, cJSON_CreateArray(), NULL, true));
     rank_set_free(&set);
@@ -562,13 +630,6 @@ static void send_notices(struct node *n)
     const int count = host_look(n->plan->nproc, n->plan->facts->host, found);
     for (int i = 0; i < count; i++)
         store_link_send(n->meet.link, encode_notice(&found[i]));
-}
-
-/* Send the findings about GPUs, for ddpctl and the reports of hangs. */
-static void send_busy_gpus(struct node *n)
-{
-    for (int i = 0; i < n->run.n_busy_gpus; i++)
-        store_link_send(n->meet.link, encode_notice(&n->run.busy_gpus[i]));
 }
 
 /* Handle the answer to a join. From now on, no deadline for an answer applies, because the store itself limits the

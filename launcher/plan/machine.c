@@ -362,7 +362,8 @@ static void name_owner(int pid, char out[32])
 }
 
 /* Count the processes that compute on a GPU, and find the process with the most memory. */
-static void read_device(const struct machine *m, void *device, struct gpu_users *out)
+static void read_device(const struct machine *m, void *device, enum gpu_owner (*owner)(int pid),
+                        struct gpu_users *out)
 {
     struct nvml_process processes[GPU_PROCESSES_MAX];
     unsigned n = GPU_PROCESSES_MAX;
@@ -371,6 +372,10 @@ static void read_device(const struct machine *m, void *device, struct gpu_users 
     for (unsigned i = 0; i < n; i++) {
         const uint64_t bytes = processes[i].bytes == ULLONG_MAX ? 0 : processes[i].bytes;
         if (is_service((int)processes[i].pid))
+            continue;
+        const enum gpu_owner of = owner != NULL ? owner((int)processes[i].pid) : GPU_OWNER_OTHER;
+        out->unknown += of == GPU_OWNER_UNKNOWN;
+        if (of != GPU_OWNER_OTHER)
             continue;
         if (out->count++ == 0 || bytes > out->bytes) {
             out->pid = (int)processes[i].pid;
@@ -381,7 +386,7 @@ static void read_device(const struct machine *m, void *device, struct gpu_users 
         name_owner(out->pid, out->user);
 }
 
-void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
+void gpu_read_users(const char *const *gpus, int n, enum gpu_owner (*owner)(int pid), struct gpu_users *out)
 {
     struct machine *m = may_have_driver() ? calloc(1, sizeof(*m)) : NULL;
     memset(out, 0, (size_t)n * sizeof(*out));
@@ -391,7 +396,7 @@ void gpu_read_users(const char *const *gpus, int n, struct gpu_users *out)
     for (int i = 0; i < n; i++) {
         void *device = find_device(m, gpus[i]);
         if (device != NULL && m->processes != NULL)
-            read_device(m, device, &out[i]);
+            read_device(m, device, owner, &out[i]);
         if (device == NULL || m->compute_mode == NULL || m->compute_mode(device, &out[i].mode) != 0)
             out[i].mode = 0;
     }

@@ -326,6 +326,7 @@ static const struct hint {
     const char *piece, *sentence;
     const char *with;                                /* another piece that the text must contain; NULL = none */
     bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL = it always applies */
+    bool is_gpu_in_use;                              /* another process may use the GPU */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
       "the script does not define this option; ddprun passes the local rank in the variable LOCAL_RANK and adds no arguments" },
@@ -349,13 +350,13 @@ static const struct hint {
     { .piece = "Found no NVIDIA driver", no_gpu_here, .applies = lacks_gpu },
     { .piece = "NCCL error", no_gpu_here, .applies = lacks_gpu },
     { .piece = "no CUDA-capable device", no_gpu_here, .applies = lacks_gpu },
-    { .piece = "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
-    { .piece = "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
+    { .piece = "CUDA out of memory", .is_gpu_in_use = true, .sentence = "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
+    { .piece = "CUDA error: out of memory", .is_gpu_in_use = true, .sentence = "the GPU's memory is full; nvidia-smi shows whether another job or an old process uses this GPU too" },
     { .piece = "invalid device ordinal",
       "the worker chose a GPU that does not exist: the index must be LOCAL_RANK, and less than the number of GPUs in CUDA_VISIBLE_DEVICES" },
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
     { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
-    { .piece = "devices are busy or unavailable", "another process has reserved the GPU, or the GPU's compute mode allows no more processes; nvidia-smi -q -d COMPUTE,PIDS shows the mode and the processes" },
+    { .piece = "devices are busy or unavailable", .is_gpu_in_use = true, .sentence = "another process has reserved the GPU, or the GPU's compute mode allows no more processes; nvidia-smi -q -d COMPUTE,PIDS shows the mode and the processes" },
     { .piece = "No space left on device", "a disk or /dev/shm is full{room}: find the full one with df -h (bytes) and df -i (inodes)" },
     { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: check it with quota -s, and delete files" },
     { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
@@ -549,6 +550,18 @@ bool cause_full_path(const struct report *r, char path[PATH_MAX])
         found = hint_full_path(buf_slice(&lines), path);
     buf_free(&lines);
     return found;
+}
+
+bool cause_is_gpu_in_use(const struct report *r)
+{
+    const struct hint_facts facts = hint_facts(r);
+    struct buf lines = { 0 };
+    bool from_stdout;
+    const struct hint *found = r->error != NULL ? find_hint(slice_str(r->error->message), &facts) : NULL;
+    if (found == NULL && cause_last_lines(r, HINT_LINES, &lines, &from_stdout) > 0)
+        found = find_hint(buf_slice(&lines), &facts);
+    buf_free(&lines);
+    return found != NULL && found->is_gpu_in_use;
 }
 
 /* Append a hint for the error file, or for the last lines if no hint matches the error file. The error file is

@@ -78,7 +78,10 @@ struct report {
     struct store_end store;
     struct left_early left;
     const struct finding *hang; /* the store's finding that the last attempt hung; NULL = none */
-    const struct stuck *stuck;  /* array of n_stuck processes that cannot be killed */
+    const struct finding
+        *gpus; /* array of n_gpus findings about this node's GPUs, for a hang or a full GPU */
+    int n_gpus;
+    const struct stuck *stuck; /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;
     const struct cJSON *stacks; /* rows of record/stacks.h at the first failure; NULL = none */
     const char *flights;        /* pattern of the flight records for flight_path(); NULL = none */
@@ -120,6 +123,9 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 /* Find the path of a file on a full file system in the error file or the last lines. Return false if these texts
  * contain no such path. */
 bool cause_full_path(const struct report *r, char path[PATH_MAX]);
+
+/* Return true if the hint says that another process may use the worker's GPU. */
+bool cause_is_gpu_in_use(const struct report *r);
 
 /* Append a sentence that explains the error file or the last lines. */
 bool cause_hint(const struct report *r, struct buf *out);

@@ -17,6 +17,7 @@
 #include "report/cause.h"
 #include "report/evidence.h"
 #include "report/exit_text.h"
+#include "report/host_checks.h"
 #include "report/user_messages.h"
 #include "report/spawn_error.h"
 #include "report/report.h"
@@ -265,14 +266,30 @@ static bool add_no_restart(cJSON *o, const struct report *r)
     return ok;
 }
 
+static bool fill_finding(cJSON *item, const struct finding *f)
+{
+    return json_add_text(item, "code", finding_code_name(f->code)) &&
+           json_add_text(item, "subject", f->subject) && json_add_text(item, "sentence", f->sentence) &&
+           json_add_text(item, "advice", f->advice);
+}
+
 static bool add_hang(cJSON *o, const struct finding *f)
 {
     if (f == NULL)
         return json_add_null(o, "hang");
     cJSON *item = cJSON_CreateObject();
-    return json_add(o, "hang", item) && json_add_text(item, "code", finding_code_name(f->code)) &&
-           json_add_text(item, "subject", f->subject) && json_add_text(item, "sentence", f->sentence) &&
-           json_add_text(item, "advice", f->advice);
+    return json_add(o, "hang", item) && fill_finding(item, f);
+}
+
+static bool add_gpus(cJSON *o, const struct report *r)
+{
+    cJSON *list = cJSON_CreateArray();
+    bool ok = json_add(o, "gpus", list);
+    for (int i = 0; i < r->n_gpus && ok; i++) {
+        cJSON *item = json_add_object(list);
+        ok = item != NULL && fill_finding(item, &r->gpus[i]);
+    }
+    return ok;
 }
 
 /* Add the results of all attempts. Both arrays are always present, so a reader need not check whether they exist. */
@@ -289,7 +306,7 @@ static bool add_attempts(cJSON *o, const struct report *r)
     return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
            json_add_text(o, "left_waiting", left) &&
            json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left.code) : NULL) &&
-           add_hang(o, r->hang);
+           add_hang(o, r->hang) && add_gpus(o, r);
 }
 
 /* --- the job -------------------------------------------------------------------------------------------- */
@@ -508,6 +525,7 @@ struct details {
     struct error_text error;
     struct ddp_err trouble;
     struct disk_room room;
+    struct finding gpus[GPU_FINDINGS_MAX];
 };
 
 /* Find the Python that ran the workers, because a failed import often means that the wrong Python ran. */
@@ -552,6 +570,15 @@ static void find_room(struct report *r, struct details *d)
     d->room.bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     d->room.inodes = (uint64_t)fs.f_favail;
     r->room = &d->room;
+}
+
+/* Ask the driver which other processes use the GPUs, if a worker failed because its GPU was full or busy. */
+static void find_gpu_users(struct report *r, struct details *d)
+{
+    if (!cause_is_gpu_in_use(r))
+        return;
+    r->gpus = d->gpus;
+    r->n_gpus = gpu_find(r->plan, true, GPU_FAILURE_MS, d->gpus);
 }
 
 /* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or
@@ -626,6 +653,7 @@ void final_report(struct report *r, struct output *output, const struct evidence
             find_room(r, &details);
             hand_on_error(r);
         }
+        find_gpu_users(r, &details);
     }
     print_it(r, output_is_midline(output));
     warn_of_local_only(r);

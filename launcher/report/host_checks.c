@@ -7,9 +7,13 @@
 
 #include "base/log.h"
 #include "base/timed_call.h"
+#include "contain/procfs.h"
+#include "record/rank_set.h"
 #include "tables/text.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,9 +156,25 @@ void host_warn(int workers, const char *host)
 
 enum { GPU_LOOK_MS = 200 }; /* the start of the workers waits at most this time for the driver */
 
-/* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. Return false if no
- * process uses the GPU. */
-static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *host, struct finding *out)
+/* Return the owner of a process on a GPU. The workers are children of this process, and their orphans become children
+ * of this process, too (PR_SET_CHILD_SUBREAPER). A pid that does not exist here may be of a worker that has just ended,
+ * or of any process if the driver reports pids of another PID namespace. */
+static enum gpu_owner gpu_owner(int pid)
+{
+    struct proc_stat stat = { .parent = pid };
+    for (pid_t at = pid; at > 0; at = stat.parent) {
+        if (at == getpid())
+            return GPU_OWNER_JOB;
+        if (!procfs_stat(at, &stat)) /* /proc may hide processes of other users */
+            return kill(at, 0) != 0 && errno == EPERM ? GPU_OWNER_OTHER : GPU_OWNER_UNKNOWN;
+    }
+    return GPU_OWNER_OTHER;
+}
+
+/* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank 2)",
+ * or "" if ranks are not known yet. Return false if no process uses the GPU. */
+static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *ranks, const char *host,
+                        struct finding *out)
 {
     char subject[FINDING_SUBJECT_MAX], process[FINDING_SUBJECT_MAX], bytes[SIZE_TEXT_MAX];
     const bool is_number = gpu[strspn(gpu, "0123456789")] == '\0';
@@ -168,7 +188,7 @@ static bool gpu_finding(const struct gpu_users *users, const char *gpu, const ch
         n += (size_t)snprintf(process + n, sizeof(process) - n, ", %s", words_size(bytes, users->bytes));
     if (users->count > 1)
         snprintf(process + n, sizeof(process) - n, ", and %d more", users->count - 1);
-    finding_make(out, FINDING_GPU_BUSY, subject, "process", process, NULL);
+    finding_make(out, FINDING_GPU_BUSY, subject, "ranks", ranks, "process", process, NULL);
     return true;
 }
 
@@ -193,19 +213,20 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
 /* Data of the thread that asks the driver. The thread may outlive the plan, so this struct has copies of the
  * names. */
 struct gpu_look {
+    bool runs; /* the workers run or have run */
     int n;
     int workers[GPUS_MAX]; /* how many workers have the GPU */
     char names[GPUS_MAX][GPU_NAME_MAX];
     struct gpu_users users[GPUS_MAX];
 };
 
-static void gpu_look_run(void *user)
+void gpu_look_run(void *user)
 {
     struct gpu_look *look = user;
     const char *names[GPUS_MAX];
     for (int i = 0; i < look->n; i++)
         names[i] = look->names[i];
-    gpu_read_users(names, look->n, look->users);
+    gpu_read_users(names, look->n, look->runs ? gpu_owner : NULL, look->users);
 }
 
 /* Add a GPU unless the list contains it already, because several workers may share a GPU. */
@@ -221,23 +242,84 @@ static void gpu_look_add(struct gpu_look *look, const char *gpu)
     look->workers[i]++;
 }
 
-int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
+struct gpu_look *gpu_look_new(const struct plan *plan, bool runs)
 {
     struct gpu_look *look = plan->facts->physical_gpus > 0 ? calloc(1, sizeof(*look)) : NULL;
-    int n = 0;
     for (int i = 0; look != NULL && i < plan->nproc; i++)
         if (plan->workers[i].gpu != NULL)
             gpu_look_add(look, plan->workers[i].gpu);
-    if (look == NULL || !timed_call_run(gpu_look_run, free, look, GPU_LOOK_MS))
-        return 0;
+    if (look == NULL || look->n == 0) {
+        free(look);
+        return NULL;
+    }
+    look->runs = runs;
+    return look;
+}
+
+/* The workers of a GPU. */
+struct gpu_ranks {
+    const struct plan *plan;
+    const char *gpu;
+};
+
+static int rank_on_gpu(const void *user, int local_rank)
+{
+    const struct gpu_ranks *g = user;
+    const struct plan_worker *w = &g->plan->workers[local_rank];
+    return w->gpu != NULL && strcmp(w->gpu, g->gpu) == 0 ? w->rank : -1;
+}
+
+/* Write " (rank 2)" or " (ranks 0,4)". */
+static void write_gpu_ranks(const struct plan *plan, const char *gpu, char out[FINDING_SUBJECT_MAX])
+{
+    enum { TEXT_MAX = 40 };
+    const struct gpu_ranks of = { plan, gpu };
+    struct buf ranks = { 0 };
+    const bool ok =
+        rank_set_print_each(rank_on_gpu, &of, plan->nproc, TEXT_MAX, &ranks) && buf_append(&ranks, "", 1);
+    const char *text = ok ? (const char *)ranks.data : "?";
+    snprintf(out, FINDING_SUBJECT_MAX, " (rank%s %s)", strpbrk(text, ",-") != NULL ? "s" : "", text);
+    buf_free(&ranks);
+}
+
+bool gpu_look_is_complete(const struct gpu_look *look)
+{
+    for (int i = 0; i < look->n; i++)
+        if (look->users[i].unknown > 0)
+            return false;
+    return true;
+}
+
+int gpu_look_findings(const struct gpu_look *look, const struct plan *plan,
+                      struct finding out[GPU_FINDINGS_MAX])
+{
+    char ranks[FINDING_SUBJECT_MAX] = "";
+    int n = 0;
     for (int i = 0; i < look->n; i++) {
+        if (look->runs)
+            write_gpu_ranks(plan, look->names[i], ranks);
         if (n < GPU_FINDINGS_MAX)
-            n += gpu_finding(&look->users[i], look->names[i], plan->facts->host, &out[n]);
+            n += gpu_finding(&look->users[i], look->names[i], ranks, plan->facts->host, &out[n]);
         if (n < GPU_FINDINGS_MAX)
             n += gpu_mode_finding(&look->users[i], look->names[i], look->workers[i], plan->facts->host,
                                   &out[n]);
     }
+    return n;
+}
+
+int gpu_find(const struct plan *plan, bool runs, int limit_ms, struct finding out[GPU_FINDINGS_MAX])
+{
+    struct gpu_look *look = gpu_look_new(plan, runs);
+    if (look == NULL || !timed_call_run(gpu_look_run, free, look, limit_ms))
+        return 0;
+    const int n = gpu_look_findings(look, plan, out);
     free(look);
+    return n;
+}
+
+int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
+{
+    const int n = gpu_find(plan, false, GPU_LOOK_MS, out);
     if (!plan->cli->quiet)
         log_findings(out, n);
     return n;

@@ -1,8 +1,8 @@
-/* host_checks.h -- warnings before the start about limits and GPUs of this machine, and the reason why a node lost
- * the store. Only store_loss_finding is pure.
+/* host_checks.h -- findings about limits and GPUs of this machine, and the reason why a node lost the store. Only
+ * store_loss_finding is pure.
  *
- * Without these warnings, the job would fail later with "too many open files", "cannot allocate memory" or "bus
- * error". */
+ * Without the warnings before the start, the job would fail later with "too many open files", "cannot allocate
+ * memory" or "bus error". */
 #ifndef LAUNCHER_REPORT_HOST_CHECKS_H
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
@@ -22,11 +22,33 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
 /* Log each finding of host_look as a warning. */
 void host_warn(int workers, const char *host);
 
-enum { GPU_FINDINGS_MAX = 8 };
+/* A question to the driver about the GPUs of this node's workers: which other processes use them, and does their
+ * compute mode admit all of these workers? The driver may hang, so ask it with timed_call.h. */
+struct gpu_look;
 
-/* Find GPUs of this node's workers that other processes use, or whose compute mode does not admit all of these
- * workers. Log each finding as a warning unless --quiet is set, and return the number of findings. If the driver
- * does not answer within 200 ms, return 0. */
+enum {
+    GPU_FINDINGS_MAX = 8,
+    GPU_FAILURE_MS = 1000, /* the report of a failure waits at most this time for the driver */
+};
+
+/* Return a question, or NULL if no worker has a GPU or memory is short. With `runs`, the workers run or have run:
+ * processes of this job are left out, and findings name the ranks. The caller frees the question with free(). */
+struct gpu_look *gpu_look_new(const struct plan *plan, bool runs);
+
+/* Ask the driver. `look` is the question. */
+void gpu_look_run(void *look);
+
+/* Return false if the answer has a process of which it is unknown whether it belongs to this job. */
+bool gpu_look_is_complete(const struct gpu_look *look);
+
+/* Store a finding for each problem in the answer, and return the number of findings. */
+int gpu_look_findings(const struct gpu_look *look, const struct plan *plan,
+                      struct finding out[GPU_FINDINGS_MAX]);
+
+/* Ask the driver, wait at most `limit_ms` for the answer, and do the same. Without an answer, return 0. */
+int gpu_find(const struct plan *plan, bool runs, int limit_ms, struct finding out[GPU_FINDINGS_MAX]);
+
+/* Before the start, do the same within 200 ms, and log each finding as a warning unless --quiet is set. */
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 
 /* Facts about a node that has lost its connection to the store. All texts are borrowed. */

@@ -314,7 +314,7 @@ static void report_others(const struct report *r, struct rows *rows)
  *
  * The headline describes the latest failed attempt. Older attempts beyond ATTEMPTS_SHOWN are only in the JSON. */
 
-enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
+enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4, GPUS_SHOWN = 4 };
 
 /* Append why no restart followed, if --max_restarts allowed restarts. */
 bool report_no_restart(const struct report *r, struct buf *out)
@@ -436,6 +436,13 @@ static void append_left(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
+static void append_gpus(const struct report *r, struct rows *rows)
+{
+    for (int i = 0; i < r->n_gpus && i < GPUS_SHOWN; i++)
+        rows_printf(rows, i == 0 ? "gpu" : "", "%s  [%s]", r->gpus[i].sentence,
+                    finding_code_name(r->gpus[i].code));
+}
+
 /* Append the rows about attempts, hangs and processes that cannot be killed. */
 static void report_attempts(const struct report *r, struct rows *rows)
 {
@@ -446,6 +453,8 @@ static void report_attempts(const struct report *r, struct rows *rows)
         r->hang != NULL && r->elsewhere != NULL && strcmp(r->elsewhere->words, r->hang->sentence) == 0;
     if (r->hang != NULL && !is_headline)
         rows_printf(rows, "hang", "%s  [%s]", r->hang->sentence, finding_code_name(r->hang->code));
+    if (!has_failure(r)) /* otherwise first_cause() has appended these rows */
+        append_gpus(r, rows);
     if (cause_has_left(r, FINDING_RANK_EXITED_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
         append_left(r, rows);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
@@ -630,6 +639,7 @@ static void first_cause(const struct report *r, struct rows *rows)
         return;
     recorded(r, rows);
     made_row(r, rows, "hint", cause_hint);
+    append_gpus(r, rows);
     last_words(r, rows);
 }
 

@@ -132,21 +132,23 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so data loaders or NCCL would be killed by "       \
       "SIGBUS. Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* If NVML (NVIDIA Management Library) does not answer within 200 ms, the two rows about GPUs are       \
-     * not reported. */                                                                                     \
+    /* The two rows about GPUs are not reported if NVML (NVIDIA Management Library) does not answer within  \
+     * 200 ms before the start, 1 s after a failure, or by the next sample of a suspected hang. */           \
     X(GPU_BUSY, WARNING,                                                                                    \
-      "${subject} is used by ${process}",                                                                   \
+      "${subject}${ranks} is used by ${process}",                                                           \
       "stop that process if it belongs to an earlier job, or set CUDA_VISIBLE_DEVICES for ddprun to "         \
       "other GPUs",                                                                                         \
-      "GPU 2 of n1 is used by pid 4242 (user ann), 31 GiB",                                                 \
-      "Before the start, NVML listed a process that computes on a GPU of a worker. The workers may run "    \
-      "out of GPU memory or wait for that process. Typical cause: a process of an earlier job.")            \
+      "GPU 2 of n1 (rank 2) is used by pid 4242 (user ann), 31 GiB",                                        \
+      "NVML listed a process outside this job that computes on a GPU of a worker. ddprun asks NVML before " \
+      "the start, in a suspected hang, and after a worker failed because its GPU was full or busy. The "    \
+      "workers may run out of GPU memory or wait for that process. Typical cause: a process of an earlier " \
+      "job.")                                                                                               \
     X(GPU_MODE, WARNING,                                                                                    \
       "${subject} is in compute mode ${mode}, which admits ${admits}; ${workers} ${needs} this GPU",        \
       "run 'nvidia-smi -i ${gpu} -c DEFAULT' as root, or start at most one worker for each GPU "            \
       "(--nproc_per_node)",                                                                                 \
       "GPU 2 of n1 is in compute mode Exclusive_Process, which admits one process; 2 workers need this GPU", \
-      "Before the start, NVML reported a compute mode that admits fewer processes than the workers of "     \
+      "NVML reported a compute mode that admits fewer processes than the workers of "                       \
       "that GPU, so CUDA would fail with 'devices are busy or unavailable'. Typical causes: a setting "     \
       "of the batch system or of an administrator, or more workers than GPUs.")                             \
     X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \

@@ -246,12 +246,21 @@ static void copy_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* Add a finding. An unknown code is ignored, because it has no place in the order of the table. */
+/* Remove a row. The last row takes its place. */
+static void remove_notice(struct notices *n, struct finding *f)
+{
+    if (f != NULL)
+        *f = n->list[--n->count];
+}
+
+/* Add or remove a finding. An unknown code is ignored, because it has no place in the order of the table. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice)
 {
     const enum finding_code known = finding_by_name(code);
-    struct finding *f = known != FINDING_NONE ? slot_for(n, known, subject) : NULL;
+    if (sentence[0] == '\0')
+        remove_notice(n, find_notice(n, known, subject));
+    struct finding *f = known != FINDING_NONE && sentence[0] != '\0' ? slot_for(n, known, subject) : NULL;
     if (f == NULL)
         return;
     f->code = known;

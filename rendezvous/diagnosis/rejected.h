@@ -124,8 +124,8 @@ struct notices {
     uint32_t count, next; /* `next`: the row to replace if the list is full */
 };
 
-/* Add a finding, or replace the finding with this code and subject. `code` may be from another version of ddprun: an
- * unknown code is ignored. */
+/* Add a finding, or replace the finding with this code and subject. An empty sentence removes it. `code` may be from
+ * another version of ddprun: an unknown code is ignored. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice);
 /* Return true if the list has a finding with this code and subject. `subject` NULL = any subject. */

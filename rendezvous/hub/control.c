@@ -611,13 +611,17 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
 /* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
- * finding. Long texts are cut. */
+ * finding. Long texts are cut. While a round runs, no node waits for a report about missing nodes. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
     struct job *job = s->job;
+    struct rdzv_facts facts = { 0 };
     notices_add(&job->notices, m->notice.code, m->notice.subject, m->notice.sentence, m->notice.advice);
-    schedule_hurry(job);
+    if (job->rdzv != NULL)
+        rdzv_facts(job->rdzv, &facts);
+    if (facts.state != RDZV_RUNNING)
+        schedule_hurry(job);
     job_touch(job);
     return true;
 }

@@ -192,11 +192,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description of the process")     \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_notice(X)                                                          \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "subject")          \
-    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "sentence")           \
-    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                            \
+#define FIELDS_OF_notice(X)                                                                            \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding")                   \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "subject")                            \
+    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "sentence; \"\" withdraws the finding") \
+    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                                              \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_sampled(X)                                            \

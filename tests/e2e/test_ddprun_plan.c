@@ -171,80 +171,39 @@ Test(ddprun_plan, a_dry_run_in_json_is_one_object)
     cJSON_Delete(json);
 }
 
-/* Compile a replacement for the driver's library that reports two GPUs. Return false without a compiler. */
-static bool make_nvml(const char *dir)
+/* Start ddprun with a stand-in for the driver of two GPUs (tests/fake/fake_nvml.c), which reads `rows`. */
+static struct run_result run_on_gpus(const char *rows, const char *const args[])
 {
-    char command[1024];
-    snprintf(command, sizeof(command),
-             "printf '%%s' 'int nvmlInit_v2(void) { return 0; } int nvmlShutdown(void) { return 0; } "
-             "int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }' > %s/nvml.c && "
-             "cc -shared -fPIC -o %s/libnvidia-ml.so.1 %s/nvml.c",
-             dir, dir, dir);
-    struct run_result r = run_command((const char *const[]){ "sh", "-c", command, NULL }, NULL);
-    bool made = r.exit_code == 0;
-    return made;
+    char *dir = job_dir(), where[300], users[300], command[600];
+    snprintf(where, sizeof(where), "LD_LIBRARY_PATH=%s", bin("tests/fake/nvml"));
+    snprintf(users, sizeof(users), "FAKE_NVML=%s/users", dir);
+    snprintf(command, sizeof(command), "printf '%s' > %s/users", rows, dir);
+    (void)run_command((const char *const[]){ "sh", "-c", command, NULL }, NULL);
+    struct run_result r =
+        job_run(args, &(struct run_options){ .env = (const char *const[]){ where, users, NULL } });
+    job_dir_remove(dir);
+    return r;
 }
+
+#define ON_GPUS(rows, ...) run_on_gpus(rows, (const char *const[]){ __VA_ARGS__, NULL })
 
 Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refused)
 {
-    char *dir = job_dir(), where[300];
-    snprintf(where, sizeof(where), "LD_LIBRARY_PATH=%s", dir);
-    const struct run_options options = { .env = (const char *const[]){ where, NULL } };
-    if (!make_nvml(dir)) {
-        job_dir_remove(dir);
-        cr_skip_test("skipped, because there is no C compiler to make a stand-in for libnvidia-ml");
-    }
-    struct run_result r = job_run((const char *const[]){ WORKER, "say:hello", NULL }, &options);
+    struct run_result r = ON_GPUS("", WORKER, "say:hello");
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[0] hello") + job_count(r.out, "[1] hello"), 2, "%s", r.out);
-    r = job_run((const char *const[]){ "--nproc_per_node=3", WORKER, NULL }, &options);
+    r = ON_GPUS("", "--nproc_per_node=3", WORKER);
     EXPECT(r, 2);
     cr_expect(strstr(r.err, "3") != NULL && strstr(r.err, "2") != NULL, "%s", r.err);
-    job_dir_remove(dir);
 }
 
-/* Compile a driver with two GPUs. A process of this test computes on GPU 1. `body` begins the function that lists the
- * processes. */
-static bool make_busy_nvml(const char *dir, const char *body)
+/* Run a script while process 1 and this test compute on GPU 1, which admits one process. */
+static struct run_result run_on_busy_gpus(const char *option, const char *script)
 {
-    char path[320], command[1024];
-    snprintf(path, sizeof(path), "%s/nvml.c", dir);
-    FILE *file = fopen(path, "w");
-    cr_assert_not_null(file);
-    fprintf(file,
-            "#include <unistd.h>\n"
-            "int nvmlInit_v2(void) { return 0; }\nint nvmlShutdown(void) { return 0; }\n"
-            "int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }\n"
-            "int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(i + 1L); return 0; }\n"
-            "int nvmlDeviceGetHandleByUUID(const char *u, void **d) { return 1; }\n"
-            "int nvmlDeviceGetPciInfo_v3(void *d, void *i) { return 1; }\n"
-            "int nvmlDeviceGetComputeMode(void *d, int *mode) { *mode = (long)d == 2 ? 3 : 0; return 0; }\n"
-            "struct process { unsigned pid; unsigned long long bytes; unsigned a, b; };\n"
-            "int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, struct process *p) {\n"
-            "  %s\n  *n = (long)d == 2 ? 2 : 0;\n  p[0] = (struct process){ 1, 1ull << 28 };\n"
-            "  p[1] = (struct process){ %d, 31ull << 30 };\n  return 0;\n}\n",
-            body, (int)getpid());
-    fclose(file);
-    snprintf(command, sizeof(command), "cc -w -shared -fPIC -o %s/libnvidia-ml.so.1 %s", dir, path);
-    struct run_result r = run_command((const char *const[]){ "sh", "-c", command, NULL }, NULL);
-    const bool made = r.exit_code == 0;
-    return made;
-}
-
-static struct run_result run_on_busy_gpus(const char *body, const char *option, const char *script)
-{
-    char *dir = job_dir(), where[300];
-    snprintf(where, sizeof(where), "LD_LIBRARY_PATH=%s", dir);
-    const struct run_options options = { .env = (const char *const[]){ where, NULL } };
-    if (!make_busy_nvml(dir, body)) {
-        job_dir_remove(dir);
-        cr_skip_test("skipped, because there is no C compiler to make a stand-in for libnvidia-ml");
-    }
-    struct run_result r = job_run(
-        (const char *const[]){ "--nproc_per_node=2", "--no_python", option, "sh", "-c", script, NULL },
-        &options);
+    char rows[200];
+    snprintf(rows, sizeof(rows), "mode 1 3 0\nprocess 1 1 256\nprocess 1 %d 31744\n", (int)getpid());
+    struct run_result r = ON_GPUS(rows, "--nproc_per_node=2", "--no_python", option, "sh", "-c", script);
     EXPECT(r, 0);
-    job_dir_remove(dir);
     return r;
 }
 
@@ -252,7 +211,7 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
 {
     char pid[40], script[400];
     snprintf(script, sizeof(script), "until %s why | grep 'GPU_BUSY'; do sleep 0.1; done", bin("ddpctl"));
-    struct run_result r = run_on_busy_gpus("", "--grace=1", script);
+    struct run_result r = run_on_busy_gpus("--grace=1", script);
     cr_expect(strstr(r.out, "GPU 1 of ") != NULL, "ddpctl why in a worker: %s", r.out);
     snprintf(pid, sizeof(pid), "by pid %d (user ", (int)getpid());
     cr_expect(strstr(r.err, "GPU 1 of ") != NULL && strstr(r.err, pid) != NULL, "%s", r.err);
@@ -261,14 +220,58 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
     cr_expect(first != NULL && strstr(first + 1, "[GPU_BUSY]") == NULL, "%s", r.err);
     SAYS(r, " mode Exclusive_Process, ");
     SILENT(r, "GPU 0 of ");
-    r = run_on_busy_gpus("", "--quiet", "true");
+    r = run_on_busy_gpus("--quiet", "true");
     SILENT(r, "GPU_BUSY");
 }
 
-/* The driver's function returns only after ten minutes. */
 Test(ddprun_plan, a_driver_that_hangs_does_not_delay_the_start)
 {
-    struct run_result r = run_on_busy_gpus("sleep(600);", "--grace=1", "true");
+    struct run_result r = ON_GPUS("hang 0 0 0\n", "--nproc_per_node=2", "--no_python", "sh", "-c", "true");
+    EXPECT(r, 0);
+    SILENT(r, "GPU_BUSY");
+}
+
+/* Run a job whose rank 1 fails with the line `error`. Before, the rank lists itself on GPU 1, and adds `row`. */
+static struct run_result fail_on_gpus(const char *row, const char *error)
+{
+    char script[600];
+    snprintf(script, sizeof(script),
+             "[ $RANK = 0 ] && exec sleep 600; printf 'process 1 %%d 1024\\n%s\\n' $$ > $FAKE_NVML; "
+             "echo '%s' >&2; exit 1",
+             row, error);
+    struct run_result r = ON_GPUS("", "--nproc_per_node=2", "--grace=1", "--no_python", "sh", "-c", script);
+    EXPECT(r, 1);
+    return r;
+}
+
+#define FULL "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB"
+
+Test(ddprun_plan, a_process_on_a_full_or_busy_gpu_is_named_in_the_report)
+{
+    char row[100], words[100];
+    snprintf(row, sizeof(row), "process 1 %d 31744", (int)getpid());
+    snprintf(words, sizeof(words), "by pid %d (user ", (int)getpid());
+    static const char *const errors[] = { FULL, "RuntimeError: CUDA error: all CUDA-capable devices are "
+                                                "busy or unavailable" };
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        struct run_result r = fail_on_gpus(row, errors[i]);
+        SAYS(r, "\n  gpu      GPU 1 of ");
+        SAYS(r, " (rank 1) ");
+        SAYS(r, words);
+        SAYS(r, "), 31 GiB  [GPU_BUSY]\n");
+    }
+}
+
+Test(ddprun_plan, no_process_is_named_without_one_outside_the_job_or_for_another_error)
+{
+    char row[100];
+    struct run_result r = fail_on_gpus("", FULL);
+    SILENT(r, "GPU_BUSY");
+    snprintf(row, sizeof(row), "process 1 %d 31744", (int)getpid());
+    r = fail_on_gpus(row, "ValueError: batch 7 is empty");
+    SILENT(r, "GPU_BUSY");
+    r = fail_on_gpus("hang 0 0 0", FULL); /* the report does not wait for the driver */
+    SAYS(r, "\n  hint ");
     SILENT(r, "GPU_BUSY");
 }
 

@@ -151,6 +151,38 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
               r.err);
 }
 
+/* The process on GPU 1 is this test. It begins to use the GPU after the start of the job. Node 1 has no GPU. */
+Test(hangs, a_process_on_a_gpu_is_named_with_the_hang_on_every_node, .init = make_dir, .fini = test_dir_close)
+{
+    struct run_process *nodes[NODES];
+    const int port = free_port();
+    char users[80], pid[20], words[80];
+    snprintf(users, sizeof(users), "%s/users", test_dir);
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    snprintf(words, sizeof(words), "by pid %d (user ", (int)getpid());
+    setenv("LD_LIBRARY_PATH", bin("tests/fake/nvml"), 1);
+    setenv("FAKE_NVML", users, 1);
+    setenv("FOREIGN", pid, 1);
+    for (int i = 0; i < NODES; i++) {
+        nodes[i] = start_node(NODES, i, port, "--on_hang=report");
+        setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    }
+    for (int i = 0; i < NODES; i++) {
+        cr_expect(run_until_error(nodes[i], "[GPU_BUSY]", LONG_MS), "node %d", i);
+        cr_expect(run_until_error(nodes[i], "all_reduce (train.py:88)  [RANK_SLEEPS]", LONG_MS));
+    }
+    run_signal(nodes[0], SIGTERM);
+    for (int i = 0; i < NODES; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        const char *at = strstr(r.err, "GPU 1 of ");
+        cr_expect(at != NULL && strstr(at, " (rank 1) ") != NULL && strstr(at, words) != NULL, "node %d: %s",
+                  i, r.err);
+        cr_expect(strstr(r.err, "GPU 0 of ") == NULL, "node %d: only rank 0 uses GPU 0: %s", i, r.err);
+        cr_expect(i != 0 || strstr(r.err, "\n  gpu      GPU 1 of ") != NULL, "node %d: %s", i, r.err);
+    }
+    expect_file("node?/*/report.json", "\"code\":[[:space:]]*\"GPU_BUSY\"");
+}
+
 Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init = make_dir,
      .fini = test_dir_close)
 {

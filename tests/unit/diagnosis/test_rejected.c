@@ -128,3 +128,21 @@ Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
     sim_feed(&sim, 10, "00 cef7853c");
     expect_row("\"times\":1");
 }
+
+/* --- notices ---------------------------------------------------------------------------------------------- */
+
+Test(notices, an_empty_sentence_withdraws_a_finding)
+{
+    struct notices n = { 0 };
+    notices_add(&n, "GPU_BUSY", "GPU 0 of n1", "", "");
+    cr_assert_eq(n.count, 0);
+    notices_add(&n, "GPU_BUSY", "GPU 0 of n1", "is used", "stop it");
+    notices_add(&n, "GPU_BUSY", "GPU 1 of n1", "is used", "stop it");
+    notices_add(&n, "GPU_BUSY", "GPU 0 of n1", "", "");
+    cr_assert_eq(n.count, 1);
+    cr_expect_not(notices_have(&n, FINDING_GPU_BUSY, "GPU 0 of n1"));
+    cr_expect(notices_have(&n, FINDING_GPU_BUSY, "GPU 1 of n1"));
+    notices_add(&n, "GPU_BUSY", "GPU 1 of n1", "", "");
+    cr_expect_eq(n.count, 0);
+    notices_free(&n);
+}

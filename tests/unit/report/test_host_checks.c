@@ -57,10 +57,10 @@ Test(host_findings, a_container_s_shared_memory)
     expect(facts, 1, NULL, NULL);
 }
 
-static void expect_busy(struct gpu_users users, const char *gpu, const char *words)
+static void expect_busy(struct gpu_users users, const char *gpu, const char *ranks, const char *words)
 {
     struct finding f;
-    cr_assert(gpu_finding(&users, gpu, "n1", &f));
+    cr_assert(gpu_finding(&users, gpu, ranks, "n1", &f));
     cr_assert_eq(f.code, FINDING_GPU_BUSY);
     cr_assert_str_eq(f.sentence, words);
     cr_assert(strstr(f.advice, "${") == NULL);
@@ -70,12 +70,12 @@ Test(host_findings, a_gpu_with_another_process)
 {
     struct finding f;
     expect_busy((struct gpu_users){ .count = 1, .pid = 4242, .bytes = 31ull << 30, .user = "ann" }, "2",
-                "GPU 2 of n1 is used by pid 4242 (user ann), 31 GiB");
-    expect_busy((struct gpu_users){ .count = 1, .pid = 7 }, "GPU-8932f937",
+                " (rank 2)", "GPU 2 of n1 (rank 2) is used by pid 4242 (user ann), 31 GiB");
+    expect_busy((struct gpu_users){ .count = 1, .pid = 7 }, "GPU-8932f937", "",
                 "GPU-8932f937 of n1 is used by pid 7");
-    expect_busy((struct gpu_users){ .count = 3, .pid = 7, .bytes = 1 << 30 }, "0",
+    expect_busy((struct gpu_users){ .count = 3, .pid = 7, .bytes = 1 << 30 }, "0", "",
                 "GPU 0 of n1 is used by pid 7, 1 GiB, and 2 more");
-    cr_assert(!gpu_finding(&(struct gpu_users){ 0 }, "0", "n1", &f));
+    cr_assert(!gpu_finding(&(struct gpu_users){ 0 }, "0", "", "n1", &f));
 }
 
 static void expect_mode(int mode, int workers, int others, const char *words)

@@ -3,8 +3,9 @@
 #
 # This machine plays all hosts: h1, h2 ... are names in a configuration of ssh, which all lead to a real sshd that the script
 # starts. In each of ROUNDS (3) rounds the contenders run in turn, and the table has the medians. A time ends when the first or
-# the last worker prints the clock. All logins share the processors here, so compare with as many logins at once. Numbers go as
-# JSON lines to descriptor 3 when it is open.
+# the last worker prints the clock. All logins share the processors here, so compare with as many logins at once. A stand-in for
+# ssh, whose every login takes 350 ms, shows ddprun's own share: the first worker of 8 hosts must start within 1.5 × 350 + 20 ms.
+# Numbers go as JSON lines to descriptor 3 when it is open.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -49,13 +50,15 @@ END
 /usr/sbin/sshd -f "$dir/sshd" -E "$dir/log"
 until [ -s "$dir/pid" ]; do sleep 0.05; done
 ssh="$(command -v ssh) -F $dir/config"
+printf '#!/bin/sh\nsleep 0.35\nshift\nexec sh -c "$*"\n' >"$dir/login"
+chmod +x "$dir/login"
 
 now() { date +%s%N; }
 
 # since NAME BEGIN END -- record microseconds.
 since() { echo "$hosts|$1|$((($3 - $2) / 1000))" >>"$times"; }
 
-# job NAME COMMAND... -- run a job whose workers print the clock, and record the first and the last.
+# job NAME COMMAND... -- run a job whose workers print the clock, and record the first (with a note) and the last.
 job() {
     local name=$1 begin
     shift
@@ -65,7 +68,7 @@ job() {
         return 0
     fi
     sed -n 's/.*at //p' "$dir/out" | sort -n >"$dir/clocks"
-    since "$name, first worker" "$begin" "$(head -1 "$dir/clocks")"
+    since "$name, first worker${note:-}" "$begin" "$(head -1 "$dir/clocks")"
     since "$name, last worker" "$begin" "$(tail -1 "$dir/clocks")"
 }
 
@@ -79,6 +82,7 @@ round_of() {
     wait
     since "as many ssh at once" "$begin" "$(now)"
     job ddprun "$BUILD/ddprun" "--hosts=h[1-$hosts]:2" "--ssh=$ssh"
+    note=' (8 hosts: limit 545 ms)' job "ddprun, logins of 350 ms" "$BUILD/ddprun" "--hosts=h[1-$hosts]:2" "--remote_shell=$dir/login"
     list=$(seq -s , -f 'h%g:2' "$hosts")
     ! command -v mpirun.openmpi >/dev/null ||
         job mpirun.openmpi mpirun.openmpi --allow-run-as-root --oversubscribe --host "$list" -np $((2 * hosts)) \

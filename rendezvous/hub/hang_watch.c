@@ -55,6 +55,15 @@ bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
     return true;
 }
 
+bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms)
+{
+    if (!w->runs || w->has_signals)
+        return false;
+    w->moved_ms = now_ms;
+    wait_for_limit(w);
+    return true;
+}
+
 uint64_t hang_watch_deadline(const struct hang_watch *w)
 {
     return !w->runs || w->due_ms == 0 ? UINT64_MAX : w->due_ms;

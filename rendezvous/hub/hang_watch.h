@@ -48,6 +48,11 @@ void hang_watch_end(struct hang_watch *w);
 /* Record progress that happened `ago_ms` ago. Return false if later progress is already recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
+/* Record that a process has joined a process group. This is no sign of progress, because the program still starts. But
+ * the limit counts from here, because the doubled pauses after a slow start would delay the first report. Return false
+ * if the round has shown progress already. */
+bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
+
 /* Return when the next sample is due, or UINT64_MAX if no sample is due. */
 uint64_t hang_watch_deadline(const struct hang_watch *w);
 

@@ -15,6 +15,7 @@
  * source. If agents of several jobs share an address, a claim becomes valid after CLAIM_MS. If a second job claims the
  * connection within this time, the connection is closed. */
 #include "hub/messages.h"
+#include "hub/schedule.h"
 #include "hub/session.h"
 
 #include <stdio.h>
@@ -372,6 +373,8 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         s->torch->owner = (char *)text.data;
     else
         buf_free(&text);
+    schedule_torch(s->job, true); /* a check before this answer may have come too early for a report */
+    job_touch(s->job);
 }
 
 /* Handle `owner`, whose text describes a process that is not a worker of the job. The text is from another host, so

@@ -377,6 +377,14 @@ void schedule_moved(struct job *job, uint64_t ago_ms)
         drop_samples(job);
 }
 
+void schedule_joined(struct job *job)
+{
+    if (hang_watch_joined(&job->hang.watch, job->hub->now_ms))
+        drop_samples(job);
+    if (job->watch.torch_told)
+        check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_SURPLUS));
+}
+
 /* Set the rules, and reset the watch. The caller ensures that no round has run yet, so no state is lost. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 {

@@ -112,6 +112,8 @@ void schedule_barrier(struct job *job);
 void schedule_stopped(struct job *job);
 /* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
+/* Record that a process has joined a PyTorch group. If ranks have waited for it, check soon whether they go on. */
+void schedule_joined(struct job *job);
 /* Set the hang rules. `limit_ms` is the time without progress until a suspicion; 0 = adaptive, UINT64_MAX = no
  * suspicion. `action` is the value of --on_hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);

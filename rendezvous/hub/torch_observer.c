@@ -118,6 +118,8 @@ static void on_set(void *user, struct slice key, bool anew)
         torch_key_when(&read) == TORCH_LATER)
         return;
     s->torch->rank = (uint32_t)read.rank + 1;
+    schedule_joined(s->job);
+    job_touch(s->job);
     if (!anew)
         return;
     if (has_twin(s))
@@ -171,13 +173,16 @@ static void on_wait(void *user, struct store_waiter *waiter)
 /* Record that a client has found its keys and continues its setup. The first key shows the purpose of all keys. */
 static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
-    const struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
+    struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
     struct slice first;
     (void)user;
     struct torch_key read;
     if (s->torch != NULL && wire_next(&keys, &first) && torch_key_may_set_up(first) &&
-        torch_key_read(first, &read) && torch_key_when(&read) == TORCH_SETUP)
+        torch_key_read(first, &read) && torch_key_when(&read) == TORCH_SETUP) {
         s->torch->tried_ms = s->job->hub->now_ms;
+        schedule_joined(s->job);
+        job_touch(s->job);
+    }
 }
 
 /* Observe the keys. Before this call, the store compares no key with PyTorch's prefixes, so a job without PyTorch has

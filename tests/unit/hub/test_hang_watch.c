@@ -47,6 +47,26 @@ Test(hang_watch, five_times_the_longest_pause_is_waited)
     cr_expect_eq(hang_watch_deadline(&w), T + 60 * S + 100 * S);
 }
 
+/* The watch looks at a program that loads for a minute several times, and each time waits longer. The limit counts
+ * again when its processes have joined their group. */
+Test(hang_watch, a_slow_start_does_not_delay_the_first_report)
+{
+    w.limit_ms = 5 * S;
+    hang_watch_begin(&w, T);
+    cr_assert_eq(report_at(0, T + 60 * S), 0);
+    cr_assert_gt(w.in_vain, 2);
+    cr_assert(hang_watch_joined(&w, T + 60 * S));
+    const uint64_t at = report_at(VERDICT, T + 100 * S);
+    cr_expect(at >= T + 77 * S && at <= T + 80 * S, "%llu ms", (unsigned long long)(at - T));
+}
+
+Test(hang_watch, a_later_group_does_not_end_a_suspicion)
+{
+    move(T, T + 60 * S, S);
+    cr_expect_not(hang_watch_joined(&w, T + 80 * S));
+    cr_expect_eq(w.moved_ms, T + 60 * S);
+}
+
 Test(hang_watch, a_pause_of_40_s_of_a_job_that_made_none_before_is_no_hang)
 {
     move(T, T + 60 * S, S);

@@ -296,6 +296,38 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     expect_operator("waiters", "\"pid\":900,\"owner\":\"python3 (pid 900) on n0\",\"op\":\"ADD\"");
 }
 
+/* The agent's answer comes after the first check of the group. */
+Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
+{
+    four_count();
+    other(OTHER0, 0);
+    sim_at(&sim, 1000);
+    (void)told();
+    sim_at(&sim, 5000);
+    other(OTHER1, 901);
+    sim_at(&sim, 7000);
+    expect_told("\"code\":\"STORE_SHARED\"");
+}
+
+/* A wait that was reported ends, because a process of rank 1 joins as rank 0 and as rank 1 (mp.spawn). The search for a
+ * hang then reports what hangs next. */
+Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
+{
+    client(RANK0, 0, 100);
+    set(RANK0, ADDRESS "0");
+    wait_for(RANK0, ADDRESS "1");
+    sim_at(&sim, 11000);
+    expect_told("\"code\":\"INIT_INCOMPLETE\"");
+    const struct job *job = session_find(sim.hub, NODE)->job;
+    cr_assert(job->watch.torch_told);
+    client(OTHER0, 1, 900);
+    set(OTHER0, ADDRESS "0");
+    client(OTHER1, 1, 901);
+    set(OTHER1, ADDRESS "1");
+    sim_at(&sim, 13000);
+    cr_expect_not(job->watch.torch_told);
+}
+
 /* Only ranks without a printed name are counted, so the text stays short. */
 Test(torch_watch, two_launches_are_told_by_all_their_names)
 {

@@ -3,12 +3,15 @@
 
 `make hangs N=20 PYTHON=... JOBS=...` runs it. PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY
 or in PATH. A trial is good if every node names the right rank, the right place and the right finding, at most 15 s after --hang_timeout.
+Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial.
 The way `network` cuts the connection of two nodes of two or three, each in a network namespace (root). Exit 0 only if all are good."""
 import argparse
 import concurrent.futures
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -41,6 +44,8 @@ WAYS = {
     "spawn": r"process_group.*\[(?:RANK_REPEATED|GROUP_TOO_LARGE)\]",
     "slow": None,
 }
+LAST = ("exit", "traceback", "other", "all_wait", "debugger")  # the job cannot go on after these
+ALONE = ("sequence", "network", "spawn")                       # these need a job of their own
 
 
 def sh(command):
@@ -83,12 +88,12 @@ class Network:
             subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 
 
-def start(way, nodes, node, port, folder, network):
+def start(ways, nodes, node, port, folder, network):
     argv = [f"{BUILD}/ddprun", f"--nnodes={nodes}", f"--node_rank={node}", f"--nproc_per_node={max(1, 4 // nodes)}",
             f"--master_port={port}", f"--master_addr={network.address(0) if network else '127.0.0.1'}", f"--hang_timeout={LIMIT_S}s",
-            "--grace=1s", "--env=OMP_NUM_THREADS=1", "--no_python", PYTHON, "-u", f"{ROOT}/tests/data/hangs/worker.py", way,
-            f"{folder}/fifo", folder]
-    if way == "sequence":
+            "--grace=1s", "--env=OMP_NUM_THREADS=1", "--no_python", PYTHON, "-u", f"{ROOT}/tests/data/hangs/worker.py",
+            ",".join(ways), f"{folder}/fifo", folder]
+    if ways == ["sequence"]:
         argv[1:1] = [f"--log_dir={folder}/logs{node}", "--flight_recorder", "--env=TORCH_FR_BUFFER_SIZE=2000"]
     if network:
         argv = network.command(node) + [argv[0], "--insecure", "--env=GLOO_SOCKET_IFNAME=eth0"] + argv[1:]
@@ -103,44 +108,86 @@ def wait_for(condition, until):
     return condition()
 
 
-def run_trial(way, nodes, port, folder, network):
-    ranks = nodes * max(1, 4 // nodes)
-    jobs = [start(way, nodes, node, port, folder, network) for node in range(nodes)]
-    marks = [f"{folder}/{rank}" for rank in range(ranks)]
-    reports = [f"{folder}/stderr{node}" for node in range(nodes)]
+def set_key(port, key):
+    """Set a key of the store, as a PyTorch client does: VALIDATE, SET, and NUM_KEYS, whose answer shows that the key is set."""
+    blob = struct.pack("<Q", len(key)) + key.encode()
+    with socket.create_connection(("127.0.0.1", port)) as store:
+        store.sendall(b"\0" + struct.pack("<I", 0x3C85F7CE) + b"\1" + blob + struct.pack("<Q", 1) + b"1\7")
+        store.recv(8)
+
+
+def release(way, pid, port, text):
+    """End the hang of rank 1, whose process is `pid`."""
+    if way == "slow":
+        return
+    if way == "key":
+        set_key(port, re.search(r"key '([^']*epoch/3)'", text).group(1))
+        return
+    os.kill(pid, signal.SIGCONT if way == "stop" else signal.SIGUSR1)
+
+
+def run_trial(way, ranks, reports, folder, network, begin_s):
+    """Wait for the hang and its report. Return what is wrong, "" = nothing, the seconds from the limit to the last node's report,
+    and the text of the reports."""
+    marks = [f"{folder}/{way}.{rank}" for rank in range(ranks)]
+    ends = [os.path.getsize(r) for r in reports]
+    texts = lambda: [open(r).read()[end:] for r, end in zip(reports, ends)]
     pattern = re.compile((WAYS[way] or r"\[RANK_|\[COLLECTIVES|\[ALL_RANKS").replace("PAIR", network.pair() if network else ""))
-    began = wait_for(lambda: all(map(os.path.exists, marks)), time.time() + BEGIN_S)
-    since = max(map(os.path.getmtime, marks)) if began else 0
-    if began and network:
+    if not wait_for(lambda: all(map(os.path.exists, marks)), time.time() + begin_s):
+        return "it did not begin: " + "".join(texts())[-500:], 0, ""
+    since = max(map(os.path.getmtime, marks))
+    if network:
         time.sleep(2)
         network.cut()
         since = time.time()
-    patience = 40 if WAYS[way] is None else GIVE_UP_S
-    told = began and wait_for(lambda: all(pattern.search(open(r).read()) for r in reports), time.time() + patience)
+    told = wait_for(lambda: all(map(pattern.search, texts())), time.time() + (40 if WAYS[way] is None else GIVE_UP_S))
     late = time.time() - since - LIMIT_S
+    text = "".join(texts())
+    if WAYS[way] is None:
+        return "a report without a hang: " + text[-500:] if told else "", 0, text
+    if not told:
+        return "no such report: " + text[-1500:], 0, text
+    return f"{late:.1f} s after the limit" if late > DEADLINE_S else "", late, text
+
+
+def run_job(ways, nodes, port, folder, network):
+    """Return what is wrong and the seconds of each trial."""
+    ranks = nodes * max(1, 4 // nodes)
+    jobs = [start(ways, nodes, node, port, folder, network) for node in range(nodes)]
+    reports = [f"{folder}/stderr{node}" for node in range(nodes)]
+    results = []
+    for way in ways:
+        wrong, late, text = run_trial(way, ranks, reports, folder, network, GIVE_UP_S if results else BEGIN_S)
+        results.append((wrong, late))
+        if way == ways[-1]:
+            break
+        if wrong.startswith(("it did not", "no such")):
+            results += [("not tried: the trial before it failed", 0)] * (len(ways) - len(results))
+            break
+        release(way, int(open(f"{folder}/{way}.1").read()), port, text)
     for job in jobs:
         job.send_signal(signal.SIGTERM)
     for job in jobs:
         job.wait()
-    text = "".join(open(r).read() for r in reports)
-    if not began:
-        return "the job did not begin: " + text[-500:], 0
-    if WAYS[way] is None:
-        return ("a report without a hang: " + text[-500:] if told else ""), 0
-    if not told:
-        return "no such report: " + text[-1500:], 0
-    return (f"{late:.1f} s after the limit" if late > DEADLINE_S else ""), late
+    return results
 
 
-def trial(way, nodes, port):
-    """Return what is wrong, "" = nothing, and the seconds from the limit to the last node's report."""
-    network = Network(nodes, port) if way == "network" else None
+def run(ways, nodes, port):
+    network = Network(nodes, port) if ways == ["network"] else None
     try:
         with tempfile.TemporaryDirectory(prefix="ddp-hangs-") as folder:
-            return run_trial(way, nodes, port, folder, network)
+            return run_job(ways, nodes, port, folder, network)
     finally:
         if network:
             network.close()
+
+
+def divide(ways):
+    """Divide the ways into jobs. Each job ends with a way of LAST, if there are any."""
+    jobs = [[way] for way in ways if way in LAST] or [[]]
+    for i, way in enumerate(way for way in ways if way not in LAST + ALONE):
+        jobs[i % len(jobs)].insert(0, way)
+    return [job for job in jobs if job] + [[way] for way in ways if way in ALONE]
 
 
 def main():
@@ -149,17 +196,19 @@ def main():
     parser.add_argument("n", type=int, help="trials of each class")
     parser.add_argument("ways", nargs="*", choices=[[], *WAYS], metavar="WAY", help="classes (default: all)")
     args = parser.parse_args()
-    plan = [(way, nodes) for _ in range(args.n) for way in args.ways or WAYS for nodes in ((2, 3) if way == "network" else (1, 2))]
+    plan = [(ways, nodes) for _ in range(args.n) for ways in divide(args.ways or list(WAYS))
+            for nodes in ((2, 3) if ways == ["network"] else (1, 2))]
     good, worst, bad = {}, {}, 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        trials = [pool.submit(trial, way, nodes, 21000 + i % 2000) for i, (way, nodes) in enumerate(plan)]
-        for key, done in zip(plan, trials):
-            wrong, late = done.result()
-            good[key] = good.get(key, 0) + (wrong == "")
-            worst[key] = max(worst.get(key, 0), late)
-            if wrong:
-                bad += 1
-                print(f"{key[0]}, {key[1]} node(s): {wrong}", flush=True)
+        jobs = [pool.submit(run, ways, nodes, 21000 + i % 2000) for i, (ways, nodes) in enumerate(plan)]
+        for (ways, nodes), job in zip(plan, jobs):
+            for way, (wrong, late) in zip(ways, job.result()):
+                key = (way, nodes)
+                good[key] = good.get(key, 0) + (wrong == "")
+                worst[key] = max(worst.get(key, 0), late)
+                if wrong:
+                    bad += 1
+                    print(f"{way}, {nodes} node(s), in {','.join(ways)}: {wrong}", flush=True)
     print(f"{'CLASS':<12}{'NODES':>6}{'RIGHT':>10}{'LATEST':>10}")
     for (way, nodes), count in sorted(good.items()):
         print(f"{way:<12}{nodes:>6}{f'{count}/{args.n}':>10}{worst[way, nodes]:>8.1f} s")

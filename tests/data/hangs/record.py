@@ -40,7 +40,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         job = subprocess.Popen([ddprun, "--nproc_per_node=3", "--standalone", "--grace=1s", "--env=OMP_NUM_THREADS=1",
                                 python, "-u", worker, way, folder + "/fifo", folder], stdout=sys.stderr)
-        files = [f"{folder}/{rank}" for rank in range(3)]
+        files = [f"{folder}/{way}.{rank}" for rank in range(3)]
         while not all(os.path.exists(f) and os.path.getsize(f) for f in files):
             if job.poll() is not None:
                 sys.exit("the job has ended")

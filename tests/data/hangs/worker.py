@@ -1,6 +1,8 @@
 """A PyTorch job on Gloo whose rank 1 hangs after some steps, in the way that the first argument names.
 
-tests/e2e/test_hangs.c runs it; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c from it."""
+The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job goes on to the next one.
+scripts/hangs.py and tests/e2e/test_hangs.c run this program; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c
+from it."""
 import ctypes
 import fcntl
 import json
@@ -16,8 +18,17 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+WAYS = sys.argv[1].split(",")
 STEPS = int(os.environ.get("HANG_STEPS", "8"))
 CULPRIT = 1
+
+
+class Released(Exception):
+    """SIGUSR1 has ended the hang."""
+
+
+def release(signum, frame):
+    raise Released
 
 
 def load_batch():
@@ -220,34 +231,46 @@ def hang(way, rank, x):
          "file": lock_file, "socket": read_socket, "pipe": read_pipe, "debugger": debug, "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
 
 
-def mark(rank):
-    with open(sys.argv[3] + f"/{rank}", "w") as f:
+def mark(way, rank):
+    """Tell the test that the hang begins. The test reads the pid and the time of the file."""
+    with open(sys.argv[3] + f"/{way}.{rank}", "w") as f:
         f.write(str(os.getpid()))
 
 
 def join_as(index, world):
     """Join the group of the workers from a process that rank 1 started, because MASTER_PORT is inherited."""
-    mark(CULPRIT)
+    mark("spawn", CULPRIT)
     dist.init_process_group("gloo", rank=index, world_size=world)
     time.sleep(1000000)
 
 
-def main():
-    if sys.argv[1] == "spawn" and int(os.environ["RANK"]) == CULPRIT:
-        mp.spawn(join_as, args=(int(os.environ["WORLD_SIZE"]),), nprocs=2)
-    if sys.argv[1] == "spawn":
-        mark(os.environ["RANK"])
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    serve_records(rank)
-    x = torch.ones(4)
+def run_way(way, rank, x):
+    """Make some steps, then hang until a signal ends the hang."""
     for step in range(STEPS):
         dist.all_reduce(x)
         print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
         time.sleep(0.05)
-    mark(rank)
-    hang(sys.argv[1], rank, x)
+    mark(way, rank)
+    try:
+        hang(way, rank, x)
+    except Released:
+        if way == "child":
+            os.wait()
     dist.all_reduce(x)
+
+
+def main():
+    if WAYS[0] == "spawn" and int(os.environ["RANK"]) == CULPRIT:
+        mp.spawn(join_as, args=(int(os.environ["WORLD_SIZE"]),), nprocs=2)
+    if WAYS[0] == "spawn":
+        mark("spawn", os.environ["RANK"])
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    signal.signal(signal.SIGUSR1, release)
+    serve_records(rank)
+    x = torch.ones(4)
+    for way in WAYS:
+        run_way(way, rank, x)
     print("done", flush=True)
 
 

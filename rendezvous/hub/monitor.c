@@ -615,8 +615,8 @@ static void report_news(struct job *job, const struct snapshot *s, struct findin
 static void report_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
-    const bool is_due = diagnose_torch_surplus(s) ||
-                        (waited_ms > 0 && waited_ms >= schedule_torch_limit(&job->watch));
+    const bool is_due =
+        diagnose_torch_surplus(s) || (waited_ms > 0 && waited_ms >= schedule_torch_limit(&job->watch));
     schedule_torch_seen(job, waited_ms, is_due);
     if (!is_due)
         return;

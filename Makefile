@@ -374,7 +374,7 @@ survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and lay
 launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: counts hangs, zombies, leaked descriptors
 	@$(BUILD)/tests/survivors/launches --launches=$(or $(N),10000) $(BUILD)/ddprun
 
-hangs: all ## N (1) hangs of each class in a PyTorch job on one and two nodes (PYTHON= with py-spy, JOBS= at once): checks rank, line, reason
+hangs: all $(FAKE_LIB) ## N (1) hangs of each class in a PyTorch job on one and two nodes (PYTHON= with py-spy, JOBS= at once): checks rank, line, reason
 	@BUILD=$(BUILD) PYTHON=$(PYTHON) scripts/hangs.py $(or $(N),1)
 
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes

@@ -4,7 +4,8 @@
 `make hangs N=20 PYTHON=... JOBS=...` runs it. PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY
 or in PATH. A trial is good if every node names the right rank, the right place and the right finding, at most 15 s after --hang_timeout.
 Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial.
-The way `network` cuts the connection of two nodes of two or three, each in a network namespace (root). Exit 0 only if all are good."""
+In the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The way `network` cuts the connection of two nodes of
+two or three, each in a network namespace (root). Exit 0 only if all are good."""
 import argparse
 import concurrent.futures
 import os
@@ -18,7 +19,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BUILD = os.environ.get("BUILD", os.path.join(ROOT, "build"))
+BUILD = os.path.abspath(os.environ.get("BUILD", os.path.join(ROOT, "build")))
 PYTHON = os.environ.get("PYTHON") or "/usr/bin/python3"
 LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 
@@ -38,6 +39,7 @@ WAYS = {
     "key": r"rank 1 \(.* wait_for_key \(worker\.py:\d+\).*epoch/3'.*\[RANK_NEEDS_KEY\]",
     "all_wait": r"all 4 ranks .* all_reduce \(worker\.py:\d+\).*\[ALL_RANKS_WAIT\]",
     "network": r"all \d ranks .* all_reduce \(worker\.py:\d+\).* PAIR \(rank \d .*\[ALL_RANKS_WAIT\]",
+    "gpu": r"GPU 1 of .* is used by pid PID \(.*31 GiB.*\[GPU_BUSY\]",
     "stop": r"rank 1 .* SIGSTOP|rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "exit": r"rank 1 .*exited with code 0",
@@ -45,7 +47,7 @@ WAYS = {
     "slow": None,
 }
 LAST = ("exit", "traceback", "other", "all_wait", "debugger")  # the job cannot go on after these
-ALONE = ("sequence", "network", "spawn")                       # these need a job of their own
+ALONE = ("sequence", "network", "spawn", "gpu")                # these need a job of their own
 
 
 def sh(command):
@@ -95,10 +97,14 @@ def start(ways, nodes, node, port, folder, network):
             ",".join(ways), f"{folder}/fifo", folder]
     if ways == ["sequence"]:
         argv[1:1] = [f"--log_dir={folder}/logs{node}", "--flight_recorder", "--env=TORCH_FR_BUFFER_SIZE=2000"]
+    if ways == ["gpu"]:
+        argv[1:1] = ["--share_gpu"]
     if network:
         argv = network.command(node) + [argv[0], "--insecure", "--env=GLOO_SOCKET_IFNAME=eth0"] + argv[1:]
     folders = [os.environ["PATH"], os.environ.get("DDP_PY_SPY", "")]
     env = dict(os.environ, PATH=":".join(filter(None, folders)))
+    if ways == ["gpu"] and node == 0:
+        env.update(LD_LIBRARY_PATH=f"{BUILD}/tests/fake/nvml", FAKE_NVML=f"{folder}/gpus")
     return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=open(f"{folder}/stderr{node}", "w"), env=env)
 
 
@@ -132,7 +138,8 @@ def run_trial(way, ranks, reports, folder, network, begin_s):
     marks = [f"{folder}/{way}.{rank}" for rank in range(ranks)]
     ends = [os.path.getsize(r) for r in reports]
     texts = lambda: [open(r).read()[end:] for r, end in zip(reports, ends)]
-    pattern = re.compile((WAYS[way] or r"\[RANK_|\[COLLECTIVES|\[ALL_RANKS").replace("PAIR", network.pair() if network else ""))
+    pattern = WAYS[way] or r"\[RANK_|\[COLLECTIVES|\[ALL_RANKS"
+    pattern = re.compile(pattern.replace("PAIR", network.pair() if network else "").replace("PID", str(os.getpid())))
     if not wait_for(lambda: all(map(os.path.exists, marks)), time.time() + begin_s):
         return "it did not begin: " + "".join(texts())[-500:], 0, ""
     since = max(map(os.path.getmtime, marks))
@@ -140,6 +147,8 @@ def run_trial(way, ranks, reports, folder, network, begin_s):
         time.sleep(2)
         network.cut()
         since = time.time()
+    if way == "gpu":
+        open(f"{folder}/gpus", "w").write(f"process 1 {os.getpid()} 31744\n")
     told = wait_for(lambda: all(map(pattern.search, texts())), time.time() + (40 if WAYS[way] is None else GIVE_UP_S))
     late = time.time() - since - LIMIT_S
     text = "".join(texts())

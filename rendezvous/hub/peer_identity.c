@@ -373,7 +373,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         s->torch->owner = (char *)text.data;
     else
         buf_free(&text);
-    schedule_torch(s->job, true); /* a check before this answer may have come too early for a report */
+    schedule_torch(s->job, true); /* an earlier check had no owner to report */
     job_touch(s->job);
 }
 

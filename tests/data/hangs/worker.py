@@ -216,7 +216,7 @@ def hang(way, rank, x):
         pauses(rank, x)
     elif way == "slow":
         slow(rank, x)
-    elif way == "all_wait":
+    elif way in ("all_wait", "gpu"):
         wait_in_pairs(x)
     elif way == "sequence":
         in_another_group(rank, x)

@@ -13,8 +13,11 @@
 #include "store/ops.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -682,4 +685,125 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
                    options->n_failed > 0 ? race_pause_ms(options->n_failed - 1, seed) : 0, 0);
     *out = j;
     return DDP_OK;
+}
+
+/* --- large packets -------------------------------------------------------------------------------------- */
+
+enum {
+    PATH_ANSWER_MS = 200,     /* longest wait for an answer */
+    PATH_LARGE_MS = 60,       /* shortest wait for the answer to a large packet */
+    PATH_LARGE_FACTOR = 20,   /* of the time of the last small packet; wait so long for a large packet */
+    PATH_SMALL_BYTES = 8,     /* data of a small packet */
+    PATH_IP_MAX = UINT16_MAX, /* the largest IP packet */
+};
+
+/* Two connected UDP sockets to the same closed port: for small and for large packets. */
+struct path_sockets {
+    int fd[2];   /* by enum path_size; -1 = not open */
+    int data[2]; /* bytes of a packet without its headers */
+    int bytes;   /* bytes of a large packet with its headers */
+};
+
+/* Open a UDP socket whose packets are never fragmented. The kernel ignores an MTU that it has learnt for this path. */
+static int path_open(const struct addrinfo *to)
+{
+    const int level = to->ai_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
+    const int option = to->ai_family == AF_INET6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER;
+    const int probe = to->ai_family == AF_INET6 ? IPV6_PMTUDISC_PROBE : IP_PMTUDISC_PROBE;
+    const int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && setsockopt(fd, level, option, &probe, sizeof(probe)) == 0 &&
+        connect(fd, to->ai_addr, to->ai_addrlen) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Open both sockets, and read the size of the largest packet that the kernel sends to this peer. */
+static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
+{
+    const bool is_v6 = to->ai_family == AF_INET6;
+    const int level = is_v6 ? IPPROTO_IPV6 : IPPROTO_IP, header = is_v6 ? 40 + 8 : 20 + 8;
+    socklen_t len = sizeof(p->bytes);
+    p->fd[PATH_SMALL] = path_open(to);
+    p->fd[PATH_LARGE] = path_open(to);
+    if (p->fd[PATH_SMALL] < 0 || p->fd[PATH_LARGE] < 0 ||
+        getsockopt(p->fd[PATH_LARGE], level, is_v6 ? IPV6_MTU : IP_MTU, &p->bytes, &len) != 0)
+        return false;
+    if (p->bytes > PATH_IP_MAX)
+        p->bytes = PATH_IP_MAX;
+    p->data[PATH_SMALL] = PATH_SMALL_BYTES;
+    p->data[PATH_LARGE] = p->bytes - header;
+    return p->data[PATH_LARGE] > PATH_SMALL_BYTES;
+}
+
+/* Wait for an answer. Return ECONNREFUSED if the peer has answered, another errno for another error, or 0 for no
+ * answer. */
+static int path_answer(int fd, int wait_ms)
+{
+    struct pollfd answer = { .fd = fd, .events = POLLIN };
+    int error = 0;
+    socklen_t len = sizeof(error);
+    if (poll(&answer, 1, wait_ms) <= 0)
+        return 0;
+    if ((answer.revents & POLLIN) != 0) /* a service uses this port */
+        return ECONNREFUSED;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 ? error : 0;
+}
+
+/* Send a packet, and wait for the answer. A late answer to an earlier packet of this size counts, too. */
+static int path_try(int fd, const void *data, int len, int wait_ms)
+{
+    int error = path_answer(fd, 0);
+    if (error == 0 && send(fd, data, (size_t)len, MSG_NOSIGNAL) < 0)
+        error = errno;
+    return error != 0 ? error : path_answer(fd, wait_ms);
+}
+
+/* Return how long to wait for the answer to a large packet if a small packet took `took_ms`. */
+static int path_large_wait(uint64_t took_ms)
+{
+    const uint64_t wait_ms = PATH_LARGE_FACTOR * took_ms;
+    return wait_ms < PATH_LARGE_MS ? PATH_LARGE_MS : wait_ms > PATH_ANSWER_MS ? PATH_ANSWER_MS : (int)wait_ms;
+}
+
+/* Carry out the steps of path_next. Return true if the path loses large packets, and no late answer has arrived. */
+static bool path_is_lossy(const struct path_sockets *p, const void *data)
+{
+    struct path_answers a = { 0 };
+    uint64_t begin_ms = clock_ms(), small_ms = 0;
+    const uint64_t until_ms = begin_ms + PATH_PROBE_MS;
+    enum path_step step;
+    while ((step = path_next(&a)) <= PROBE_SEND_LARGE && begin_ms < until_ms) {
+        const enum path_size size = step == PROBE_SEND_LARGE ? PATH_LARGE : PATH_SMALL;
+        const int error = path_try(p->fd[size], data, p->data[size],
+                                   size == PATH_LARGE ? path_large_wait(small_ms) : PATH_ANSWER_MS);
+        const uint64_t now_ms = clock_ms();
+        if (size == PATH_SMALL)
+            small_ms = now_ms - begin_ms;
+        begin_ms = now_ms;
+        a.sent[size]++;
+        a.answered[size] += error == ECONNREFUSED;
+        a.is_reported = a.is_reported || error == EMSGSIZE;
+    }
+    return step == PROBE_LOSES && path_answer(p->fd[PATH_LARGE], 0) == 0;
+}
+
+/* Use the first port of traceroute, which no service uses. */
+int path_probe(const char *address)
+{
+    const struct addrinfo numeric = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                                      .ai_socktype = SOCK_DGRAM };
+    struct addrinfo *to = NULL;
+    struct path_sockets p = { .fd = { -1, -1 } };
+    void *data = calloc(1, PATH_IP_MAX);
+    const bool is_lossy = data != NULL && getaddrinfo(address, "33434", &numeric, &to) == 0 &&
+                          path_open_both(&p, to) && path_is_lossy(&p, data);
+    for (int i = 0; i < 2; i++)
+        if (p.fd[i] >= 0)
+            close(p.fd[i]);
+    if (to != NULL)
+        freeaddrinfo(to);
+    free(data);
+    return is_lossy ? p.bytes : 0;
 }

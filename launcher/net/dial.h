@@ -1,5 +1,5 @@
 /* dial.h -- connects to the store by host name: tries every address, and uses the first address at which a store
- * answers. */
+ * answers. Also probes the path to another node with large packets. */
 #ifndef LAUNCHER_NET_DIAL_H
 #define LAUNCHER_NET_DIAL_H
 
@@ -83,5 +83,11 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 
 /* End the dial at once, without a callback. The loop's last close callback frees the memory. NULL is allowed. */
 void join_dial_close(struct join_dial *dial);
+
+/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). Return the
+ * size of an IP packet that is lost, or 0 if large packets arrive or nothing is known. Block for at most about
+ * PATH_PROBE_MS, so do not call this from the loop. */
+enum { PATH_PROBE_MS = 1000 };
+int path_probe(const char *address);
 
 #endif

@@ -620,3 +620,20 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
         ok = ok && append_stage(out, d, (enum dial_stage)stage);
     return ok && append_history(out, d);
 }
+
+/* --- large packets -------------------------------------------------------------------------------------- */
+
+/* Send small and large packets in turn, because kernels limit ICMP answers to a burst of about 6, then 1 per second
+ * (icmp_ratelimit). If the small packets get answers, this limit is not the reason why the large ones get none. A path
+ * whose small packets get no answer is unknown, because a firewall may drop the packets or the answers. */
+enum path_step path_next(const struct path_answers *a)
+{
+    enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };
+    if (a->answered[PATH_LARGE] > 0 || a->is_reported)
+        return PROBE_CARRIES;
+    if (a->sent[PATH_SMALL] - a->answered[PATH_SMALL] > SMALL_LOST_MAX)
+        return PROBE_UNKNOWN;
+    if (a->answered[PATH_SMALL] <= a->sent[PATH_LARGE])
+        return PROBE_SEND_SMALL;
+    return a->sent[PATH_LARGE] < LARGE_TRIES ? PROBE_SEND_LARGE : PROBE_LOSES;
+}

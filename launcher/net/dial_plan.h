@@ -217,4 +217,20 @@ uint64_t dial_status_due(const struct dial *d);
 /* Append the full report: finding, advice, stages with their times, and history. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 
+/* --- large packets -------------------------------------------------------------------------------------- */
+
+/* The path to another node may lose large packets although small packets arrive, for example because of a tunnel with a
+ * smaller MTU. A probe sends small and large packets in turn to a closed UDP port of the node, whose kernel answers each
+ * packet with ICMP "port unreachable". path_probe of dial.h carries out the steps. */
+enum path_size { PATH_SMALL, PATH_LARGE };
+struct path_answers {
+    int sent[2], answered[2]; /* by enum path_size */
+    bool is_reported; /* a router has reported a smaller MTU, to which the kernel adapts all connections */
+};
+
+enum path_step { PROBE_SEND_SMALL, PROBE_SEND_LARGE, PROBE_LOSES, PROBE_CARRIES, PROBE_UNKNOWN };
+
+/* Return the next packet to send, or the result. */
+enum path_step path_next(const struct path_answers *a);
+
 #endif

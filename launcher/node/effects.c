@@ -5,8 +5,11 @@
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "base/timed_call.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
+#include "net/dial.h"
 #include "net/store_host.h"
 #include "output/disk_watch.h"
 #include "node/effects.h"
@@ -356,20 +359,144 @@ static void send_failed(struct node *n)
     store_link_send(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
-/* Send the cause with the worker's last lines. */
-static void send_cause(struct node *n)
+/* Get the cause with the worker's last lines. */
+static void read_cause(const struct node *n, struct failure *f)
 {
-    struct failure f;
     struct buf lines = { 0 };
     bool from_stdout;
     const struct report r = report_now(n);
-    (void)cause_failure(&r, &f);
+    (void)cause_failure(&r, f);
     const size_t got = cause_last_lines(&r, LIMIT_LAST_LINES, &lines, &from_stdout);
-    f.from_stdout = got > 0 && from_stdout;
+    f->from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
-        add_lines(&f, (const char *)lines.data, got);
-    store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
+        add_lines(f, (const char *)lines.data, got);
     buf_free(&lines);
+}
+
+static void on_more(uv_idle_t *idle);
+
+/* --- the path to a lost peer ---------------------------------------------------------------------------- */
+
+/* If a worker has lost its peer on another node, the path may lose large packets. The probe takes up to a second, and
+ * `cause` and `stopped` wait for its result, because the store then reports the cause. The other nodes stop their workers
+ * in the meantime. */
+struct path_call {
+    struct node *node;
+    uv_timer_t timer;
+    struct timed_call *call;
+    struct path_question *question; /* owned by `call` */
+    uint64_t until_ms;
+};
+
+/* Question and answer of the thread. */
+struct path_question {
+    char address[HEARD_NAME_MAX];
+    int lost_bytes;
+};
+
+static void path_question_run(void *user)
+{
+    struct path_question *q = user;
+    q->lost_bytes = path_probe(q->address);
+}
+
+static void free_path_call(uv_handle_t *timer)
+{
+    free(timer->data);
+}
+
+/* End the probe. Return the size of the lost packets, or 0. */
+static int end_probe(struct node *n)
+{
+    struct path_call *p = n->probe;
+    int lost_bytes = 0;
+    if (p == NULL)
+        return 0;
+    n->probe = NULL;
+    if (timed_call_end(p->call)) {
+        lost_bytes = p->question->lost_bytes;
+        free(p->question);
+    }
+    uv_close((uv_handle_t *)&p->timer, free_path_call);
+    return lost_bytes;
+}
+
+/* Check for the result. The store gets the cause with the result, and then the effects that were held back. */
+static void on_probe_timer(uv_timer_t *timer)
+{
+    const struct path_call *p = timer->data;
+    struct node *n = p->node;
+    struct failure f;
+    if (!timed_call_has_returned(p->call) && clock_ms() < p->until_ms)
+        return;
+    read_cause(n, &f);
+    f.lost_bytes = end_probe(n);
+    store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
+    n->run.holds = false;
+    uv_idle_start(&n->more, on_more);
+}
+
+/* Begin a probe of the path to `address`. Return false if memory is short or no thread can be started. */
+static bool begin_probe(struct node *n, const char *address)
+{
+    enum { CHECK_MS = 5 };
+    struct path_call *p = calloc(1, sizeof(*p));
+    struct path_question *q = calloc(1, sizeof(*q));
+    if (q != NULL)
+        snprintf(q->address, sizeof(q->address), "%s", address);
+    if (p != NULL && q != NULL)
+        p->call = timed_call_begin(path_question_run, free, q);
+    if (p == NULL || q == NULL || p->call == NULL) {
+        free(p);
+        free(q);
+        return false;
+    }
+    p->node = n;
+    p->question = q;
+    p->until_ms = clock_ms() + PATH_PROBE_MS + PATH_PROBE_MS / 4;
+    uv_timer_init(&n->loop, &p->timer);
+    p->timer.data = p;
+    uv_timer_start(&p->timer, on_probe_timer, CHECK_MS, CHECK_MS);
+    n->probe = p;
+    n->run.holds = true;
+    return true;
+}
+
+/* Return true if a line of the failure names this node as a peer. */
+static bool names_node(const struct failure *f, const struct heard_node *node)
+{
+    for (int i = 0; i < f->n_lines; i++)
+        if (text_has_peer(f->lines[i], node->addr) || text_has_peer(f->lines[i], node->host))
+            return true;
+    return false;
+}
+
+/* Return the address of the only node that a victim names as its peer. Return NULL if the failure names several nodes or
+ * its own node, because the lost connection is then unknown, or if the attempt ends for another reason. */
+static const char *find_lost_peer(const struct node *n, const struct failure *f)
+{
+    const char *found = NULL;
+    const bool is_cause = f->victim && !node_cause_is_elsewhere(n) && agent_stop_signal(n->agent) == 0 &&
+                          !agent_is_stuck(n->agent);
+    for (int i = 0; is_cause && n->meet.round != NULL && i < n->meet.round->n_nodes; i++) {
+        const struct heard_node *node = &n->meet.round->nodes[i];
+        if (!names_node(f, node))
+            continue;
+        if (found != NULL || node->node_rank == n->plan->node_rank)
+            return NULL;
+        found = node->addr;
+    }
+    return found;
+}
+
+/* Send the cause with the worker's last lines, at once or after a probe. */
+static void send_cause(struct node *n)
+{
+    struct failure f;
+    read_cause(n, &f);
+    const char *peer = find_lost_peer(n, &f);
+    if (peer == NULL || !begin_probe(n, peer))
+        store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
 }
 
 /* Report the end of a worker to the store. Ranks that wait in a barrier for this worker get the reason from the store
@@ -555,8 +682,6 @@ static void signal_rest(struct node *n, int sig)
     node_close_dumps(n); /* descendants_kill_all() may have reaped the helpers of dumps */
     node_handle_event(n, (struct agent_event){ .type = AGENT_ALONE });
 }
-
-static void on_more(uv_idle_t *idle);
 
 /* Keep the rows of the stack dump for the report. Carry out the effects that wait for the dump in the next turn of
  * the loop. */
@@ -764,6 +889,7 @@ void node_finish(struct node *n, int exit_code)
     n->ended = true;
     n->exit_code = exit_code;
     node_close_dumps(n);
+    (void)end_probe(n);
     announce_end(&n->out.announce, exit_code, exit_code != 0 ? n->run.cause.words : "");
     close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);

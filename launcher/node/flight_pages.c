@@ -2,6 +2,8 @@
  * writes its calls to shared memory, and PyTorch writes them to files. The size of the shared memory file is sealed,
  * because this process would get SIGBUS if a worker made the file smaller. */
 #include "agent/agent.h"
+#include "base/clock.h"
+#include "base/endpoint.h"
 #include "base/timed_call.h"
 #include "record/flight.h"
 #include "base/syscalls.h"
@@ -10,6 +12,7 @@
 #include "node/node.h"
 #include "output/disk_watch.h"
 
+#include "net/dial.h"
 #include "net/messages.h"
 #include "record/flight_dump.h"
 #include "report/exit_text.h"
@@ -338,26 +341,75 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print each connection of the workers `pids` whose peer does not acknowledge data, as one line of JSON. `pids` are
- * numbers separated by commas. */
-static bool print_unanswered(const char *pids)
+/* Print connections of the workers `pids`, numbers separated by commas: each as one line of JSON. Without `lost_bytes`,
+ * print all connections. Otherwise print connection i only if lost_bytes[i] is not 0. Set the bits of the connections
+ * that belong to the workers in *theirs. */
+static bool print_peers(const char *pids, const struct unanswered *each, size_t n, const int *lost_bytes,
+                        uint64_t *theirs)
 {
-    struct buf found = { 0 };
     bool ok = true;
     char *next;
-    const size_t n = *pids != '\0' ? sockets_unanswered((pid_t)atoi(pids), &found) : 0;
-    const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
     for (; n > 0 && *pids != '\0'; pids = *next == ',' ? next + 1 : next) {
         const pid_t pid = (pid_t)strtol(pids, &next, 10);
         const uint64_t open = process_sockets(pid, each, n);
+        *theirs |= open;
         for (size_t i = 0; ok && i < n && i < UNANSWERED_MAX; i++)
-            if ((open >> i & 1) != 0)
-                ok = printf("{\"pid\":%d,\"peer\":\"%s\"}\n", (int)pid, each[i].peer) > 0;
+            if ((open >> i & 1) != 0 && (lost_bytes == NULL || lost_bytes[i] > 0))
+                ok = printf("{\"pid\":%d,\"peer\":\"%s\",\"lost_bytes\":%d}\n", (int)pid, each[i].peer,
+                            lost_bytes != NULL ? lost_bytes[i] : 0) > 0;
         if (next == pids)
             break;
     }
-    buf_free(&found);
     return ok && fflush(stdout) == 0;
+}
+
+/* Return the first connection of the workers to the host of connection `i`. */
+static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
+{
+    size_t same = 0;
+    while ((theirs >> same & 1) == 0 || strcmp(to[same].host, to[i].host) != 0)
+        same++;
+    return same;
+}
+
+/* Probe the paths to the peers of the workers, one after the other. Begin no probe after PROBES_MS, because the helper
+ * has STACKS_PROCESS_MS for everything. */
+static void probe_paths(const struct unanswered *each, size_t n, uint64_t theirs,
+                        int lost_bytes[UNANSWERED_MAX])
+{
+    enum { PROBES_MS = 500 };
+    struct endpoint to[UNANSWERED_MAX];
+    const uint64_t until_ms = clock_ms() + PROBES_MS;
+    for (size_t i = 0; i < n && i < UNANSWERED_MAX; i++) {
+        lost_bytes[i] = 0;
+        if ((theirs >> i & 1) == 0)
+            continue;
+        if (endpoint_parse(each[i].peer, 1, &to[i], NULL) != DDP_OK)
+            to[i].host[0] = '\0';
+        const size_t same = find_same_host(to, i, theirs);
+        if (same < i)
+            lost_bytes[i] = lost_bytes[same];
+        else if (to[i].host[0] != '\0' && clock_ms() < until_ms)
+            lost_bytes[i] = path_probe(to[i].host);
+    }
+}
+
+/* Print the connections of the workers `pids` whose peers do not acknowledge data. Then probe the paths to these peers,
+ * and print the connections again whose path loses large packets. */
+static bool print_unanswered(const char *pids)
+{
+    struct buf found = { 0 };
+    int lost_bytes[UNANSWERED_MAX];
+    uint64_t theirs = 0;
+    const size_t n = *pids != '\0' ? sockets_unanswered((pid_t)atoi(pids), &found) : 0;
+    const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
+    bool ok = print_peers(pids, each, n, NULL, &theirs);
+    if (ok && theirs != 0) {
+        probe_paths(each, n, theirs, lost_bytes);
+        ok = print_peers(pids, each, n, lost_bytes, &theirs);
+    }
+    buf_free(&found);
+    return ok;
 }
 
 /* Print the connections before the records, because the file server of the records may never answer. */

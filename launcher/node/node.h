@@ -148,7 +148,7 @@ struct node_run {
     struct timed_call *gpu_call;
     struct gpu_look *gpu_look;
     uint64_t gpu_asked_ms; /* time of this question */
-    bool holds;            /* effects wait until the sample of the stacks is taken */
+    bool holds;            /* effects wait for the sample of the stacks, or for node.probe */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */
     bool reap;
     bool alone;   /* this process has no child left */
@@ -211,7 +211,8 @@ struct node {
     struct stop_memory stop_memory, pass_memory;
     struct signal_heard stop_heard; /* first request to stop, if agent_stop_signal() is not 0 */
 
-    struct buf effects; /* array of struct agent_effect; the first `done` effects are carried out */
+    struct buf effects;      /* array of struct agent_effect; the first `done` effects are carried out */
+    struct path_call *probe; /* owned: the probe of the path to a lost peer, in effects.c; NULL = none */
     size_t done;
     int exit_code;
 };

@@ -378,18 +378,23 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
 }
 
-/* Add a row for a worker with a connection whose peer does not acknowledge data. */
+/* Add a row for a worker with a connection whose peer does not acknowledge data, or whose path loses large packets. */
 static void add_unanswered(struct stack_dump *d, const cJSON *row)
 {
     const struct target *targets = (const struct target *)(const void *)d->targets.data;
     const cJSON *pid = cJSON_GetObjectItem(row, "pid");
     const char *peer = cJSON_GetStringValue(cJSON_GetObjectItem(row, "peer"));
+    const cJSON *lost = cJSON_GetObjectItem(row, "lost_bytes");
+    const int lost_bytes = lost != NULL ? lost->valueint : 0;
     for (size_t i = 0; peer != NULL && i < d->targets.len / sizeof(*targets); i++) {
         if (targets[i].is_child || targets[i].pid != (pid_t)cJSON_GetNumberValue(pid))
             continue;
         struct stack_thread t = like(d, &targets[i]);
         t.pid = contain_shown_pid(d->node->run.contain, t.pid);
-        snprintf(t.does, sizeof(t.does), STACKS_UNANSWERED);
+        if (lost_bytes > 0)
+            snprintf(t.does, sizeof(t.does), STACKS_LOSES_LARGE, lost_bytes);
+        else
+            snprintf(t.does, sizeof(t.does), STACKS_UNANSWERED);
         snprintf(t.object, sizeof(t.object), "%s", peer);
         stacks_add_thread(&d->stacks, &t);
     }

@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 static bool is_printable(uint8_t c)
 {
@@ -47,6 +48,17 @@ void text_disarm(void *text, size_t len, char keep)
         else if (p[i] == 0xc2 && next >= 0x80 && next < 0xa0)
             p[i] = p[i + 1] = '?';
     }
+}
+
+bool text_has_peer(const char *line, const char *name)
+{
+    const size_t len = strlen(name);
+    for (const char *at = line; len > 0 && (at = strstr(at, name)) != NULL; at += len) {
+        const char before = at > line ? at[-1] : ' ';
+        if ((before == '[' && at[len] == ']') || (before == ' ' && at[len] == '<'))
+            return true;
+    }
+    return false;
 }
 
 bool text_append_hex(struct buf *out, struct slice bytes, size_t max)

@@ -32,6 +32,10 @@ bool text_append_ms(struct buf *out, uint64_t ms);
  * If `text` is NULL, the copy is "". */
 void text_copy(char *to, size_t size, const char *text);
 
+/* Return true if `line` of a log names `name` as a peer: as "[NAME]:41234", like Gloo, or as " NAME<41234>", like NCCL.
+ * The brackets are compared, too, because "10.0.0.1" must not match "10.0.0.12". */
+bool text_has_peer(const char *line, const char *name);
+
 struct date {
     int year, month, day; /* month and day from 1 */
 };

@@ -179,8 +179,10 @@
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, segments of 536 bytes arrive",                                                   \
       "The kernel has sent a segment of the agent's connection several times without an "                   \
-      "acknowledgement. The next connection, with smaller segments, works. Typical cause: a tunnel "        \
-      "with a smaller MTU, and a firewall that drops ICMP.")                                                \
+      "acknowledgement. The next connection, with smaller segments, works. If a connection between two "    \
+      "nodes breaks or hangs, an agent also sends UDP packets of both sizes to port 33434 of the peer. "    \
+      "Only small packets get an answer (ICMP). Typical cause: a tunnel with a smaller MTU, and a "         \
+      "firewall that drops ICMP.")                                                                          \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
@@ -768,9 +770,10 @@
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
       "The last lines of the rank that failed first name a lost peer. The peer's address belongs to " \
-      "another node. No worker had ended earlier, and the agents of both nodes still answered the store. Typical "           \
-      "causes: a switch, cable or firewall that drops connections, or a rank that left a process group "    \
-      "early.")                                                                                             \
+      "another node. No worker had ended earlier, and the agents of both nodes still answered the store. "  \
+      "The agent of the rank has probed the path to the peer with small and large packets. Typical "        \
+      "causes: a switch, cable or firewall that drops connections or large packets, or a rank that left a " \
+      "process group early.")                                                                               \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
       "read the end of the rank's log and of the report, which show the reason; later failures of "         \
@@ -1085,8 +1088,9 @@
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
       "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
       "Two samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
-      "kernel sends a rank's data again and again without an answer, the finding names the two nodes of this " \
-      "connection. Typical causes: a cable, a switch or an MTU on the way, or a GPU that has failed (Xid).")
+      "kernel sends a rank's data again and again without an answer, the finding names the two nodes of "   \
+      "this connection, and whether their path loses large packets. Typical causes: a cable, a switch or "  \
+      "an MTU on the way, or a GPU that has failed (Xid).")
 
 /* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \

@@ -850,6 +850,20 @@ static bool is_same_pair(const struct cut *a, const struct cut *b)
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
 }
 
+/* Format what the agent's probe of the path of a cut has shown, or "". Use the later sample with a result, because not
+ * every probe gets answers. */
+static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
+{
+    out[0] = '\0';
+    for (int i = 0; i < 2; i++) {
+        const struct spot *spot = h->ranks[cut->rank].spot[i];
+        if (spot->lossy != NULL && strcmp(spot->lossy, cut->peer) == 0)
+            snprintf(out, sizeof(words), "; packets of %d bytes are lost, but small packets arrive",
+                     spot->lost_bytes);
+    }
+    return out;
+}
+
 /* Format "the connection between n1 and n2 (rank 2 sends to 10.0.0.3:4711 without an answer)". Return the number of
  * pairs of nodes with such a connection; the text is about the first pair. If there is no such pair, format a
  * connection to another peer, which may have nothing to do with the hang. */
@@ -857,6 +871,7 @@ static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
     struct cut pairs[PAIRS_MAX], cut;
+    words loss;
     uint32_t n = 0;
     out[0] = '\0';
     for (uint32_t rank = 0; rank < h->s->n_ranks && n < PAIRS_MAX; rank++) {
@@ -875,8 +890,9 @@ static uint32_t cut_words(words out, const struct hang *h)
     }
     if (n > 0)
         snprintf(out, WORDS_LEN,
-                 "the connection between %.60s and %.60s (rank %u sends to %.50s without an answer)",
-                 pairs[0].from->host, pairs[0].to->host, pairs[0].rank, pairs[0].peer);
+                 "the connection between %.40s and %.40s (rank %u sends to %.50s without an answer%.60s)",
+                 pairs[0].from->host, pairs[0].to->host, pairs[0].rank, pairs[0].peer,
+                 loss_words(loss, h, &pairs[0]));
     return n;
 }
 

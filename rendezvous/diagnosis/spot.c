@@ -106,6 +106,8 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     struct spot *spot = &spots[(uint32_t)item->valuedouble];
     if (strcmp(does, STACKS_UNANSWERED) == 0 && spot->n_unanswered < SPOT_PEERS_MAX)
         spot->unanswered[spot->n_unanswered++] = spot_text(thread, "object");
+    if (spot->lossy == NULL && sscanf(does, STACKS_LOSES_LARGE, &spot->lost_bytes) == 1)
+        spot->lossy = spot_text(thread, "object");
     if (cJSON_IsTrue(member(thread, "child"))) {
         if (strcmp(does, STACKS_ENDED) == 0)
             spot->ended_child = spot_number(thread, "pid");

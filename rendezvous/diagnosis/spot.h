@@ -24,6 +24,8 @@ struct spot {
     const char
         *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge the rank's data: "10.0.0.2:4711" */
     uint32_t n_unanswered;
+    const char *lossy; /* the peer among them to which packets of `lost_bytes` bytes are lost; NULL = none */
+    int lost_bytes;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
 };
 

@@ -10,6 +10,7 @@
  * Third case: a rank reports a lost connection, but no rank has ended. So the network between two nodes is the likely
  * cause. */
 
+#include "base/text.h"
 #include "diagnosis/text.h"
 #include "hub/job.h"
 #include "hub/session.h"
@@ -229,25 +230,12 @@ static void report_given_up(struct job *job, const struct failure *failure)
 
 /* --- a connection between two nodes ----------------------------------------------------------------------- */
 
-/* Return true if `line` names `name` as a peer: as "[NAME]:41234", like Gloo, or as " NAME<41234>", like NCCL. The
- * brackets are compared, too, because "10.0.0.1" must not match "10.0.0.12". */
-static bool has_peer(const char *line, const char *name)
-{
-    const size_t len = strlen(name);
-    for (const char *at = line; len > 0 && (at = strstr(at, name)) != NULL; at += len) {
-        const char before = at > line ? at[-1] : ' ';
-        if ((before == '[' && at[len] == ']') || (before == ' ' && at[len] == '<'))
-            return true;
-    }
-    return false;
-}
-
 /* Return the last line of the failure that names this node as a peer, or NULL if no line does. */
 static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
 {
     for (int i = failure->n_lines - 1; i >= 0; i--)
-        if (has_peer(failure->lines[i], node->addr) || has_peer(failure->lines[i], node->own) ||
-            has_peer(failure->lines[i], node->host))
+        if (text_has_peer(failure->lines[i], node->addr) || text_has_peer(failure->lines[i], node->own) ||
+            text_has_peer(failure->lines[i], node->host))
             return failure->lines[i];
     return NULL;
 }
@@ -290,25 +278,39 @@ static void format_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
+/* Append what is known about large packets between the two nodes. The agent of the failed worker has probed the path to
+ * the peer. An agent reports PATH_LOSES_LARGE about its own path to the store. */
+static void format_path(const struct job *job, const struct failure *failure, const struct broken *b,
+                        words out)
+{
+    out[0] = '\0';
+    if (failure->lost_bytes > 0)
+        snprintf(out, sizeof(words),
+                 "; packets of %lld bytes from %.60s to %.60s are lost, but small packets arrive "
+                 "(PATH_LOSES_LARGE)",
+                 (long long)failure->lost_bytes, b->here.host, b->peer.host);
+    else if (notices_have(&job->notices, FINDING_PATH_LOSES_LARGE, NULL))
+        snprintf(out, sizeof(words), "; a path between the nodes loses large packets (PATH_LOSES_LARGE)");
+}
+
 /* Report a broken connection between the node of the failed worker and the node of its peer. */
 static void report_broken(struct job *job, const struct failure *failure)
 {
     struct broken b;
     struct finding f;
     char ends[FINDING_SUBJECT_MAX], rank[32], line[256];
-    words here_ago, peer_ago;
+    words here_ago, peer_ago, path;
     const uint64_t now_ms = job->hub->now_ms;
-    const bool loses_large = notices_have(&job->notices, FINDING_PATH_LOSES_LARGE, NULL);
     if (!find_broken(job, failure, &b))
         return;
+    format_path(job, failure, &b, path);
     format_ends(&b, ends, sizeof(ends));
     snprintf(rank, sizeof(rank), "rank %d", failure->rank);
     snprintf(line, sizeof(line), "%.250s", b.line);
-    finding_make(
-        &f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr, "host",
-        b.here.host, "peer_host", b.peer.host, "here_ago", duration(here_ago, now_ms - b.here.heard_ms),
-        "peer_ago", duration(peer_ago, now_ms - b.peer.heard_ms), "path",
-        loses_large ? "; a path between the nodes loses large packets (PATH_LOSES_LARGE)" : "", NULL);
+    finding_make(&f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr,
+                 "host", b.here.host, "peer_host", b.peer.host, "here_ago",
+                 duration(here_ago, now_ms - b.here.heard_ms), "peer_ago",
+                 duration(peer_ago, now_ms - b.peer.heard_ms), "path", path, NULL);
     push_loss(job, &f);
 }
 

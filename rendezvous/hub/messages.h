@@ -155,7 +155,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 0, INT32_MAX, 0, "worker's pid")                                                         \
     FIELDS_OF_ENDING(X)                                                                                    \
     X(TEXT, no_retry, 0, 64, 0, "why a restart would fail again: cannot_start, usage, import; else empty") \
-    X(TEXT, words, 0, 4096, 0, "end of the worker, as part of a sentence")                                 \
+    X(TEXT, words, 0, 4096, 0, "how the worker ended")                                                     \
     X(TEXT, log, 0, 4096, 0, "path of the worker's log")                                                   \
     X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "last lines of the log, oldest first")                         \
     X(MARK, victim, 0, 0, 0, "worker failed because another worker was lost")                              \

@@ -19,9 +19,9 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
  * of hub/messages.h. `shown as` decides how reports print the fact: as BYTES after the label, or HIDDEN (not at
  * all). */
 #define FAILURE_ROWS(R, X)                                                                        \
-    R(X, MARK, from_stdout, 0, 0, 0, "the lines are from stdout: stderr was silent", HIDDEN, "")  \
-    R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory of the worker, in bytes", BYTES, \
-      "peak memory")
+    R(X, MARK, from_stdout, 0, 0, 0, "the lines are from stdout", HIDDEN, "")                     \
+    R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory in bytes", BYTES, "peak memory") \
+    R(X, WHOLE, lost_bytes, 0, UINT16_MAX, 0, "size of packets lost on the path", HIDDEN, "")
 
 #define FAILURE_FACT(X, kind, name, least, most, missing, what, ...) X(kind, name, least, most, missing, what)
 #define FAILURE_FACTS(X)                                             FAILURE_ROWS(FAILURE_FACT, X)

@@ -46,6 +46,8 @@ enum {
 #define STACKS_ENDED "has ended"
 /* The value of "does" for a connection whose data the peer, the "object", does not acknowledge. */
 #define STACKS_UNANSWERED "sends the same data again and again, without an answer"
+/* The value of "does" for such a connection whose path loses large packets (scanf reads the number). */
+#define STACKS_LOSES_LARGE "sends packets of %d bytes, which are lost, although small packets arrive"
 
 struct stacks {
     struct cJSON *rows; /* owned: an array */

@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 TestSuite(losses, .timeout = 120);
 
@@ -273,11 +274,78 @@ static void write_reset(struct play *play)
         cr_assert(host_sh(&play->net->host[i],
                           "printf '%%s\n' 'import os, time' 'if os.environ[\"RANK\"] == \"2\":' "
                           "' raise RuntimeError(\"[./gloo/transport/tcp/pair.cc:589] Read error "
-                          "[10.9.0.2]:42921: Connection reset by peer\")' 'time.sleep(100)' >/run/reset.py"));
+                          "[%s]:42921: Connection reset by peer\")' 'time.sleep(100)' >/run/reset.py",
+                          play->net->host[1].addr));
 }
 
 /* The program of the scene is an argument that the script ignores. */
+#define RESET_OPTIONS "--nproc_per_node=1 /usr/bin/python3 /run/reset.py"
+
 SCENE(losses, a_connection_that_breaks_is_named_by_its_nodes, .hosts = 3, .before = write_reset,
-      .options = "--nproc_per_node=1 /usr/bin/python3 /run/reset.py", .within_ms = CONNECTIONS,
-      .says = "between node 1 (node1) and node 2 (node2)|rank 2|[CONNECTION_BROKE]", .never = "failed first",
-      .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
+      .options = RESET_OPTIONS, .within_ms = CONNECTIONS,
+      .says = "between node 1 (node1) and node 2 (node2)|rank 2|[CONNECTION_BROKE]",
+      .never = "failed first|packets", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
+
+/* Drop large packets between nodes 1 and 2, but not between them and the store on node 0. */
+static void lose_large_between_workers(struct play *play)
+{
+    write_reset(play);
+    for (int i = 1; i < 3; i++)
+        host_rules(&play->net->host[i], "add rule inet f in %s saddr %s meta length > 600 drop",
+                   play->scene->net == HOSTS_V6 ? "ip6" : "ip", play->net->host[3 - i].addr);
+}
+
+SCENE(
+    losses, a_connection_that_breaks_because_large_packets_are_lost, .hosts = 3,
+    .before = lose_large_between_workers, .options = RESET_OPTIONS, .within_ms = CONNECTIONS,
+    .says =
+        "between node 1 (node1) and node 2 (node2)|rank 2|1500 bytes from node2 to node1|(PATH_LOSES_LARGE)|"
+        "[CONNECTION_BROKE]",
+    .never = "failed first", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
+
+SCENE(
+    losses, a_connection_that_breaks_because_large_packets_of_ipv6_are_lost, .hosts = 3, .net = HOSTS_V6,
+    .before = lose_large_between_workers, .options = RESET_OPTIONS, .within_ms = CONNECTIONS,
+    .says =
+        "between node 1 (node1) and node 2 (node2)|rank 2|1500 bytes from node2 to node1|[CONNECTION_BROKE]",
+    .never = "failed first", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
+
+/* Drop all UDP packets, as a firewall does. The path is then unknown. */
+static void drop_probes(struct play *play)
+{
+    lose_large_between_workers(play);
+    host_rules(&play->net->host[1], "add rule inet f in iifname eth0 meta l4proto udp drop");
+}
+
+SCENE(losses, a_path_without_answers_is_unknown, .hosts = 3, .before = drop_probes, .options = RESET_OPTIONS,
+      .within_ms = CONNECTIONS, .says = "between node 1 (node1) and node 2 (node2)|rank 2|[CONNECTION_BROKE]",
+      .never = "failed first|packets", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
+
+/* --- large packets of a hanging job ------------------------------------------------------------------------- */
+
+/* Write a script whose rank 2 sends to rank 1. A script in the place of py-spy shows all ranks in all_reduce. */
+static void write_hang(struct play *play)
+{
+    char cwd[512];
+    cr_assert_not_null(getcwd(cwd, sizeof(cwd)));
+    for (int i = 0; i < 3; i++)
+        cr_assert(host_sh(&play->net->host[i],
+                          "mkdir /run/hang && ln -s /usr/bin/python3 /run/hang/python3 && "
+                          "ln -s %s/tests/data/hangs/fake_py_spy.py /run/hang/py-spy && "
+                          "printf '%%s\n' 'import os, socket, time' 'rank = int(os.environ[\"RANK\"])' "
+                          "'peer = socket.create_server((\"\", 4711)) if rank == 1 else None' "
+                          "'while rank == 2 and peer is None:' "
+                          "' try: peer = socket.create_connection((\"%s\", 4711))' "
+                          "' except OSError: time.sleep(0.1)' "
+                          "'if rank == 2: peer.sendall(bytes(100000))' "
+                          "'time.sleep(1000000)' >/run/hang/hang.py && ip link set eth0 gso_max_segs 1",
+                          cwd, play->net->host[1].addr));
+    lose_large_between_workers(play);
+}
+
+SCENE(losses, a_hang_because_large_packets_are_lost, .hosts = 3, .before = write_hang,
+      .options = "--nproc_per_node=1 --hang_timeout=2s",
+      .program = "/usr/bin/env CULPRIT=none RECORDS=0 /run/hang/python3 /run/hang/hang.py",
+      .within_ms = 4 * BEATS,
+      .says = "between node2 and node1 (rank 2|10.9.0.2:4711|1500 bytes|[ALL_RANKS_WAIT]",
+      .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 }, { .exit = 143 } })

@@ -723,7 +723,7 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
 }
 
 /* Fail rank 0 with `line` as the end of its log, and no other rank has ended by itself. */
-static void one_loses_its_connection(const char *line)
+static void one_loses_its_path(const char *line, int lost_bytes)
 {
     char json[512];
     join(N0, 0, 2, "");
@@ -732,11 +732,16 @@ static void one_loses_its_connection(const char *line)
         start_worker(rank);
     snprintf(json, sizeof(json),
              "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"victim\":true,\"words\":\"exit 1\","
-             "\"stderr\":[\"%s\"]}",
-             line);
+             "\"stderr\":[\"%s\"],\"lost_bytes\":%d}",
+             line, lost_bytes);
     sim_say(&sim, N0, json);
     sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":1}");
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":143}");
+}
+
+static void one_loses_its_connection(const char *line)
+{
+    one_loses_its_path(line, 0);
 }
 
 Test(findings_ranks_sim, a_connection_that_breaks_while_all_ranks_live_is_named_by_its_nodes)
@@ -755,10 +760,18 @@ Test(findings_ranks_sim, a_connection_that_breaks_while_all_ranks_live_is_named_
             told = last_push(conn, "left_waiting");
             cr_assert(has(told, "CONNECTION_BROKE", NULL), "%s", lines[i]);
             cr_assert(says("between node 0 (n0) and node 1 (n1) "), "%s", text_of(told, "text"));
-            cr_assert(says("broke: rank 0 reported '") && says(lines[i]) && says("(last messages "), "%s",
-                      text_of(told, "text"));
+            cr_assert(says("broke: rank 0 reported '") && says(lines[i]) && says("(last messages ") &&
+                          !says("packets"),
+                      "%s", text_of(told, "text"));
         }
     }
+}
+
+Test(findings_ranks_sim, a_connection_that_breaks_on_a_path_that_loses_large_packets)
+{
+    one_loses_its_path("Connection closed by peer [10.0.0.2]:41234", 1500);
+    told = last_push(N1, "left_waiting");
+    cr_assert(says("1500 bytes from n0 to n1 ") && says("(PATH_LOSES_LARGE)"), "%s", text_of(told, "text"));
 }
 
 /* The log contains an address of the rank's own node, a longer address, or no address. So the fault may not be

@@ -459,3 +459,11 @@ Test(join_dial_munge, other_services_get_no_further, .timeout = 120)
     dial_to("0.0.0.0", rude_start(RUDE_CLOSER), true, 600);
     expect("HELLO_CLOSED", "first message");
 }
+
+/* The kernel of this host answers at its closed port. No name is looked up. */
+Test(path_probe, a_path_to_this_host_loses_nothing)
+{
+    static const char *const addresses[] = { "127.0.0.1", "::1", "localhost", "" };
+    for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++)
+        cr_expect_eq(path_probe(addresses[i]), 0, "%s", addresses[i]);
+}

@@ -299,6 +299,40 @@ Test(hang, a_connection_without_an_answer_names_the_pair_of_nodes)
     case_free(&c);
 }
 
+/* Add the result of a probe of the path to `peer` to the sample `i`. */
+static void lose(struct hang_case *c, int i, int rank, const char *peer, int bytes)
+{
+    struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0" };
+    snprintf(t.does, sizeof(t.does), STACKS_LOSES_LARGE, bytes);
+    snprintf(t.object, sizeof(t.object), "%s", peer);
+    stacks_add_thread(&c->samples[i], &t);
+}
+
+Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
+{
+    static const char between[] = "between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an answer";
+    for (int i = 0; i < 2; i++) { /* in either sample */
+        struct hang_case c = load("all_wait", "all_wait");
+        char sentence[256];
+        cut(&c, 1, "10.9.0.11:4711");
+        lose(&c, i, 1, "10.9.0.11:4711", 9000);
+        snprintf(sentence, sizeof(sentence), "%s; packets of 9000 bytes are lost, but small packets arrive)",
+                 between);
+        expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", sentence);
+        case_free(&c);
+    }
+}
+
+Test(hang, the_path_of_another_connection_is_not_quoted)
+{
+    struct hang_case c = load("all_wait", "all_wait");
+    cut(&c, 1, "10.9.0.11:4711");
+    lose(&c, 1, 1, "192.0.2.7:443", 1500);
+    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
+                   "between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an answer)");
+    case_free(&c);
+}
+
 /* 10.9.0.1 is the beginning of the nodes' addresses. */
 Test(hang, a_connection_to_no_other_node_is_only_quoted)
 {

@@ -362,3 +362,43 @@ Test(dial_plan, the_history_is_bounded_and_keeps_its_first, .fini = tear_down)
     cr_assert_eq(dial.history[0].from_ms, 1);
     cr_assert(reports("changes omitted"));
 }
+
+/* --- large packets ------------------------------------------------------------------------------------------ */
+
+/* Let a path answer the packets as `answers` lists: '1' for an answer, '0' for none. Expect the sizes "SLS" (small, large,
+ * small) of the packets, and the result. */
+static void expect_probe(const char *answers, const char *sizes, enum path_step result)
+{
+    struct path_answers a = { 0 };
+    enum path_step step;
+    size_t n = 0;
+    for (; (step = path_next(&a)) <= PROBE_SEND_LARGE && answers[n] != '\0'; n++) {
+        const enum path_size size = step == PROBE_SEND_LARGE ? PATH_LARGE : PATH_SMALL;
+        cr_expect_eq(size == PATH_LARGE ? 'L' : 'S', sizes[n], "%s, packet %zu", answers, n);
+        a.sent[size]++;
+        a.answered[size] += answers[n] == '1';
+    }
+    cr_expect_eq(answers[n], '\0', "%s: ends after %zu packets", answers, n);
+    cr_expect_eq(step, result, "%s: %d", answers, (int)step);
+}
+
+Test(dial_plan, a_path_loses_large_packets_if_all_small_ones_around_them_arrive)
+{
+    expect_probe("1010101", "SLSLSLS", PROBE_LOSES);
+    expect_probe("01010101", "SSLSLSLS", PROBE_LOSES); /* one small packet was lost */
+    expect_probe("11", "SL", PROBE_CARRIES);
+    expect_probe("101011", "SLSLSL", PROBE_CARRIES);
+}
+
+Test(dial_plan, a_path_without_answers_is_unknown)
+{
+    expect_probe("00", "SS", PROBE_UNKNOWN);     /* a firewall drops the packets or the answers */
+    expect_probe("1000", "SLSS", PROBE_UNKNOWN); /* the peer limits its answers, or is switched off */
+    expect_probe("10101000", "SLSLSLSS", PROBE_UNKNOWN);
+}
+
+Test(dial_plan, a_router_that_reports_the_mtu_is_no_fault)
+{
+    struct path_answers a = { .sent = { 1, 1 }, .answered = { 1, 0 }, .is_reported = true };
+    cr_expect_eq(path_next(&a), PROBE_CARRIES);
+}

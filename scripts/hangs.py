@@ -39,7 +39,7 @@ WAYS = {
     "key": r"rank 1 \(.* wait_for_key \(worker\.py:\d+\).*epoch/3'.*\[RANK_NEEDS_KEY\]",
     "all_wait": r"all 4 ranks .* all_reduce \(worker\.py:\d+\).*\[ALL_RANKS_WAIT\]",
     "network": r"all \d ranks .* all_reduce \(worker\.py:\d+\).* PAIR \(rank \d .*\[ALL_RANKS_WAIT\]",
-    "gpu": r"GPU 1 of .* is used by pid PID \(.*31 GiB.*\[GPU_BUSY\]",
+    "gpu": r"GPU 1 of .* pid PID .*31 GiB.*\[GPU_BUSY\]",
     "stop": r"rank 1 .* SIGSTOP|rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "exit": r"rank 1 .*exited with code 0",

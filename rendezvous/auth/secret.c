@@ -105,7 +105,7 @@ static ddp_status parse_line(const char *path, const char *line, size_t n, struc
                     path);
 }
 
-/* Check the owner and the mode of the file. If root owns it, its group may read it, because Kubernetes makes a Secret
+/* Check the owner and the mode of the file. The group may read a file of root, because Kubernetes makes a Secret
  * readable for the group fsGroup. */
 static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
 {

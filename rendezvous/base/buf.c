@@ -67,7 +67,7 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
     b->len -= n;
-    if (n > 0 && b->len > 0) /* with n = 0, memmove would copy an unfinished request to itself */
+    if (n > 0 && b->len > 0) /* skip n = 0: memmove would copy all bytes to the same address */
         memmove(b->data, b->data + n, b->len);
 }
 

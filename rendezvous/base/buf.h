@@ -78,10 +78,10 @@ static inline struct slice buf_slice(const struct buf *b)
 }
 
 /* Numbered frames that the peer of a connection has not confirmed. The sender keeps a copy of each frame. On the next
- * connection it sends the kept frames again, so every frame arrives once and in order. The first frame has the number
- * 1. A zeroed struct keeps no frame. */
+ * connection the peer reports its last frame, and the sender sends the later frames again. So every frame arrives
+ * once and in order. The first frame has the number 1. A zeroed struct keeps no frame. */
 struct kept {
-    struct buf bytes; /* each frame after its length, a size_t */
+    struct buf bytes; /* for each frame: its length (a size_t), then its bytes */
     uint64_t last;    /* number of the last frame that was added */
     uint64_t done;    /* number of the last frame that was confirmed */
 };

@@ -76,7 +76,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 
-/* Format an address. Put brackets around an IPv6 address, so that the port differs from its parts. */
+/* Format an address. Put brackets around an IPv6 address, so that the port is not read as a part of the address. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
 {
     const bool v6 = strchr(host, ':') != NULL;

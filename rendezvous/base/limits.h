@@ -5,7 +5,7 @@
 enum {
     LIMIT_NODES = 16384, /* nodes of a job */
     LIMIT_NPROC = 4096,  /* workers of a node */
-    LIMIT_LISTED = 256,  /* most names of nodes that each node receives for a round */
+    LIMIT_LISTED = 256,  /* most node names in a list that the store sends */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12, /* lines from the end of a worker's log that a report shows */

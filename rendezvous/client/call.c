@@ -291,7 +291,7 @@ _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_
                "store.h must have the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* time for the store to confirm that a wait is cancelled; then the handle is broken */
+    CANCEL_MS = 5000, /* time for the store to confirm a cancelled wait; later the handle is unusable */
 };
 
 /* --- failures ------------------------------------------------------------------------------------------- */
@@ -301,7 +301,7 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
-/* Record a failure, unless there is an earlier one, of which it is only a consequence. */
+/* Record a failure. Keep an earlier failure instead, because the new failure is only its consequence. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -530,8 +530,8 @@ char *client_read_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Send messages of AUTH, and pass each answer to client_auth.prove, until the next message is the proof. It gets no
- * answer: a store that rejects the proof closes the connection. */
+/* Send messages of AUTH, and pass each answer to client_auth.prove. The last message is the proof. It gets no answer:
+ * a store that rejects the proof closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;

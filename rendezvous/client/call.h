@@ -39,8 +39,8 @@ struct client_tls {
 struct client_stream {
     int fd;                       /* owned; -1 = not connected */
     const struct client_tls *tls; /* borrowed; NULL = not encrypted */
-    struct buf plain, cipher;     /* with TLS: decrypted bytes that were not read yet; bytes to send */
-    size_t at, len;               /* in[at] to in[len - 1] were received but not read yet */
+    struct buf plain, cipher; /* with TLS: decrypted bytes that were not read yet; encrypted bytes to send */
+    size_t at, len;           /* in[at] to in[len - 1] were received but not read yet */
     uint8_t in[4096];
 };
 

@@ -400,7 +400,7 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
     return -1;
 }
 
-/* Decrypt the store's bytes. A failed handshake has two likely reasons, which the store does not reveal. */
+/* Decrypt the store's bytes. After a failed handshake, report both likely reasons: the store sends none. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;
@@ -435,7 +435,7 @@ static struct client_auth operator_auth = { .user = &operator,
                                             .put_frame = operator_append_frame,
                                             .open = operator_open };
 
-/* Write the text and free it. */
+/* Write the text to stdout and free it. Return the exit code. `complete` is false if memory was short for the text. */
 static int print_text(struct buf *text, bool complete)
 {
     bool ok = complete && fwrite(text->data, 1, text->len, stdout) == text->len;
@@ -484,7 +484,7 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     const struct ddp_err last = *err;
-    /* the duration in the message is only that of the second try */
+    /* replace the duration in the message, which is only that of the second try */
     const char *within = strstr(last.msg, "no connection within ");
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;

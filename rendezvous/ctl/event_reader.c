@@ -99,8 +99,7 @@ static const char *check_line(struct timeline_event *event)
     return NULL;
 }
 
-/* Find the process of an event. If the store reports an event about a node, it has the same host and pid as the node's
- * own events. */
+/* Find the process of an event. The store's events about a node have the same host and pid as the node's own events. */
 static void find_agent(struct timeline_events *e, struct timeline_event *event)
 {
     const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
@@ -172,8 +171,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen life. Without an instance, it belongs to it if its job matches and its
- * process is part of that life. */
+/* Return true if an event belongs to the chosen life. An event without an instance belongs to this life if its job
+ * matches and its process is part of this life. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))
@@ -183,7 +182,7 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
 }
 
 /* Choose the events of one life. Exclude a process whose lines name only other lives. Include a process whose lines
- * name none: it never reached the store, which may be the reason why the job did not start. */
+ * name no life: it never reached the store, which may be the reason why the job did not start. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));

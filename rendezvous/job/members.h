@@ -30,7 +30,7 @@ struct member {
     int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
     bool told;             /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last abandoned the setup of a PyTorch group; 0 = never */
-    uint64_t tried_ms;     /* when the rank last took part in a setup on a closed connection (torch_client) */
+    uint64_t tried_ms;     /* when the rank last began or continued to set up a group (torch_client) */
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
     int16_t cpu_percent;   /* percent of one CPU since the agent's last look, may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
@@ -41,7 +41,7 @@ struct member {
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
     uint64_t stepped_ms;          /* last change of `step` or of the call */
-    uint64_t heard_ms;            /* time of the last byte on connections that have closed */
+    uint64_t heard_ms;            /* when the last byte arrived on connections that are closed now */
 };
 
 struct members {
@@ -60,8 +60,8 @@ struct job_name {
     uint32_t world_size;
 };
 
-/* Begin an attempt with unknown facts of all ranks. The caller must first detach all sessions from their ranks. Return
- * false, and keep the old attempt, if memory or quota is short. */
+/* Begin an attempt. Nothing is known about its ranks yet. The caller must first detach all sessions from their ranks.
+ * Return false, and keep the old attempt, if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 /* Free the facts and return their charge to the quota. `quota` and `connected` stay. */
 void members_free(struct members *m);

@@ -20,7 +20,7 @@
 /* The failed attempts of a job. They decide whether and when another attempt follows (round.c).
  *
  * restarts_failed() finds a reason against a restart in the failure, and restarts_progress() in the progress of the
- * workers. The caller reads this progress before, because the next attempt removes the keys. */
+ * workers. The caller reads this progress before the next attempt, which removes the keys. */
 struct restarts {
     uint32_t max_restarts, max_no_progress; /* options; max_no_progress 0 = no limit */
     uint64_t backoff_ms, backoff_cap_ms;    /* first and longest pause before a restart */

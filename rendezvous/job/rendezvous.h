@@ -62,10 +62,10 @@ enum {
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
     RDZV_LIST_MAX = LIMIT_LISTED, /* up to this number of nodes, the message `round` lists all nodes */
-    RDZV_SHORT_LIST_MAX = 32,     /* the most nodes in `waiting`, and in the `round` of more nodes */
-    RDZV_GONE_MAX = 32,           /* number of records of nodes that have left */
-    RDZV_CODE_NO_NODE = 125,      /* the exit code if a node is lost or missing */
-    RDZV_STOP_EXTRA_MS = 10000    /* time for a member to send `stopped`, after its grace period */
+    RDZV_SHORT_LIST_MAX = 32,  /* most nodes in the message `waiting`, and in `round` if it cannot list all */
+    RDZV_GONE_MAX = 32,        /* number of records of nodes that have left */
+    RDZV_CODE_NO_NODE = 125,   /* the exit code if a node is lost or missing */
+    RDZV_STOP_EXTRA_MS = 10000 /* time for a member to send `stopped`, after its grace period */
 };
 
 #define X(name, word) RDZV_##name,
@@ -192,8 +192,8 @@ struct rdzv_tell {
     /* ROUND: the round, and the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
-    /* The first rank of the receiver among the workers with its role, and the number of these workers. 0 = all nodes
-     * have the same role. */
+    /* The first rank of the receiver among the workers with its role, and the number of these workers. `role_size` 0
+     * = all nodes have the same role. */
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;

@@ -57,9 +57,9 @@ static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cau
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Record the progress of an attempt, and return the reason against a restart by --max_no_progress. The limit applies
- * only after some attempt has reported progress. From then on, an attempt that reports none counts as one without
- * progress. */
+/* Record the progress of an attempt. Return NO_RESTART_NO_PROGRESS if the last --max_no_progress attempts made none.
+ * The limit applies only after some attempt has reported progress; from then on, an attempt without a report made
+ * none. */
 static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -481,10 +481,9 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. A later reason against a restart replaces an earlier one, so the
- * strongest is checked last. If the user expects a restart and no reason is against it, call restarts_progress, which
- * counts the attempt. If --max_restarts is 0, the user expects no restart, so the verdict has no reason against
- * one. */
+/* Decide between a restart and the end of the job. `no` is the reason against a restart: a later check replaces an
+ * earlier reason. Without a reason so far, restarts_progress counts the attempt and checks its progress. With
+ * --max_restarts 0 the user expects no restart, so the verdict names at most a stop by the user. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -283,7 +283,7 @@ void flight_dump_free(struct flight_dump *d)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return the call of `d` with the group and number of `call`, or NULL. The search relies on the order of the calls. */
+/* Return the call of `d` with the group and number of `call`, or NULL. The calls are sorted by both. */
 static const struct flight_entry *call_at(const struct flight_dump *d, const struct flight_entry *call)
 {
     return d->n > 0 ? bsearch(call, d->calls, d->n, sizeof(*d->calls), by_call) : NULL;
@@ -383,9 +383,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Return the open calls of the groups with the latest calls, the oldest group first. A group may have two open calls,
- * so there is room for FLIGHT_OPEN_MAX / 2 groups. If the group of all ranks is not one of them, it replaces the
- * oldest. */
+/* Sort the groups by the age of their last calls, and keep the latest FLIGHT_OPEN_MAX / 2 groups, because a group may
+ * have two open calls. The group of all ranks is always kept: if it is too old, it replaces the oldest kept group. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -468,7 +467,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Return true if a record before `i` has the same call, so that it is already listed. */
+/* Return true if a record before `i` has the same call, so the call is already listed. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {

@@ -23,7 +23,7 @@ enum {
     FLIGHT_HOST_MAX = 64,
     FLIGHT_WHY_MAX = 256,
     FLIGHT_CALL_WORDS = 256,
-    FLIGHT_OPEN_MAX = 16, /* calls of one rank that flight_open_calls returns at most */
+    FLIGHT_OPEN_MAX = 16, /* most calls that flight_open_calls returns for one rank */
 };
 
 /* A call: the fields in which all ranks must agree, and its progress. */
@@ -33,7 +33,7 @@ struct flight_entry {
     int32_t root;
     uint32_t order; /* position in the record */
     char group
-        /* each process group numbers its calls separately; "" = the group of all ranks of libddp */
+        /* each process group numbers its calls separately; "" = the group of all ranks */
         [FLIGHT_GROUP_MAX];
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */

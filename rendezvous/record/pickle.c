@@ -384,8 +384,8 @@ static bool skip_bytes(struct machine *m, size_t len)
     return take_bytes(m, len) != NULL;
 }
 
-/* Execute one opcode. `last` is the string that the previous opcode has pushed, because the next opcode may store it
- * in the memo; empty = no string. */
+/* Execute one opcode. Before the call, *last is the string that the previous opcode has pushed, which this opcode may
+ * store in the memo. Afterwards *last is the string that this opcode has pushed; empty = no string. */
 static bool step(struct machine *m, unsigned char opcode, struct slice *last)
 {
     const struct slice before = *last;

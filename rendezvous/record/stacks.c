@@ -588,7 +588,7 @@ bool stacks_text(const cJSON *rows, struct buf *out)
     return ok;
 }
 
-/* Append the innermost frame, and as its caller the innermost frame of the user's program. */
+/* Append one line: the ranks, the innermost frame, and "called by" with the innermost frame of the user's program. */
 static bool append_summary(const struct shown *shown, struct buf *out)
 {
     const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;

@@ -44,9 +44,9 @@ enum {
 
 /* The value of "does" for a zombie process. */
 #define STACKS_ENDED "has ended"
-/* The value of "does" for a connection whose data the peer, the "object", does not acknowledge. */
+/* The value of "does" for a connection whose peer does not acknowledge data; "object" names the peer. */
 #define STACKS_UNANSWERED "sends the same data again and again, without an answer"
-/* The value of "does" for such a connection whose path loses large packets (scanf reads the number). */
+/* The value of "does" for such a connection if only its large packets are lost. scanf reads the size from it. */
 #define STACKS_LOSES_LARGE "sends packets of %d bytes, which are lost, although small packets arrive"
 
 struct stacks {

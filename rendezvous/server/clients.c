@@ -284,7 +284,7 @@ enum {
 
 /* The states of a client. DOOMED and ENDING clients are in a list of struct clients. */
 enum place {
-    SERVED, /* requests are handled; or the connection is closing, and only on_conn_closed is missing */
+    SERVED, /* requests are handled; or the connection is closing, and on_conn_closed follows */
     DOOMED, /* will be closed at the end of the turn: a write failed, or the client reads too slowly */
     ENDING, /* requests are no longer handled; the replies are being written */
 };
@@ -480,7 +480,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* even without new input: the hub may handle held requests */
+        conn_stop_reading(&c->conn); /* stop_if_full does not follow if these are held requests */
     return !is_full && c->wants == 0;
 }
 
@@ -491,7 +491,7 @@ static void stop_if_full(struct client *c)
         conn_stop_reading(&c->conn);
 }
 
-/* Continue with a client that may_reply or stop_if_full has stopped. The hub first handles the requests that have
+/* Read again from a client that may_reply or stop_if_full has stopped. The hub first handles the requests that have
  * already arrived, and one of them may stop the client again. */
 static void resume(struct client *c)
 {
@@ -513,7 +513,7 @@ static struct client *find_waiting(const struct clients *clients)
     return best;
 }
 
-/* Continue with waiting clients while there is room for their replies. */
+/* Resume clients whose replies wait for room, the smallest reply first, until no more fit. */
 static void resume_waiting(struct clients *clients)
 {
     struct client *c;
@@ -523,7 +523,8 @@ static void resume_waiting(struct clients *clients)
     }
 }
 
-/* Continue after queued bytes were written, because there is room for other replies (conn_host.on_drained). */
+/* Handle written bytes (conn_host.on_drained). Read from this client again if it has few unread bytes. Then resume
+ * clients whose replies wait for room. */
 static void on_drained(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -735,7 +736,7 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* Pass received bytes to the hub. It sends the replies through callbacks before hub_receive returns. */
+/* Pass received bytes to the hub. The hub sends the replies through callbacks before hub_receive returns. */
 static void pass(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -900,7 +901,7 @@ void clients_close_silent(struct clients *clients, unsigned n)
 }
 
 /* Count the new client for its source. If a limit is reached, first close a connection that has sent no request. If
- * each has sent one, log the reason and return false. */
+ * all of them have sent a request, log the reason and return false. */
 static bool admit(struct clients *clients, struct client *c, int64_t uid)
 {
     char why[160];
@@ -927,8 +928,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Add a client. If conn_open or hub_connect fails, close the connection; on_conn_closed then frees the client. The hub
- * does not know this client, so do not call hub_disconnect. It also ignores the calls that follow hub_connect. */
+/* Add a client. If conn_open or hub_connect fails, close the connection; on_conn_closed then frees the client. The
+ * hub does not know such a client, ignores the later calls about it, and needs no hub_disconnect. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

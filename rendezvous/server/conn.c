@@ -52,7 +52,7 @@ static struct slice bytes_of(const struct piece *p)
 }
 
 /* Return how many bytes a piece charges to max_queued_bytes. A held value charges its whole block, because the
- * reference prevents that the block is freed. */
+ * reference keeps the whole block in memory. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -168,7 +168,7 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Continue to close a connection, after its queue was written. */
+/* Handle the written queue of a closing connection: close it, or send a FIN and wait for the peer's FIN. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->wait_fin) {
@@ -235,7 +235,7 @@ static void ended(struct conn *c, int status)
 
 static bool write_first(struct outbox *box);
 
-/* Continue after libuv has written the first piece, or has failed. */
+/* Handle the end of a write by libuv: write the next piece, or end the connection after a failure. */
 static void on_written(uv_write_t *req, int status)
 {
     struct outbox *box = req->data;

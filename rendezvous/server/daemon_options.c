@@ -43,7 +43,7 @@ static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject --port and --host, which many servers have. */
+/* Reject --port and --host, which users know from other servers, and name --listen instead. */
 static ddp_status refuse_place(const char *value, void *to, struct ddp_err *err)
 {
     (void)value, (void)to;

@@ -209,8 +209,7 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop accepting for PAUSE_MS. If a client waits, call on_short, once until a client is accepted again. If no client
- * waits, report nothing. */
+/* Stop accepting for PAUSE_MS. If a client waits, report this by on_short, but only once until the next accept. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -393,7 +392,7 @@ static void format_process(const struct port_holder *h, char *text, size_t size)
              h->user, age, job, h->command[0] != '\0' ? ": " : "", h->command);
 }
 
-/* Include all known details, because the user must decide whether to end the process. */
+/* Describe the process with all known details, because the user must decide whether to end it. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)

@@ -7,9 +7,9 @@
  * Start: store_server_start binds and listens on the caller's thread, so that it can return errors. Then it starts the
  * thread that runs the loop.
  *
- * Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. When no node is connected or the wait
- * is over, on_before_sleep calls end_all, which closes the acceptor and all clients. After the last client, on_freed
- * closes `timer` and `before_sleep`. No handle is left, so uv_run returns, and store_server_stop joins the thread.
+ * Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. The server waits until all nodes have
+ * left, but at most wait_nodes_ms. Then on_before_sleep calls end_all, which closes the acceptor and all clients. After
+ * the last client, end_if_empty closes the last two handles, so uv_run returns. store_server_stop joins the thread.
  *
  * Failures:
  *
@@ -98,8 +98,8 @@ static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
     }
 }
 
-/* End a turn of the loop. Set the timer only if the next deadline is earlier than it. A timer that is too early costs
- * one run of on_time without work, which is less than setting the timer in each turn. */
+/* End a turn of the loop. Set the timer again only if it would fire after the next deadline. A timer that fires too
+ * early costs one useless run of on_time, which is less than setting the timer in each turn. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -225,7 +225,7 @@ static void end_all(struct store_server *s)
     end_if_empty(s);
 }
 
-/* Begin the wait for nodes, on the server's thread. With a limit of 0, on_before_sleep ends it in the same turn. */
+/* Begin the wait for nodes, on the server's thread. With a limit of 0, on_before_sleep ends it at once. */
 static void on_stop(uv_async_t *async)
 {
     struct store_server *s = async->data;

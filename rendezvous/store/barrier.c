@@ -71,7 +71,7 @@ static void barrier_free(struct quota *quota, struct barrier *barrier)
     free(barrier);
 }
 
-/* Allocate both memory blocks of a barrier. Return NULL, with none allocated, if memory or quota is short. */
+/* Allocate both memory blocks of a barrier. Return NULL, and allocate nothing, if memory or quota is short. */
 static struct barrier *alloc(struct quota *quota, const struct barrier_call *call)
 {
     size_t bitmap = bitmap_bytes(call->world_size);
@@ -227,8 +227,8 @@ static void close_barrier(struct barriers *b, struct barrier *barrier)
     b->open_count--;
 }
 
-/* Answer all waiting ranks. Close the barrier before, because `answer` may call functions that use the list of open
- * barriers. */
+/* Answer all waiting ranks. First remove the barrier from the list of open barriers, because `answer` may call
+ * functions that use this list. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
     close_barrier(b, barrier);
@@ -306,8 +306,8 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
-/* Fail the barrier because the process of the member `rank` has ended. Clear its arrival, so that the report lists it
- * as missing. */
+/* Fail the barrier because the process of the member `rank` has ended. Clear the arrival of the rank, so that the
+ * report lists the rank as missing. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];

@@ -1,8 +1,8 @@
 /* ops.h -- the requests of the protocol, one row each.
  *
- * The rows are the only description of the requests. From them are made the enum op_id, op_table[], the decoder
- * (wire.c), the names in logs and the table in docs/protocol.md (`make protocol`). To add a request, add a row, a
- * handler (hub/requests.c) and a test. */
+ * Only these rows describe the requests. The enum op_id, op_table[], the decoder (wire.c), the names in logs and the
+ * table in docs/protocol.md (`make protocol`) are made from them. To add a request, add a row, a handler
+ * (hub/requests.c) and a test. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 

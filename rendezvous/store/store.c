@@ -3,8 +3,8 @@
  * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
  * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item.
  *
- * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. WAIT requests
- * that are older than the counter also go on waiting there. */
+ * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. An earlier
+ * WAIT for this key also waits until the last rank has arrived. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -82,7 +82,7 @@ struct wait_link {
 
 struct wait {
     struct store_waiter *owner; /* borrowed: the connection that waits */
-    uint32_t missing;           /* number of links that are in a list */
+    uint32_t missing;           /* number of missing keys: links that are in the list of an entry */
     uint32_t links;             /* number of links in use, in a list or not */
     uint32_t room;              /* number of allocated links */
     struct wait_link link[];
@@ -126,7 +126,7 @@ static void wait_add(struct wait *wait, struct entry *entry)
     wait->missing++;
 }
 
-/* Remove a link from the list of its entry. */
+/* Remove a link from the list of its entry: the wait no longer waits for this key. */
 static void wait_unlink(struct wait_link *link)
 {
     struct entry *entry = link->entry;
@@ -149,7 +149,7 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* Remove all links of a wait from their lists, and free the wait. Also free entries that are now unused. */
+/* End a wait before its keys exist: remove its links from all lists, and free it and unused entries. */
 static void wait_leave(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -205,9 +205,9 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Remove links from the front of the list, because the key exists now. Stop at the first wait that has no other
- * missing key. Free this wait, and return its connection, which the caller must wake. Return NULL if the list is
- * empty. Keep the entry. */
+/* Return the next waiter to wake, or NULL. Remove the key of `entry` from the waits in its list, the oldest first,
+ * until a wait has no other missing key. Free this wait, and return its connection, which the caller must wake. Keep
+ * the entry. */
 static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -255,7 +255,8 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* Remove all links from the list of the entry. Wake each connection whose wait has no other missing key. */
+/* Remove the key of the entry, which exists now, from the missing keys of all waits. Wake each connection whose wait
+ * has no other missing key. */
 static void wake_waiters(struct store *s, struct entry *entry)
 {
     for (struct store_waiter *done; (done = next_woken(&s->entries, entry)) != NULL;)
@@ -498,7 +499,7 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one connection for each item of the queue for which none was woken yet. A woken connection counts as the
+/* Wake one waiting connection for each queued item that has no woken connection yet. A woken connection counts as the
  * receiver of one item, even before it has sent its QUEUE_POP. */
 static void offer(struct store *s, struct entry *entry)
 {

@@ -1,7 +1,7 @@
 /* table.c -- see table.h.
  *
  * Each chain is a linked list of nodes. A node never moves in memory, so other structs can point to its object. A node
- * stores its hash: a larger array needs no key, and a search compares keys only if their hashes are equal. */
+ * stores its hash: enlarging the array reads no keys, and a search compares keys only if their hashes are equal. */
 #include "store/table.h"
 
 #include <stdlib.h>

@@ -24,8 +24,8 @@ static const uint8_t *byte_at(struct slice in, size_t at)
     return (const uint8_t *)in.data + at;
 }
 
-/* Wait until the request has `need` bytes, and return WIRE_MORE. `need` must exceed the present length, because the
- * caller would otherwise pass the same bytes again. */
+/* Interrupt the scan until the request has `need` bytes: store `need`, and return WIRE_MORE. `need` must exceed the
+ * present length, because the caller would otherwise pass the same bytes again. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;

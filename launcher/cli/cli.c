@@ -296,7 +296,7 @@ static ddp_status set_option(struct cli *cli, enum cli_option option, const char
     return options_store(&cli_rows[option], text, spelled, cli, err);
 }
 
-/* Read the defaults, the first round. An error means that a default in options.h is wrong. */
+/* Read the defaults: the first of the three rounds. An error means that a default in options.h is wrong. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -335,8 +335,8 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* Read the variables, the second round. --shutdown_timeout has two variables. Its PET_ variable is read last and
- * overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
+/* Read the variables: the second of the three rounds. --shutdown_timeout has two variables. Its PET_ variable is read
+ * last and overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[OPTION_PET_MAX];
@@ -450,8 +450,8 @@ bool cli_only_prints(const struct cli *cli)
            cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
-/* Read the command line, the third round. The first word that is not an option is the program, and the words after
- * it are the program's arguments. */
+/* Read the command line: the third of the three rounds. The first word that is not an option is the program, and the
+ * words after it are the program's arguments. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
     struct option_reader reader = { .table = &cli_table, .at = argv };

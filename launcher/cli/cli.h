@@ -98,7 +98,7 @@ enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 /* Which CPUs near its GPU a worker may use (--numa_binding). */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
-#define CLI_HANG_OFF UINT64_MAX /* hang_timeout_ms of --hang_timeout=off */
+#define CLI_HANG_OFF UINT64_MAX /* value of hang_timeout_ms for --hang_timeout=off */
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 
 /* How much --help prints. */
@@ -245,9 +245,9 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
  * and --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append a text for the user to `out`. Each function has one text, in this order: the help (short or long, depending
- * on `cli->help`), the manual page (roff), the completion script of a shell, the help of one command. Return false if
- * memory is short. */
+/* Append a text for the user to `out`. From the first to the last function, the texts are: the help (short or long,
+ * depending on `cli->help`), the manual page (roff), the completion script of a shell, the help of one command.
+ * Return false if memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
@@ -270,7 +270,9 @@ enum cli_section {
         SECTIONS
 };
 
-/* The column "whose" of options.h: which versions of torchrun have the option, too. */
+/* The column "whose" of options.h: the option exists in torchrun 1.13 and later (FIRST), only in later versions of
+ * torchrun (THEIRS), or only in ddprun (OURS). If an abbreviation matches options of several kinds, the first kind
+ * wins. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */

@@ -1,8 +1,8 @@
 /* values.c -- parsers of the values of options: numbers, times, node counts, lists of ranks, redirects, key=value
  * lists.
  *
- * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; a worker that is not in the
- * map has 0. In a map, torchrun accepts only ranks below 10, ddprun any rank. */
+ * A value of --tee or --redirects is "3" for all workers, or "0:3,1:1" by local rank; a worker that is not in the map
+ * has the value 0. In a map, torchrun accepts only ranks below 10, ddprun any rank. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/signals.h"

@@ -113,8 +113,8 @@ static bool has_colour(const struct plan *plan, int fd)
     return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
-/* Return the row that represents a descriptor. Control characters are escaped on every terminal, even if its
- * cursor cannot be moved. */
+/* Return the row for a descriptor: screen, dumb or plain. Control characters are escaped on every terminal, even if
+ * its cursor cannot be moved. */
 static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -293,7 +293,8 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* Return true while a progress bar is active, because the caller must then call console_stream_update later. */
+/* Cut the bytes into lines and queue the lines. Return true while a progress bar is active: the caller must then call
+ * console_stream_update later. */
 bool console_stream_add(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {

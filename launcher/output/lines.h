@@ -165,7 +165,7 @@ enum {
     FOLD_QUIET_US = 200 * 1000,     /* a line is written if no rank has joined it for this time */
     FOLD_LONGEST_US = 10000 * 1000, /* a line waits at most this time */
     FOLD_LINES_MAX = 4096,          /* if more lines wait, the oldest are written early */
-    FOLD_BYTES_MAX = 1 << 20        /* the same limit for the bytes of all waiting lines */
+    FOLD_BYTES_MAX = 1 << 20        /* if the waiting lines have more bytes, the oldest are written early */
 };
 
 #define FOLD_NOTHING UINT64_MAX

@@ -559,8 +559,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* End all log files. The writer's thread closes and frees each file after its last byte, so log_file_news must not
- * be called for it any more. */
+/* End all log files. The writer's thread closes and frees each file after its last byte. So log_file_news must not be
+ * called after this function. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -582,8 +582,8 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
         writer_append(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the caller should wait. The limit to stop is much higher than the limit to resume, because otherwise
- * a stream would stop and resume with every read. With WRITER_DROP no stream waits. */
+/* Return true if the caller should not read its stream. The limit to stop is much higher than the limit to resume,
+ * because otherwise a stream would stop and resume with every read. With WRITER_DROP no stream stops. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -636,8 +636,8 @@ static void release_sink(struct sinks *s, struct sink *sink, const struct writer
     *sink = (struct sink){ 0 };
 }
 
-/* Get the change of a log file. The change is reported before the state of the slot, because a deleted file may explain
- * a failure. */
+/* Store a change of a log file that was not reported yet. Call this function before state_news, because a deleted
+ * file may explain a failed write. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {

@@ -80,8 +80,8 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
  * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream. A
- * worker that writes without pause then does not delay the other workers. The handle is allocated separately,
- * because libuv needs it until its close callback, and the next attempt may open the stream before. */
+ * worker that writes without pause then does not delay the other workers. The handle is allocated separately: libuv
+ * needs it until its close callback, and the next attempt may open the stream before this callback. */
 
 enum {
     STREAM_NO_SINK = -1,
@@ -115,7 +115,7 @@ struct stream_group {
     void *user;
 };
 
-/* stdout or stderr of one worker. Both structs exist even if the stream has no pipe, because the report reads `tail`,
+/* stdout or stderr of one worker. This struct exists even if the stream has no pipe, because the report reads `tail`,
  * the last bytes of the stream. */
 struct stream {
     struct stream_group *group;
@@ -321,9 +321,9 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only the single
- * worker of a node can have it. In a job of several nodes, ddprun must read the lines, because they are the signs
- * of progress for the detection of hangs. A terminal is inherited nevertheless, unless --progress is given. */
+/* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only a single worker
+ * without prefix and log file can get it. In a job of several nodes, ddprun reads the lines instead, because they
+ * show progress to the detection of hangs. A terminal is an exception, unless --progress is given. */
 static bool inherits_stdout(const struct stream *s)
 {
     const struct plan *plan = s->console.console->plan;
@@ -475,7 +475,7 @@ static void check_failures(struct output *o)
     o->looking = false;
 }
 
-/* Return true if the drain is complete: all pipes are closed, and all bytes are written or no longer waited for. */
+/* Return true if the drain is complete: all pipes are closed, and all bytes are written or given up. */
 static bool is_idle(const struct output *o)
 {
     return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));

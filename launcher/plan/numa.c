@@ -281,7 +281,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count all GPUs of NUMA node `node`, and those of them before `device`. */
+/* Count the GPUs of NUMA node `node`: all GPUs in *all, and the GPUs before `device` in *before. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;

@@ -189,7 +189,7 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "there is no --log_file to merge");
 }
 
-/* Write a sentence if the highest rank in --OPTION does not exist on this node. Return true if it does not exist. */
+/* Return true if rank `highest` of --OPTION does not exist on this node, and write a sentence about this rank. */
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
                             char words[PLAN_RANKS_WORDS])
 {

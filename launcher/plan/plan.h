@@ -122,7 +122,7 @@ struct plan {
     bool settled; /* the rendezvous cannot change the values below */
     char master_addr[ENDPOINT_HOST_MAX];
     int master_port; /* 0 = any free port; the agent sets the real port before the first plan_env */
-    /* Rank 0 hosts the workers' store, so each node offers a port in case rank 0 is there. */
+    /* Rank 0 hosts the workers' store. Each node offers a port for this store, because rank 0 may run on any node. */
     bool rank0_store;
     int offered_port;                   /* the offered port, set before the node joins; 0 = none */
     char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" = master_addr */
@@ -170,8 +170,8 @@ ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct 
 /* Return the current round with another attempt number, for a job of one node. */
 struct plan_round plan_same_round(const struct plan *plan, int attempt);
 
-/* Record the port where this node's rank 0 may host the workers' store. Call this before the node joins. In a job
- * of one node, rank 0 uses the port. */
+/* Record the port at which rank 0 hosts the workers' store if rank 0 runs on this node. Call this before the node
+ * joins. In a job of one node, rank 0 uses the port. */
 void plan_offer_port(struct plan *plan, int port);
 
 /* Return true if MUNGE delivers the secret of a store at this address. MUNGE is used if a scheduler has started a

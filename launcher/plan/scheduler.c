@@ -791,8 +791,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes, because each task would start all workers of its node. Return
- * false if the user has set options that show that this is intended. */
+/* Return true if the job has more tasks than nodes: several tasks of a node would then each start all workers of this
+ * node. Return false if options of the user show that this is intended. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -71,7 +71,7 @@ enum scheduler_reach {
 struct scheduler_finding {
     struct finding found; /* found.code is FINDING_NONE if there is no mistake */
     bool fatal;           /* ddprun exits; false = ddprun prints a warning */
-    bool mine;            /* this task prints the finding, because it is the first task of its node */
+    bool mine;            /* this task prints the finding; false = another task of its node does */
 };
 
 struct scheduler {
@@ -109,7 +109,7 @@ bool scheduler_print(const struct scheduler *s, const struct cli *cli, const str
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
                           const struct python_choice *python, struct buf *out);
 
-/* The option of each value. */
+/* The option that each value sets. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
 /* Return the command that starts one ddprun on each node. `s` must have a scheduler. */

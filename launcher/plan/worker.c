@@ -222,8 +222,7 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but prints the variables of a real
- * start. */
+/* Return true if rank 0 hosts the workers' store. A dry run offers no port, but gets the result of a real start. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
@@ -286,7 +285,7 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
 }
 
 /* Collect the facts for the environment of a worker. plan_env calls this function for each worker, because the port
- * of the store may be unknown before. */
+ * of the store may be unknown until the first call. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,
@@ -538,7 +537,7 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
-/* A stream with a file. An array of these is sorted, to find streams that have the same file. */
+/* A stream with a file. find_shared sorts these structs, so that streams with the same file are adjacent. */
 struct named {
     struct plan_stream *stream;
     const struct plan_worker *worker;

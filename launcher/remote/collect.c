@@ -25,7 +25,7 @@
 struct sender {
     int out;
     bool counts;                     /* this is the first of two walks, which only counts */
-    uint64_t files, bytes, left_out; /* numbers of this walk so far */
+    uint64_t files, bytes, left_out; /* files, bytes and left-out entries of this walk so far */
 };
 
 /* Write all bytes. If the descriptor is non-blocking, wait until it accepts them. */
@@ -96,7 +96,7 @@ static bool walk_entry(struct sender *s, int dir, const char *above, const char 
     return ok;
 }
 
-/* Walk a directory, and close it. */
+/* Call walk_entry for each entry of a directory, and close the directory. */
 static bool walk(struct sender *s, int dir, const char *above, int depth)
 {
     DIR *d = fdopendir(dir);

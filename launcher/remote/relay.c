@@ -72,7 +72,7 @@ struct relay {
     uint64_t end_ms;    /* when the relay first requested the child's end; 0 = never */
     int terms;          /* how often the relay has requested the child's end */
     int exit_code;      /* the relay's exit code; -1 = not known yet */
-    uint64_t branch_ms; /* the time in the message BRANCH; 0 = BRANCH has not arrived */
+    uint64_t branch_ms; /* longest silence of the starter for the branch; 0 = BRANCH has not arrived */
 };
 
 /* Print a finding about this host. `what` is the step or the file, and `why` is the reason of the failure. */
@@ -95,7 +95,8 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     r->exit_code = EXIT_CODE_DDPRUN;
 }
 
-/* Call fail_host. Derive the code of the finding from `why`, the text of a system error. */
+/* Print a finding and end the relay, as fail_host does. The code of the finding follows from `why`, the text of a
+ * system error. */
 static void not_ready(struct relay *r, const char *what, const char *why)
 {
     fail_host(r, start_code(why), what, why);
@@ -152,8 +153,8 @@ static void send_here(struct relay *r, int port)
 
 /* --- findings ------------------------------------------------------------------------------------------------- */
 
-/* Write to stdout, unless this would block. The job shares the open file of stdout, so O_NONBLOCK must not be set
- * on it. A pipe is opened again for this write. */
+/* Write to stdout, unless this would block. The job shares the open file of stdout, so O_NONBLOCK must not be set on
+ * this file. A pipe is therefore opened a second time, with O_NONBLOCK. */
 static bool write_at_once(struct slice bytes)
 {
     struct stat st;

@@ -47,7 +47,7 @@ struct collected {
     uint64_t left;                     /* bytes of the open file that have not arrived */
     uint64_t files, bytes;             /* numbers of received files and bytes */
     uint64_t announced;                /* sum of the sizes in all messages FILE */
-    uint64_t total_files, total_bytes; /* numbers in the message TOTAL */
+    uint64_t total_files, total_bytes; /* numbers of files and bytes in the message TOTAL */
     char why[1280];                    /* why files are missing; "" = no file is missing so far */
 };
 
@@ -123,8 +123,8 @@ int link_exit_code(const struct link *link);
 /* Stop reading the output of all links if `paused` is true, else continue. */
 void links_pause(struct links *all, bool paused);
 
-/* Close the output of processes that have exited although another process still holds the streams. If `is_late` is
- * true, do not wait for further output. */
+/* Close the output streams of processes that have exited, even if another process still holds these streams. If
+ * `is_late` is true, do not wait for further output. */
 void links_drain(struct links *all, bool is_late);
 
 /* Close the stdin of all links. If `is_late` is true, kill the children of the starter. Return true if all links are

@@ -194,9 +194,9 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
     return is_probe ? PROBED_MS : FIRST_MS + (start_ships(f, host) ? f->ship.len / SHIP_BYTES_PER_MS : 0);
 }
 
-/* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory
- * with mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It executes the
- * program through descriptor 3 and removes the file before. So no file is left if ssh, the shell or the host
+/* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
+ * mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens the program as
+ * descriptor 3, removes the file, and executes the descriptor. So no file is left if ssh, the shell or the host
  * fails. If the program does not arrive completely, the script removes the part that has arrived. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
@@ -592,7 +592,7 @@ void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_
 
 /* --- why a relay did not start ---------------------------------------------------------------------------------- */
 
-/* Format --remote_shell with the port of the host, for an advice. Return `out`. */
+/* Format --remote_shell with the port of the host, for the advice of a finding. Return `out`. */
 enum { START_SHELL_MAX = 224 };
 static const char *start_shell(const struct cli *cli, const struct host_spec *host, char out[START_SHELL_MAX])
 {
@@ -656,8 +656,8 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-/* Return true if the host was not started because of the connection from the host `via`. The starting host may still
- * reach the host. */
+/* Return true if the host `via` could not connect or log in to this host. The starting host may still reach this
+ * host. */
 static bool is_hop(const char *via, const struct failed_start *row)
 {
     return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||

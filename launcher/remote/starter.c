@@ -114,7 +114,7 @@ struct starter {
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;        /* no output is read, because the console is slow */
-    bool reported_flat; /* the message that the starter starts the hosts itself was printed */
+    bool reported_flat; /* true after the message that the starter itself starts the hosts */
     /* type of the user's stdin; UV_UNKNOWN_HANDLE = stdin has ended or is not read */
     uv_handle_type input_type;
     uv_fs_t file; /* read request for a stdin that is a file */
@@ -639,8 +639,8 @@ static void pass_finding(const struct peer *from, struct slice line)
             send_message(&s->peers[i], REMOTE_NEWS, line);
 }
 
-/* Handle the findings of a host, one in each line. A node sends the end of its ddprun only before the first round.
- * The first such node decides the exit code, because the other nodes end as a consequence. */
+/* Handle the findings of a host, one in each line. A node reports the end of its ddprun only before the first round.
+ * The first node that reports its end decides the exit code, because the other nodes end as a consequence. */
 static void handle_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
@@ -654,7 +654,7 @@ static void handle_findings(struct peer *from, struct slice lines)
 }
 
 /* Report to the other hosts that ddprun has ended on this host. Before the first round, the other hosts then end,
- * because the job cannot begin. In a round, they ignore it, because the store reports the loss. */
+ * because the job cannot begin. In a round, they ignore this report, because the store reports the loss. */
 static void pass_end(const struct peer *p, int exit_code)
 {
     struct news news = { .ends = true };

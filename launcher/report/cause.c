@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Number of last lines in which hints are searched. The report shows fewer lines, but Python may print the reason
- * before the stacks of many threads. */
+/* Number of a worker's last lines that are searched for hints. The report shows fewer lines, but Python may print the
+ * reason before the stacks of many threads. */
 enum { HINT_LINES = 50 };
 
 int cause_first(const struct report *r)
@@ -28,8 +28,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Return the wall clock at `ms`. The time is computed from the monotonic clock. So the order of times is correct
- * even if the wall clock is set during the job. */
+/* Return the wall clock at `ms`, a time of the agent's monotonic clock. So the order of times is correct even if the
+ * wall clock is set during the job. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -245,7 +245,7 @@ static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out
     return ok ? n : 0;
 }
 
-/* Append the last lines that the node of the failure has reported. Return their number. */
+/* Append the last lines of the failed worker, as its node has reported them. Return their number. */
 static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
 {
     const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
@@ -270,9 +270,9 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
-/* The table maps a piece of text to a sentence that explains it. The C library, Python, PyTorch or NCCL prints the
- * piece. A row may require a second piece of text or a fact. Of several rows with the same piece, the first that
- * applies is used. */
+/* Each row of the table has a piece of text that the C library, Python, PyTorch or NCCL prints, and a sentence that
+ * explains this text. A row may require a second piece of text or a fact. Of several rows with the same piece, the
+ * first that applies is used. */
 
 /* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
 struct hint_facts {
@@ -520,8 +520,8 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Return true if the text says that another rank is gone. The connections that the program itself opens break with
- * the same text. So the text must also name a process group (Gloo, NCCL). */
+/* Return true if the text says that another rank is gone. The program's own connections break with the same messages,
+ * so the text must also contain a name of Gloo or NCCL. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });

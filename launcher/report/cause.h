@@ -106,7 +106,7 @@ bool cause_never_began(const struct report *r);
 /* Append the first sentence of the report, without newline. */
 bool cause_headline(const struct report *r, struct buf *out);
 
-/* Append the reason for the end, unless the headline contains the reason. */
+/* Append why the job ended, unless the headline already contains the reason. */
 bool cause_why(const struct report *r, struct buf *out);
 
 /* Append the remedy. */
@@ -120,11 +120,11 @@ bool cause_core(const struct report *r, struct buf *out);
  * of lines. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
-/* Find the path of a file on a full file system in the error file or the last lines. Return false if these texts
+/* Search the error file and the last lines for the path of a file on a full file system. Return false if these texts
  * contain no such path. */
 bool cause_full_path(const struct report *r, char path[PATH_MAX]);
 
-/* Return true if the hint says that another process may use the worker's GPU. */
+/* Return true if the hint of cause_hint says that another process may use the worker's GPU. */
 bool cause_is_gpu_in_use(const struct report *r);
 
 /* Append a sentence that explains the error file or the last lines. */

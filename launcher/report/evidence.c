@@ -200,9 +200,9 @@ static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_
     return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
-/* Read the counters of a version 2 group. memory.events also counts hits of the limits of inner groups. So "oom"
- * is read from memory.events.local, if the kernel has that file (Linux 5.2). Return false if the group does not
- * exist or has no memory controller. */
+/* Read the counters of a version 2 group. In memory.events, "oom" also rises when an inner group reaches its limit.
+ * So "oom" is read from memory.events.local, if the kernel has that file (Linux 5.2). Return false if the group does
+ * not exist or has no memory controller. */
 static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.events", bytes);
@@ -233,8 +233,8 @@ static bool read_counts(const char *dir, bool v2, struct oom_count *count)
     return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
-/* Read limit and peak of a group. This is done after the worker's end, because the peak is then final, and the
- * limit may have changed. */
+/* Read limit and peak of a group. Call this function after the worker's end: only then is the peak final, and the
+ * limit may have changed before. */
 static void read_limits(struct watch *w)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -489,7 +489,7 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->pids_max = lowest_pids_max(e);
 }
 
-/* Collect the facts that explain this signal. */
+/* Collect the facts that may explain the signal that ended the worker: closed pipes, limits, the core file. */
 static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -506,7 +506,7 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-/* Find the mount points once, because they do not change while a job runs. */
+/* Create a collector. Find the mount points of the control groups here: they do not change while a job runs. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files)
 {
     struct evidence *e = calloc(1, sizeof(*e));

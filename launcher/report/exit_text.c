@@ -248,7 +248,7 @@ uint64_t limit_in(struct slice text)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter has risen. A lower counter is that of a new group with the same name: return 0. */
+/* Return by how much a counter has risen. If it is lower than before, a new group has the same name: return 0. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
@@ -387,7 +387,7 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
 /* The table `rows` has the sentences about the end of a worker. Its rows are tried in order. A row applies if the
- * worker ended by its signal and all observations in `seen` are true. The last row of each signal needs no
+ * signal of the row ended the worker, and all observations in `seen` are true. The last row of each signal needs no
  * observation. A sentence about a probable cause contains "likely" or "perhaps". */
 
 enum { NO_SIGNAL = 0 };
@@ -416,7 +416,8 @@ enum {
 };
 
 /* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. The worker's end may have
- * freed space before /dev/shm was read. So a small /dev/shm has a separate flag. */
+ * freed space before /dev/shm was read, so a full /dev/shm may be missed. A small /dev/shm is a second hint and has
+ * its own flag. */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {

@@ -130,7 +130,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* Add the facts from which the cause and the remedy are made. Unknown facts are left out. */
+/* Add the evidence on which the cause and the remedy are based. Unknown facts are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -166,7 +166,7 @@ static bool add_error(cJSON *o, const struct report *r)
                                   : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
 }
 
-/* Add the last lines that the text report shows. */
+/* Add the last lines of the failed worker: the same lines as in the printed report. */
 static bool add_last_lines(cJSON *f, const struct report *r)
 {
     struct buf lines = { 0 };
@@ -203,7 +203,7 @@ static bool add_facts(cJSON *o, const struct failure *f)
     return ok;
 }
 
-/* Add the first failure: the members of a worker, and more facts. */
+/* Add the first failure: the members that describe a worker, and also cause, remedy, evidence and last lines. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -229,7 +229,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. Members that the object of a worker has, too, have the same names here. */
+/* Add a failed attempt. Members that also exist in the object of a worker have the same names here. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;

@@ -327,9 +327,9 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* If this process is frozen for longer than --node_timeout, the store closes the connection. The user would
- * suspect the store or the network. Late timers of this process show that it was frozen. If it was not frozen, but
- * the store's last message says that this node was silent, the network has lost what this node sent. */
+/* If this process is frozen for longer than --node_timeout, the store closes the connection. The user would suspect
+ * the store or the network. Late timers of this process show that it was frozen. If this process was not frozen, but
+ * the store's last message says that this node was silent, the network has lost this node's messages. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

@@ -31,24 +31,25 @@ enum {
     GPU_FAILURE_MS = 1000, /* the report of a failure waits at most this time for the driver */
 };
 
-/* Return a question, or NULL if no worker has a GPU or memory is short. With `runs`, the workers run or have run:
- * processes of this job are left out, and findings name the ranks. The caller frees the question with free(). */
+/* Return a question for gpu_look_run, or NULL if no worker has a GPU or memory is short. With `runs`, the workers run
+ * or have run: processes of this job are left out, and findings name the ranks. The caller frees the question with
+ * free(). */
 struct gpu_look *gpu_look_new(const struct plan *plan, bool runs);
 
 /* Ask the driver. `look` is the question. */
 void gpu_look_run(void *look);
 
-/* Return false if the answer has a process of which it is unknown whether it belongs to this job. */
+/* Return false if the answer contains a process that may or may not belong to this job. */
 bool gpu_look_is_complete(const struct gpu_look *look);
 
 /* Store a finding for each problem in the answer, and return the number of findings. */
 int gpu_look_findings(const struct gpu_look *look, const struct plan *plan,
                       struct finding out[GPU_FINDINGS_MAX]);
 
-/* Ask the driver, wait at most `limit_ms` for the answer, and do the same. Without an answer, return 0. */
+/* Ask the driver, then call gpu_look_findings. Without an answer within `limit_ms`, return 0. */
 int gpu_find(const struct plan *plan, bool runs, int limit_ms, struct finding out[GPU_FINDINGS_MAX]);
 
-/* Before the start, do the same within 200 ms, and log each finding as a warning unless --quiet is set. */
+/* Call gpu_find with a limit of 200 ms, and log each finding as a warning unless --quiet is set. */
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX]);
 
 /* Facts about a node that has lost its connection to the store. All texts are borrowed. */

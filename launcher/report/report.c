@@ -532,7 +532,7 @@ static bool append_fact(struct buf *out, enum failure_shown shown, const char *l
     return buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* Append the facts of the failure that are printed, for example ", peak memory 1.2 GiB". */
+/* Append the facts of the failure that are not FAILURE_HIDDEN, for example ", peak memory 1.2 GiB". */
 static bool append_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
@@ -702,7 +702,7 @@ static void where(const struct report *r, struct rows *rows)
 }
 
 /* Make a shell pattern for the files of all ranks: a star replaces each %r. A path longer than PATH_MAX is cut,
- * because no file can have it. */
+ * because no file can have such a path. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;

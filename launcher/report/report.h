@@ -10,7 +10,7 @@
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
-/* Return true if the job needs a report. After a success, when all workers exited with code 0, ddprun prints none. */
+/* Return true if the job needs a report. It needs none after a success, when all workers have exited with code 0. */
 bool report_needed(const struct report *r);
 
 /* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can

@@ -160,8 +160,8 @@ static void elf_check(struct slice file, struct slice ours, struct elf_look *loo
 
 /* --- scripts ---------------------------------------------------------------------------------------------- */
 
-/* Parse the first line of a script: "#! /usr/bin/env -S python3\r\n" names "/usr/bin/env". The kernel ends the
- * name at a blank, but not at a \r. So it does not find the interpreter of a script with Windows line ends. */
+/* Parse the first line of a script: "#! /usr/bin/env -S python3\r\n" names "/usr/bin/env". The kernel ends the name
+ * at a blank, but not at a \r. So the kernel does not find the interpreter of a script with Windows line ends. */
 static void read_first_line(struct program_look *look, const char *text, size_t len)
 {
     const char *end = memchr(text, '\n', len);

@@ -22,7 +22,7 @@ enum { ELF_INTERPRETER_MAX = 256 };
 struct elf_look {
     enum elf_kind kind;
     int machine, bits;         /* machine and word size of the file; 0 = the header is too short */
-    int our_machine, our_bits; /* the same of a program that runs on this machine */
+    int our_machine, our_bits; /* machine and word size of a program that runs on this machine */
     char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" = none found */
 };
 

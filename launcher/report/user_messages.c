@@ -190,8 +190,8 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
-/* Print a line before the first worker starts. The line is printed directly, because the queue is empty. The
- * writer's thread starts with the first queued bytes, and a job without output does not need this thread. */
+/* Print a line before the first worker starts. Without --json the line bypasses the output queue, which is still
+ * empty. Queued bytes would start the writer's thread, which a job without output does not need. */
 __attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
 {
     char text[2048];
@@ -206,7 +206,7 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
 }
 
 /* Print which features of the kernel are missing on this machine, and what ddprun uses instead. Without --verbose,
- * print only the sentences that change the result for the user. */
+ * print only those that change the result for the user. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;
@@ -278,7 +278,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
     else if (failed->failure.rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
-    /* a restart after the loss of a node of an elastic job does not count */
+    /* in an elastic job, a restart because of a lost node does not count */
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
@@ -522,7 +522,7 @@ static bool append_store(const struct status_facts *f, int rank, struct buf *out
            text_append_ms(out, (uint64_t)silent->valuedouble) && buf_printf(out, " ago");
 }
 
-/* Append the process state if it does not change without an action of the user. */
+/* Append the process state if the process is stopped or hangs in the kernel. */
 static bool append_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')

@@ -139,8 +139,8 @@ struct worker_env {
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
-/* Compute *base. `overrides` are "KEY=VALUE" texts, of which the last with the same name is used. All texts
- * must outlive the base. Return false when memory is short. */
+/* Compute *base. `overrides` are "KEY=VALUE" texts. If several have the same name, the last is used. All texts must
+ * outlive the base. Return false when memory is short. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n);
 void env_base_free(struct env_base *base);

@@ -167,8 +167,8 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report foreign clients and problems of the store's machine. The kernel silently drops connections beyond the accept
- * queue, and clients retry only after seconds. The advised somaxconn is the number of nodes, or twice the present
- * value if that is not smaller than the number of nodes. */
+ * queue, and clients retry only after seconds. If somaxconn is below the number of nodes, advise that number, else
+ * twice the present value. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -332,7 +332,7 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
  * does not know their members. */
 
 enum {
-    CLAIMS_SHOWN = 6, /* most claims in a sentence (struct snapshot_claim) */
+    CLAIMS_SHOWN = 6, /* maximum number of claims (struct snapshot_claim) in a sentence */
     WHO_MAX = 500,    /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
     TAIL_MAX = 90     /* bytes reserved for the text after the claims */
 };
@@ -373,8 +373,8 @@ static const char *words_of(words out, const struct torch_key *key,
     return out;
 }
 
-/* Report that ranks wait for a key of a group's set-up. If the key belongs to a rank that the job does not have, no
- * rank is missing: the program then expects a larger world. */
+/* Report that ranks wait for a key of a group's setup. If the key belongs to a rank outside of the job, no rank is
+ * missing. In this case report that the program expects a larger world. */
 static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w,
                              const struct torch_key *key)
 {
@@ -389,9 +389,9 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Report the wait if it is part of the set-up of a PyTorch group. Do not report it if the group has too many members,
- * because then no rank is missing, unless two members have the same rank. Return true for each such wait, even without
- * a finding, so that the caller does not report the key as an ordinary key. */
+/* Report the wait if it is part of the setup of a PyTorch group. If the group has too many members, no rank is missing,
+ * so report the wait only if two members have the same rank. Return true for each such wait, even without a finding, so
+ * that the caller does not report the key as an ordinary key. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -439,8 +439,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return how long the text may be after the next claim. Unless it is the last claim, keep TAIL_MAX bytes free for text
- * such as "; and 3 more". */
+/* Return the maximum length of the text after the next claim is appended. Unless it is the last claim, keep TAIL_MAX
+ * bytes free for text such as "; and 3 more". */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
@@ -503,7 +503,8 @@ static const char *surplus_words(const struct snapshot_surplus *surplus)
     return surplus->count > surplus->n ? "registrations were made" : "processes of this job take part";
 }
 
-/* Format why the members of the group are wrong: two have the same rank, or there are more than ranks. */
+/* Format why the members of the group are wrong: two have the same rank, or the group has more members than the job has
+ * ranks. */
 static const char *belong(words out, const struct snapshot *s)
 {
     if (s->surplus.is_double)
@@ -550,8 +551,8 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks if no rank waits in the store. PyTorch's ranks may still wait for a stopped rank, in a
- * collective. */
+/* Report stopped ranks if no rank waits in the store. Other PyTorch ranks may still wait for them in a collective,
+ * which does not use the store. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
@@ -562,8 +563,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report that ranks wait in two different barriers, because their programs then made different calls. A barrier and a
- * key do not prove this: a rank that waits for the key may enter the barrier later. */
+/* Report that ranks wait in two different barriers, because their programs then made different calls. Do not compare a
+ * barrier with a key: a rank that waits for a key may enter the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;

@@ -19,7 +19,7 @@ struct rank_wait {
     struct slice name; /* name of a key or a barrier, borrowed; data NULL = the rank does not wait */
     bool in_barrier;
     uint32_t more;   /* number of other keys that the rank waits for */
-    uint32_t setter; /* 1 + the rank that should set the key: all other ranks have set theirs; 0 = unknown */
+    uint32_t setter; /* 1 + the only rank that has not set its key of this kind; 0 = unknown */
     uint64_t for_ms;
 };
 
@@ -77,16 +77,16 @@ bool barrier_report(const struct barrier *barrier, struct slice name, barrier_fa
  * (cJSON_Delete). Return NULL if memory is short. */
 struct cJSON *diagnose_json(const struct rank_facts *facts);
 
-/* Append "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return false if memory is
- * short. */
+/* Append the name of a place: "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return
+ * false if memory is short. */
 bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out);
 /* Return true if two waits are at the same place of a program: in the same barrier, for the same key, or for two keys
  * of the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
-    DIAGNOSIS_MAX = 12,        /* most findings in a report, so that a report fits a screen */
-    DIAGNOSIS_SAME = 4,        /* most findings with one code in a report */
+    DIAGNOSIS_MAX = 12,        /* maximum number of findings in a report, so that a report fits a screen */
+    DIAGNOSIS_SAME = 4,        /* maximum number of findings with one code in a report */
     DIAGNOSE_NAME_SHOWN = 120, /* longest printed name of a key or barrier, in bytes */
 };
 

@@ -189,7 +189,7 @@ void finding_format(const struct finding *f, char *text, size_t size)
     snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice, rows[f->code].code);
 }
 
-/* Return the rest of the sentence, for lists that have a column for the subject. */
+/* Return the sentence without its subject, for lists that have a column for the subject. */
 const char *finding_predicate(const struct finding *f)
 {
     const size_t len = strlen(f->subject);
@@ -277,8 +277,8 @@ static bool append_paragraph(struct buf *out, const char *heading, const char *t
     return ok;
 }
 
-/* Append the last text of a row as two sections: the detection, and the typical causes. The causes are a list after
- * "Typical causes: ", so remove its full stop. */
+/* Append the last text of a row as two sections: the detection, and the typical causes. Remove the full stop after the
+ * causes, because this section is a list. */
 static bool append_detection(struct buf *out, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");

@@ -33,8 +33,8 @@
 
 #include <stdint.h>
 
-/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. The words are also
- * in JSON. */
+/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. JSON contains
+ * these words, too. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \
@@ -1133,11 +1133,11 @@
       "A wait on a key of the store has lasted for ten seconds. Typical causes: a rank that is busy or has "        \
       "ended, or a key whose name depends on the rank.")
 
-/* PyTorch's ranks during the set-up of a process group. ${who} lists processes; processes that do not belong to
- * the job come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names
- * no process. The store counts the registrations of each group (hub/torch_observer.c), so these findings name
- * the processes within seconds. hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank
- * closes. It keeps the finding until the end of the round. */
+/* PyTorch's ranks during the setup of a process group. ${who} lists processes; processes that do not belong to the job
+ * come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names no process. The
+ * store counts the registrations of each group (hub/torch_observer.c), so these findings name the processes within
+ * seconds. hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank closes. It keeps the finding
+ * until the end of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches share this store (${count} processes take part, ${belong}); processes: ${who}",        \

@@ -24,7 +24,7 @@
 enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
-    GROUPS_MAX = 16,   /* most different places of waiting ranks */
+    GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
     GROUPS_SHOWN = 2,  /* places in a sentence, which has room for WORDS_LEN bytes */
 };
 
@@ -123,9 +123,9 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and in the same collective or both in none. If both
- * stacks have no frame of the program, they must be in the same collective, because library frames alone show no place
- * of the program. */
+/* Return true if two ranks are at the same line of the program, and either in the same collective or both in no
+ * collective. If both stacks have no frame of the program, they must be in the same collective, because library frames
+ * alone show no place of the program. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -202,8 +202,7 @@ static bool has_left(const struct rank_facts *f)
 }
 
 /* Return the activity of a rank. A stopped process is a culprit even in a collective, because it cannot continue the
- * collective. Check for a collective before checking for a key, because the set-up of a collective may wait for
- * keys. */
+ * collective. Check for a collective before checking for a key, because the setup of a collective may wait for keys. */
 static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
 {
     const struct spot *spot = r->spot[1];
@@ -245,9 +244,8 @@ static bool join_wait(struct hang *h, uint32_t rank)
     return group < GROUPS_MAX;
 }
 
-/* Return true if a thread has waited in the same call of a collective between the samples. It then has used no CPU
- * time, or a whole CPU if the driver of a GPU spins. With a little CPU time, the rank has probably entered another
- * call. */
+/* Return true if a thread has waited in one call of a collective between the samples. Such a thread uses no CPU time,
+ * or a whole CPU if the driver of a GPU spins. After a little CPU time, the rank has probably entered another call. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
@@ -369,7 +367,7 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
  * sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and number, so the
  * calls of two ranks can be compared without their earlier calls. */
 
-/* Return the member, or 0 if it is not a number that a double represents exactly. */
+/* Return the number `name` of a JSON object, or 0 if it is negative, too large for an exact double, or no number. */
 static uint64_t whole_number(const cJSON *o, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
@@ -967,8 +965,8 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding and return its rank, or -1. A rank without frames may be the culprit. So if there is such a rank,
- * the stacks prove only the first two of the following cases. The most certain evidence is checked first:
+/* Add the finding and return its rank, or -1. A rank without frames may be the culprit. So with such a
+ * rank, the stacks prove only cases 1 and 2. The most certain evidence is checked first:
  *
  *     1. a culprit outside of a collective
  *     2. a rank that has exited
@@ -1056,8 +1054,8 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group that does not sleep in futex. Ranks in a collective of Gloo sleep in futex, so return such
- * a group only if there is no other, and then the smallest. `states` must have a group. */
+/* Return the smallest group of ranks that do not sleep in futex. If all groups sleep in futex, as ranks in a collective
+ * of Gloo do, return the smallest group. `states` must have a group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;

@@ -67,8 +67,8 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Count the place of a rank: the function, with the latest line as its text. A new place replaces the entry with the
- * smallest count, so that frequent places stay. */
+/* Count the function in which a rank is. The text of its entry shows the latest line. A new function replaces the entry
+ * with the smallest count, so that frequent places stay. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -113,7 +113,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return in which part of their samples the other ranks wait, from 0 to 1. */
+/* Return the part of their samples in which the other ranks wait, from 0 to 1. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -177,8 +177,8 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
     return news;
 }
 
-/* Count a sample. `moves` is a digest of the steps of all ranks and of the last progress. If it changes, the job has
- * moved, and the present wait is a new one. */
+/* Count a sample. `moves` is a digest of the steps of all ranks and of the time of the last progress. If the digest
+ * changes, the job has moved, and the present wait is a new one. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct rank_facts *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
@@ -214,7 +214,7 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place where this rank exceeds the average of the other ranks most, by its share of samples; "" = none. A
+/* Return the place whose share of this rank's samples most exceeds its average share for the other ranks; "" = none. A
  * place where all ranks are equally often explains nothing, even if this rank is there most of the time. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {

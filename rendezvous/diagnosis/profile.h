@@ -24,7 +24,7 @@ enum {
     PROFILE_EVERY_MS =
         500, /* ms between samples; with four ranks, a rank that is 20 % slower is then found within a minute */
     PROFILE_WINDOW = 600,     /* samples of a window (5 min); a new window begins with new counts */
-    PROFILE_RANKS_MAX = 4096, /* most ranks of a job with a profile; a rank needs about 1.4 KB */
+    PROFILE_RANKS_MAX = 4096, /* maximum number of ranks of a job with a profile; a rank needs about 1.4 KB */
     PROFILE_PLACES = 8,       /* places of a rank that are counted; a new place replaces the rarest one */
 };
 

@@ -77,8 +77,8 @@ bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 }
 
 /* Return the finding that explains why the rank does not arrive. Check the end of the process first, then the loss of
- * its node, then the state of the process, then its connections. The state of a process on a lost node may be
- * outdated, so it is not used. The state comes before the last request, because a stopped process cannot react to the
+ * its node, then the state of the process, then its connections. Do not use the state of a process on a lost node,
+ * because it may be outdated. Check the state before the last request, because a stopped process cannot react to a
  * reply. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
@@ -558,8 +558,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* --- why a barrier did not open, as JSON and as text (its "message")
  * -------------------------------------- */
 
-/* Most lines and most ranks of a report. The store sends a report to every rank in the barrier, and a list of 100,000
- * missing ranks would have 20 MB. The counts in a report are complete. */
+/* Maximum number of lines, and of listed ranks, in a report. The store sends a report to every rank in the barrier, and
+ * a list of 100,000 missing ranks would have 20 MB. The counts in a report are complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 

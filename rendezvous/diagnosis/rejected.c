@@ -64,8 +64,8 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
-/* Return true if the client may be a node. A firewall may make a node SILENT, but most silent clients are health
- * checks, so return false. */
+/* Return true if the client may be a node. Return false for SILENT: a firewall may silence a node, but most silent
+ * clients are health checks. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_OURS || kind == REJECT_TLS;

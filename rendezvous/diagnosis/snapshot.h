@@ -37,7 +37,7 @@ struct snapshot_gone {
     bool lost;   /* false = the node left by itself */
     bool silent; /* of a lost node: true = heartbeats stopped, false = the connection closed */
     bool ran;    /* the node was a member of the present or last round */
-    uint64_t stayed_ms, gone_ms; /* how long the node was here; time since it left */
+    uint64_t stayed_ms, gone_ms; /* how long the node was in the job; time since it left */
 };
 
 /* A ddprun that was rejected. */
@@ -61,7 +61,7 @@ struct snapshot_stranger {
     uint64_t ago_ms; /* since the last rejection */
 };
 
-/* An open barrier, or a key with waiters. Keys of one set-up of a PyTorch group share an entry (diagnose_is_place). */
+/* An open barrier, or a key with waiters. Keys of one setup of a PyTorch group share an entry (diagnose_is_place). */
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;

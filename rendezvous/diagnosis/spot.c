@@ -124,7 +124,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     return spot->frames != NULL;
 }
 
-/* Equal stacks share a row (record/stacks.h), so all threads of a row get the same frames. */
+/* Fill the spots. Equal stacks share a row (record/stacks.h), so all threads of a row get the same frames. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note)
 {
     const cJSON *row, *thread;

@@ -266,8 +266,8 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the ranks that are not at the main wait. If the rank of a waiting client is unknown, it may be any of them,
- * so name none. */
+/* Format the ranks that are not at the main wait. If the rank of a waiting client is unknown, it may be one of these
+ * ranks, so format a sentence without ranks. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };

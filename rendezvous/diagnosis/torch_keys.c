@@ -394,8 +394,8 @@ cJSON *torch_key_json(const struct torch_key *key)
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* A barrier with id i is in row i modulo the number of rows, so that a new barrier overwrites the oldest. Ids begin
- * with 1, because 0 means "no barrier". */
+/* In torch_meets, a barrier with id i is in row i modulo the number of rows, so that a new barrier overwrites the
+ * oldest. Ids begin with 1, because 0 means "no barrier". */
 
 struct torch_client *torch_client_at(struct torch_client **at)
 {

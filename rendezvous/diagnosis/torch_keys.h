@@ -23,8 +23,8 @@ struct cJSON;
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* Columns: name, word in JSON, place, tail, rank, operation, text. If the tail has no '#', `rank` is the rank that
- * sets the key; -1 = unknown. The operation is what waits for the key: SETUP (the set-up of a group), START (the first
+/* Columns: name, word in JSON, place, tail, rank, operation, text. If the tail has no '#', `rank` is the rank that sets
+ * the key; -1 = unknown. The operation is what waits for the key: SETUP (the setup of a group), START (the first
  * operation in a group) or LATER (any other). Rows with the same meaning share a word in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \

@@ -119,7 +119,8 @@ static void drop_unfinished(struct session *s)
 }
 
 /* Keep the place of a node if it has a token and its timeout has not passed. Do not keep the place of a node that is
- * FINISHED. Its process has ended, and a process that ends with unread pushes resets its connection. */
+ * FINISHED: its process has ended, and the kernel resets the connection of an ended process that has not read all
+ * pushes. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -222,9 +223,9 @@ static void hurry_all_jobs(struct hub *hub)
     }
 }
 
-/* Record a rejection, and return true if it should be logged. A rejected client may be a node, such as a torchrun, and
- * then explains why a job does not start. In this case schedule a report. A source causes at most one report and one
- * log line a minute. */
+/* Record a rejection, and return true if it should be logged. A rejected client may be a node that was started wrongly,
+ * such as a torchrun. Its rejection then explains why a job does not start, so schedule a report. A source causes at
+ * most one report and one log line a minute. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
 {
     struct reject_facts facts = { .peer = s->peer,

@@ -576,8 +576,8 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handle a heartbeat. hub_receive() has already recorded that the node lives. Check here whether all ranks agree to more
- * nodes, because a check at every SET would cost too much. */
+/* Handle a heartbeat. hub_receive() has already recorded that the node lives. Check here whether all ranks have agreed
+ * to a restart with more nodes, because a check at every SET would cost too much. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -611,7 +611,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
 /* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
- * finding. Long texts are cut. While a round runs, no node waits for a report about missing nodes. */
+ * finding. Long texts are cut. Schedule a report only if no round runs, because only then nodes wait for a report. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;

@@ -12,13 +12,12 @@
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10, /* most bytes of the latest events, which are kept for the next taker */
-    PER_SECOND = 5000,       /* most events of barriers per second, of all jobs */
-    ARRIVALS = 1024,         /* most arrivals in the event of a barrier */
-    MEMBERS_BYTES =
-        WIRE_MAX_JSON / 2, /* most bytes of the list of nodes in an event: half of the longest JSON message */
-    MISSING = 64,          /* most missing ranks in the event of a barrier */
-    NAME_BYTES = 200       /* most bytes of a barrier's name */
+    RECENT_BYTES = 64 << 10,           /* maximum size of the events kept for the next taker, in bytes */
+    PER_SECOND = 5000,                 /* maximum number of barrier events per second, of all jobs */
+    ARRIVALS = 1024,                   /* maximum number of arrivals in a barrier event */
+    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* maximum size of the list of nodes in an event, in bytes */
+    MISSING = 64,                      /* maximum number of missing ranks in a barrier event */
+    NAME_BYTES = 200                   /* maximum length of a barrier's name, in bytes */
 };
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
@@ -104,8 +103,8 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send an event to the server's log and to the taker. find_taker() sends all kept events to a new taker, so keep this
- * event only afterwards. Otherwise the new taker would get it twice. */
+/* Send an event to the server's log and to the taker. find_taker() sends all kept events to a new taker. So keep this
+ * event after the call of find_taker(), because otherwise a new taker would get it twice. */
 static void send_event(struct job *job, cJSON *o)
 {
     struct hub *hub = job->hub;
@@ -284,8 +283,8 @@ static void add_missing(cJSON *o, const struct barrier *barrier)
         }
 }
 
-/* Record the end of a barrier. Waiters are in the order of their arrival, so the last waiter is the last rank. A
- * released barrier has at least one waiter. */
+/* Record the end of a barrier. Waiters are in the order of their arrival, so the last waiter is the rank that arrived
+ * last. A released barrier has at least one waiter. */
 void events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why)
 {
     static const char *const outcomes[] = { [BARRIER_RELEASED] = "released",

@@ -31,7 +31,7 @@
  * bytes are also charged to a quota. */
 enum {
     FIRST_BYTES = 384,        /* decoded bytes: VALIDATE and AUTH need 337, and a PING or `hello` must fit */
-    PENDING_MAX = 128,        /* most strangers without an agent at their address, over all addresses */
+    PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
     PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger without an agent at its address */
     ASKED_BYTES =

@@ -4,7 +4,7 @@
 enum {
     SAMPLES = 3,       /* samples of a suspicion if the second and the third give the same verdict */
     SAMPLES_MAX = 4,   /* samples if the third sample changes the verdict */
-    DOUBLINGS_MAX = 8, /* most doublings of the pause, so that it cannot overflow */
+    DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 
 /* Return the time without progress after which a suspicion begins, in ms. */
@@ -40,8 +40,7 @@ void hang_watch_end(struct hang_watch *w)
 }
 
 /* Record a sign of progress. Heartbeats of several nodes arrive late and in any order, so ignore a sign that is older
- * than the last sign or than the round. The program starts before the first sign, so this time does not count as a
- * pause. */
+ * than the last sign or than the round. The time before the first sign is no pause, because the program is starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;

@@ -49,8 +49,8 @@ void hang_watch_end(struct hang_watch *w);
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
 /* Record that a process has joined a process group. This is no sign of progress, because the program still starts. But
- * the limit counts from here, because the doubled pauses after a slow start would delay the first report. Return false
- * if the round has shown progress already. */
+ * the limit counts from now. Otherwise the doubled pauses of a slow start would delay the first report. Return false if
+ * the round has shown progress already. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
 /* Return when the next sample is due, or UINT64_MAX if no sample is due. */
@@ -67,7 +67,7 @@ void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 
 /* Record a sample. `verdict` is the digest of the verdict on this sample and the previous one; 0 = no verdict. An
  * uncertain verdict is a hint: a later suspicion may still find a certain verdict. Return true if the caller must
- * report the verdict or the hint, once for each. */
+ * report the verdict or the hint. Without progress, the same one is not reported again. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms);
 
 #endif

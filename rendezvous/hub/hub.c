@@ -121,8 +121,7 @@ static void note_first(struct session *s, struct slice bytes)
 }
 
 /* Process the bytes from a session, and then send all its answers together. Until then no code may free this session.
- * The rendezvous instead requests the end of the session by hub->drop_fed, and this function frees the session
- * last. */
+ * If the rendezvous drops this session, it sets hub->drop_fed, and this function frees the session last. */
 static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
@@ -267,8 +266,8 @@ uint64_t hub_deadline(const struct hub *hub)
                       earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
-/* Drop the first session of hub->midway[spoken] if its request has been unfinished for too long. The limit for a first
- * request is shorter, because a client that sends only a part of one is usually a scanner. */
+/* Drop the first session of hub->midway[spoken], whose request has been unfinished for too long. The limit for a first
+ * request is shorter, because a client that never completes its first request is usually a scanner. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];

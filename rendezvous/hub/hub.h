@@ -32,8 +32,8 @@ struct hub_refusal {
 
 struct hub_limits {
     uint64_t max_bytes;   /* limit of all keys, values, queues and unfinished requests together, in bytes */
-    uint64_t max_unread;  /* most bytes of one reply */
-    uint64_t max_replies; /* most bytes of all replies that clients have not read yet; used by the shell */
+    uint64_t max_unread;  /* maximum size of one reply, in bytes */
+    uint64_t max_replies; /* maximum size of all unread replies together, in bytes; used by the shell */
     uint32_t first_command_ms;   /* time from the first byte to the end of the first request */
     uint32_t command_ms;         /* time from the first byte to the end of each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
@@ -43,7 +43,7 @@ struct hub_limits {
     const struct secret *secret; /* borrowed: a secret for each tenant; NULL = agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL = no MUNGE */
     bool guarded;            /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    uint32_t max_handshakes; /* most unfinished TLS handshakes from the addresses of agents */
+    uint32_t max_handshakes; /* maximum number of unfinished TLS handshakes from addresses of agents */
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
     /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
      * opcode 8 is APPEND. false: as requests of an older torch, until an opcode shows that the client is torch 2.1
@@ -77,8 +77,8 @@ struct hub_sink {
     /* Writes one line of an event log, a JSON object without the wall time (base/events.h). NULL = no event log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now; 0 asks whether the client reads its replies at
-     * all. After false, the requests of `conn` wait until the shell calls hub_resume. NULL = always true. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now. `bytes` 0 asks only whether the client reads its
+     * replies. After false, the requests of `conn` wait until the shell calls hub_resume. NULL = always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
     /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);

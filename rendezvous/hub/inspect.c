@@ -15,14 +15,12 @@
 #include <stdlib.h>
 
 enum {
-    LIST_ROOM =
-        900 << 10,   /* most printed bytes of a list, so that an answer with its other members has less than 1
-                            * MiB */
-    ITEM_BYTES = 24, /* printed bytes of a number, or of the punctuation around a text */
-    VALUE_SHOWN = 256,  /* most bytes of a value that are shown */
-    KEY_SHOWN = 512,    /* most bytes of a key or of a barrier's name */
-    KEYS_SHOWN = 16,    /* most keys of one waiter */
-    RANKS_SHOWN = 1024, /* most ranks of one barrier */
+    LIST_ROOM = 900 << 10, /* maximum printed size of a list, so that the whole answer has less than 1 MiB */
+    ITEM_BYTES = 24,       /* printed bytes of a number, or of the punctuation around a text */
+    VALUE_SHOWN = 256,     /* maximum length of a shown value, in bytes */
+    KEY_SHOWN = 512,       /* maximum length of a shown key or barrier's name, in bytes */
+    KEYS_SHOWN = 16,       /* maximum number of keys shown of one waiter */
+    RANKS_SHOWN = 1024,    /* maximum number of ranks shown of one barrier */
 };
 
 /* Set the error for a call that names no job. The store cannot choose a job, because this client may use several jobs

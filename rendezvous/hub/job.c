@@ -227,8 +227,8 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Return true if a suspension of this store ended less than JUST_NOW_MS ago. It is then probably the reason why a node
- * has closed its connection. */
+/* Return true if a suspension of this store ended less than JUST_NOW_MS ago. A node that closes its connection now
+ * probably does so because of this suspension. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;

@@ -144,7 +144,8 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Check the open connections of an ended rank, because an agent may report the end before the connections close. */
+/* Check whether an ended rank gave up a wait on a connection that is still open, because its agent may report the end
+ * before the connection closes. */
 static void check_open_connections(struct member *member)
 {
     LIST_EACH(node, &member->sessions)

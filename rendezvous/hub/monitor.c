@@ -28,7 +28,7 @@
  * Texts are borrowed from the job, the hub and the rendezvous. So the snapshot must be freed before the hub processes
  * the next message. Every array has one extra row, because calloc(0) may return NULL. */
 
-enum { WAITS_MAX = 64 }; /* most keys and barriers with waiters in a snapshot; a diagnosis needs no more */
+enum { WAITS_MAX = 64 }; /* maximum number of awaited keys and barriers in a snapshot */
 
 void look_free(struct look *l)
 {
@@ -76,8 +76,8 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* Return true if a diagnosis counts the node as present: it waits, or takes part in a round. A node with its last
- * verdict, or one that has not joined again after a restart, is absent. */
+/* Return true if a diagnosis counts the node as present: it waits, or takes part in a round. A node that has received
+ * the verdict, or has not joined again after a restart, is absent. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
@@ -153,7 +153,7 @@ static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
                                         .after_ms = cause->failure.after_ms };
 }
 
-/* Fill in the state of the rendezvous. Times become durations until now. */
+/* Fill in the state of the rendezvous, with durations instead of times. */
 static bool check_rendezvous(const struct job *job, struct look *l)
 {
     struct rdzv_facts facts;
@@ -340,8 +340,8 @@ static bool check_waits(const struct job *job, struct look *l)
     return l->waits != NULL;
 }
 
-/* Describe the watch for hangs. Without `compares`, leave out the samples: only one has arrived, or they are from an
- * older suspicion. */
+/* Describe the watch for hangs. If `compares` is false, leave out the samples, because only one has arrived, or they
+ * are from an older suspicion. */
 static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
@@ -800,8 +800,7 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
 
 /* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If they
  * give no verdict, compare the steps that libddp reports. Stacks of a C program give no verdict, because they have no
- * line numbers. Return -1 without a verdict, and otherwise a value of at least 0. Only after a verdict by stacks is
- * this value the rank. */
+ * line numbers. Return the rank after a verdict by stacks, 0 after a verdict by steps, and -1 without a verdict. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -816,10 +815,7 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
  * because of jobs that count: if a job sets a key for each epoch, the next number is missing, too. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
-    enum {
-        WORLD_MAX = 4096
-    }; /* largest world size that is checked, because each check looks up one key for each
-                                * rank */
+    enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
     const char *text = key.data;
     const uint32_t world = job->members.world_size;
     size_t end = key.len;
@@ -855,8 +851,8 @@ static int64_t find_verdict_and_setter(const struct job *job, struct look *l, st
     return find_verdict(&l->snapshot, d);
 }
 
-/* Compare the last two samples, and report a hang or a hint. A finding without a culprit says why there is no verdict.
- * It goes to job->notices, which `ddpctl why` prints. */
+/* Compare the last two samples, and report a hang or a hint. If there is no verdict, a finding may explain why. Keep it
+ * in job->notices, which `ddpctl why` prints. */
 static void compare_samples(struct job *job)
 {
     struct look l;

@@ -23,7 +23,7 @@
 enum {
     HOLD_MS = 3000,     /* longest wait for a `vouch`; an idle agent answers within milliseconds */
     CLAIM_MS = 300,     /* time for a second job to claim the connection */
-    HELD_MAX = 1 << 20, /* most bytes of a held session, also charged to the quota of strangers */
+    HELD_MAX = 1 << 20, /* maximum number of held bytes of a session, charged to the quota of strangers */
     ADDRESS_MAX = ENDPOINT_TEXT_MAX, /* bytes of an address with its port */
 };
 
@@ -152,7 +152,8 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
-/* Return 0 (at once) if the held bytes of a released session are not processed yet. */
+/* Return when the first wait for `vouch` or the first claim ends. Return 0 (at once) if the held bytes of a released
+ * session are not processed yet. */
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
@@ -193,8 +194,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* End the wait for `vouch`. Reject the client unless only one job is possible, because its keys must not get into a
- * wrong job. */
+/* End the wait for `vouch`. If only one job has agents at the client's address, release the client into this job.
+ * Otherwise reject the client, because its keys must not get into a wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -310,7 +311,7 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Accept any rank of a client that needs no agent: a client of this host, or of a store without a secret. */
+/* Accept any rank of a client on this host, or of a store without a secret, unless an agent has vouched for it. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)

@@ -90,8 +90,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
 }
 
 /* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. The job of such workers
- * ends when the last of them leaves, so the next worker may declare another job. A new attempt increases hub->era.
- * Copy it to this session, because the store rejects sessions with a lower era than the job. */
+ * ends when the last of them leaves, so the next worker may declare another job. Copy hub->era to a session that begins
+ * an attempt, because the store rejects sessions with a lower era than the job. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -496,9 +496,9 @@ static const request_handler request_handlers[OPS] = {
 enum {
     /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
     REQUEST_MIN = 64 << 10,
-    AHEAD_MIN = 4,     /* least number of decoded requests to prefetch for */
-    AHEAD_MAX = 64,    /* most requests that are decoded before the first is handled */
-    AHEAD_KEYS = 1024, /* least number of keys to prefetch for; the processor's caches hold a smaller store */
+    AHEAD_MIN = 4,     /* with fewer decoded requests, no key is prefetched */
+    AHEAD_MAX = 64,    /* maximum number of requests that are decoded before the first is handled */
+    AHEAD_KEYS = 1024, /* with fewer keys, no key is prefetched: the caches hold all keys */
     IN_KEPT = 256,     /* largest empty buffer that a session keeps, in bytes */
 };
 
@@ -551,8 +551,8 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Check and handle a request. First end an open wait of the session: a client of torch 1.13 whose wait has timed out
- * simply sends its next request, and would take a late answer to the wait for the answer to this request. Refuse a
+/* Check and handle a request. First end an open wait of the session, because a client of torch 1.13 whose wait times
+ * out simply sends its next request. A late answer to the WAIT would look like the answer to this request. Refuse a
  * request from an earlier attempt. Refuse requests for keys after AUTH, and in a store that serves no job. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {

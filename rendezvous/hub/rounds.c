@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The key as clients see it: PyTorch adds a slash to each key. */
+/* These keys as the store receives them: PyTorch puts a slash in front of each key. */
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
 
@@ -303,8 +303,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Count the ranks that have agreed to a restart with more nodes, and request it when all have. Each call continues at
- * the first rank that had not agreed, so most calls read only one key. */
+/* Count the ranks that have agreed to a restart with more nodes, and request the restart when all have agreed. Each
+ * call continues at the first rank that had not agreed, so most calls read only one key. */
 void rounds_check_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

@@ -13,7 +13,7 @@
 
 enum {
     EARLY_MS = 500,  /* ranks that begin to wait within this time (ms) share one report */
-    APART_MS = 1000, /* least time between two checks, because each check reads the whole job */
+    APART_MS = 1000, /* minimum time between two checks, because each check reads the whole job */
 };
 
 const struct schedule_row schedule[SITUATIONS] = {
@@ -57,7 +57,7 @@ static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
     return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
 }
 
-/* Return `at_ms`, but not earlier than now. hub.c would take a deadline in the past for a suspension. */
+/* Return `at_ms`, but not earlier than now, because hub.c treats a deadline in the past as a sign of a suspension. */
 static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
 {
     return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
@@ -99,8 +99,8 @@ static bool is_short(const struct rdzv_facts *facts)
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Begin a wait for nodes, if none is in progress. It counts from the time when the rendezvous began to gather
- * nodes. */
+/* Begin a wait for nodes, if none is in progress. The wait began when the rendezvous began to gather nodes, so its
+ * first check counts from that time. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -240,8 +240,8 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* Return the shortest wait that is reported. It is shorter if a process of the round has ended, because this process
- * will never arrive. */
+/* Return how long PyTorch's ranks must wait before a report. This time is shorter if a process of the round has ended,
+ * because this process will never arrive. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;

@@ -109,8 +109,8 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Add a session for a new connection. It gets the present era of the hub, so that a later attempt, which has a higher
- * era, rejects its requests. */
+/* Add a session for a new connection. The session gets the present era of the hub. A later attempt has a higher era,
+ * and so rejects requests of this session. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -165,7 +165,8 @@ struct rejects *hub_all_rejects(struct hub *hub)
 
 /* --- connections of other hosts, see gate.c ------------------------------------------------------------- */
 
-/* Decrease the count of the list, because gate.c compares this count with its limits. */
+/* Remove a stranger from the list of its state. Decrease the count of the list, because gate.c compares this count with
+ * its limits. */
 void session_leave_line(struct hub *hub, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE)
@@ -271,7 +272,8 @@ void session_node_free(struct hub *hub, struct session *s)
     s->as_node = NULL;
 }
 
-/* Append a frame, and keep it without its tag. A new connection has other keys, so it needs another tag. */
+/* Append a frame with its tag, and keep the frame without the tag, because a new connection has other keys and needs
+ * another tag. */
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
     if (s->is_node)
@@ -300,8 +302,8 @@ enum {
     OUT_KEPT = 1 << 20,      /* an output buffer that has grown beyond this size is freed */
 };
 
-/* Ask the shell whether a reply may be sent. A small reply needs no permission, because check_backlog() limits
- * those. */
+/* Ask the shell whether a large reply may be sent. A small reply needs no permission, because check_backlog() limits
+ * small replies. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
@@ -363,8 +365,8 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
     cJSON_free(text);
 }
 
-/* Send a large value from the memory of the store, without a copy. `holder` is a reference to this memory, which stays
- * valid even if the key is deleted. */
+/* Reply with a blob: its length, then its bytes. A value of at least OUT_DIRECT bytes is sent without a copy. `holder`,
+ * if not NULL, keeps its memory valid even if the key is deleted. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))

@@ -386,8 +386,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 /* Push the text of a JSON object. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
-/* Reply to the current session with a blob. With `holder`, a large value is sent without a copy. Return false if
- * memory is short. */
+/* Reply to the current session with a blob: its length, then its bytes. `holder` = the owner of the value's memory, or
+ * NULL. Return false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
 /* Return true if the current session may get a reply of `bytes`. If false, the handler must return true without a
  * reply; the hub calls it again later with the same request. So a handler must call this function before it changes

@@ -20,8 +20,8 @@
 #include <string.h>
 
 enum {
-    ASKERS_MAX = 64,  /* most operators that share an answer */
-    CALLS_MAX = 8192, /* most calls from the flight records of all nodes */
+    ASKERS_MAX = 64,  /* maximum number of operators that share an answer */
+    CALLS_MAX = 8192, /* maximum number of calls from the flight records of all nodes */
 };
 
 /* A node that has not answered yet. */
@@ -228,9 +228,9 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile, unless a request is open. An operator's request does not serve
- * them: its stacks may be older than the suspicion, and it reads no flight records. The monitor then gets its sample
- * after this request has ended. The profile skips a sample. */
+/* Request a sample for the monitor or the profile, unless a request is open. An operator's sample is not used for them:
+ * its stacks may be older than the suspicion, and it has no flight records. While a request is open, the monitor waits,
+ * and the profile skips its sample. */
 void stacks_ask(struct job *job)
 {
     static const struct message_stacks all = { .ranks = "" };

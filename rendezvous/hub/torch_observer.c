@@ -27,8 +27,8 @@ static bool has_surplus(const struct job *job, struct slice key, int64_t count)
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* Ask the agents for the owner of a connection that no agent has vouched for. Only a client that takes part in a setup
- * can be an extra member, so ask for no other. */
+/* Ask the agents for the owner of a connection that no agent has vouched for. Skip a client that takes part in no
+ * setup, because it cannot be an extra member. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -37,8 +37,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* Ask the agents who owns the connections of a group with too many members, and schedule a check. Until this check, a
- * further extra member causes only a question about itself. */
+/* Handle a group that may have too many members: ask the agents who owns the newcomer's connection. Unless a check is
+ * scheduled already, also ask about the other clients, and schedule a check. */
 static void suspect_surplus(struct session *newcomer)
 {
     struct job *job = newcomer->job;

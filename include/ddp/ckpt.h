@@ -81,7 +81,7 @@ typedef struct ddp_ckpts_options {
     const char *dir;     /* copied; the first save creates the directory, but not its parents */
     unsigned keep_last;  /* the newest N checkpoints are kept; 0 = 3 */
     uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 = none */
-    size_t max_bytes; /* if larger, ddp_ckpts_save itself writes the blocks, without a copy; 0 = no limit */
+    size_t max_bytes;    /* largest copy; ddp_ckpts_save itself writes blocks that are larger; 0 = no limit */
     uint32_t timeout_ms; /* longest wait of a call for the writing thread; 0 = 600 000 */
     ddp_ckpt_warn *
         warn; /* receives warnings about checkpoints that are skipped or cannot be removed; NULL = no warnings */
@@ -123,8 +123,8 @@ DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks
 
 /* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, the other ranks
  * NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks, *point and
- * *found, or rank 0's error. The other ranks wait while rank 0 reads, so reading all blocks, and sending each block,
- * must take less than the step timeout (ddp_options). ddp_last_error() returns the text of an error. */
+ * *found, or rank 0's error. The other ranks wait meanwhile. So reading all blocks must take less than the step
+ * timeout (ddp_options), and so must sending a block. ddp_last_error() returns the text of an error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 

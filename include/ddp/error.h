@@ -54,7 +54,7 @@ DDP_API const char *ddp_status_name(ddp_status status);
 DDP_API const char *ddp_status_text(ddp_status status);
 
 /* The exit code of a worker that ends only because another rank has died or has given up (EX_TEMPFAIL of sysexits.h).
- * The launcher then searches for the rank that failed by itself, and reports that rank as the cause. */
+ * The launcher then searches for a rank that ended for another reason, and reports that rank as the cause. */
 #define DDP_EXIT_PEER_LOST 75
 
 /* Return the sentence of the last failure on this thread: rank, operation, sequence number, expected value. Return ""

@@ -41,8 +41,8 @@ typedef enum ddp_rule {
 #undef X
 } ddp_rule;
 
-/* A rule and its numbers. Fields that the rule does not use are ignored. The struct has no pointers, so it may be
- * copied and saved. The numbers are doubles, like Python's floats in torch. */
+/* A rule and its hyperparameters. Fields that the rule does not use are ignored. The struct has no pointers, so it may
+ * be copied and saved. Hyperparameters are doubles, like Python's floats in torch. */
 typedef struct ddp_optim {
     ddp_rule rule;
     double lr; /* learning rate; may change in each step */
@@ -68,7 +68,7 @@ typedef struct ddp_optim {
     }
 
 /* Check the limits of torch: rates, decay and momentum at least 0, betas in [0, 1), nesterov only with momentum and
- * without dampening. DDP_ERR_ARG names the number and its limits. */
+ * without dampening. DDP_ERR_ARG names the field and its limits. */
 DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 
 /* Return the name of `rule`, such as "adamw", or "?" for an unknown rule. */

@@ -11,9 +11,9 @@
  * x, y, dy and dx are float32 arrays of n * channels * spatial elements, in torch's order (N, C, H, W) or (N, C):
  * x[(sample * channels + c) * spatial + i]. Sums are computed in double. Subnormals are flushed (context.h).
  *
- * The algorithm is that of torch.nn.SyncBatchNorm. The mean, the squares and the count of each rank are gathered and
- * merged (Chan, Golub & LeVeque 1979), so n may differ between ranks. The backward pass adds two sums of each channel
- * over the ranks.
+ * The algorithm is that of torch.nn.SyncBatchNorm. The mean, the sum of squared deviations and the count of each rank
+ * are gathered and merged (Chan, Golub & LeVeque 1979). So n may differ between ranks. The backward pass adds two sums
+ * of each channel over the ranks.
  *
  * Every rank must call with the same number of channels (else DDP_ERR_MISMATCH), even if its batch is empty. If only
  * one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the step timeout, unless the failed rank
@@ -53,9 +53,9 @@ typedef struct ddp_syncbn {
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 /* Compute the gradients after ddp_syncbn_forward, with the same x and n; collective. dx is the gradient of the loss
- * over all samples, as one rank with all samples would compute it. `dx` may be `dy`. dweight and dbias have
- * `channels` elements each; NULL = not needed. They are overwritten with this rank's part of the sum. Average them
- * over the ranks, like all other gradients. */
+ * over all samples, as one rank with all samples would compute it. `dx` may be `dy`. dweight and dbias have `channels`
+ * elements each; NULL = not needed. Both arrays are overwritten with this rank's part of the sum. Average them over
+ * the ranks, like all other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 

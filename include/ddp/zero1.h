@@ -76,9 +76,9 @@ DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 /* Set all gradients to zero. */
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
-/* Return the rule and its numbers, owned by `zero`, for example to change lr, or to save `step` in a checkpoint. All
- * ranks must make the same changes. If a change needs more state arrays than at ddp_zero1_create, the next step
- * returns DDP_ERR_ARG. */
+/* Return the rule and its hyperparameters, owned by `zero`, for example to change lr, or to save `step` in a
+ * checkpoint. All ranks must make the same changes. If a change needs more state arrays than at ddp_zero1_create, the
+ * next step returns DDP_ERR_ARG. */
 DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 
 /* Save and restore the state, for any world size. Slot 0 is the float32 copy of the parameters; slots 1 and 2 are the

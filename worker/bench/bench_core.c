@@ -115,8 +115,7 @@ void bench_fill(const struct bench_case *c, int rank, void *in)
         one_value_store(in, i, c->dtype, value_of(c, rank, i));
 }
 
-/* Return how many binary digits the significand of a number of this type has after its first digit. Return 0 for
- * integers, which are exact. */
+/* Return the number of stored bits of the type's significand. Return 0 for integers, which are exact. */
 static int digits(ddp_dtype dtype)
 {
     return dtype == DDP_F64 ? 52 : dtype == DDP_F32 ? 23 : dtype == DDP_F16 ? 10 : dtype == DDP_BF16 ? 7 : 0;

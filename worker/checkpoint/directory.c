@@ -77,8 +77,8 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* Return the next name. Return NULL with errno 0 at the end, and NULL with another errno after a failure. A failure
- * must not look like an empty directory, because the run would then start from the beginning. */
+/* Return the next name in the directory. Return NULL with errno 0 at the end, NULL with another errno after a failure.
+ * If a failure looked like the end, the run would start from the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;

@@ -1,7 +1,7 @@
 /* backend.c -- see backend.h.
  *
- * libddp_cuda is searched in the folder of the file that contains this code (libddp.so, or a program with libddp.a),
- * then in the usual places of the loader. The library is never unloaded, because threads of CUDA run its code. */
+ * libddp searches for libddp_cuda first near the file that contains this code (libddp.so, or a program with libddp.a),
+ * then in the loader's path. It never unloads libddp_cuda, because CUDA's threads run code of that library. */
 #include "core/backend.h"
 
 #include "core/recorder.h"

@@ -4,8 +4,8 @@
  * (shared_alloc), and can be stopped from any thread (give_up). The arguments of a call are valid, because call_check
  * has checked them.
  *
- * A blocking backend runs a call to its end, and then uses no pointer of the call. Any other backend puts the call on
- * a stream and gives it a ticket, a number by which `follow` and `await` identify the call. */
+ * In a blocking backend, `run` returns when the call is done and its pointers are no longer used. Any other backend
+ * puts the call on a stream and gives it a ticket, a number by which `follow` and `await` identify the call. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 
@@ -91,7 +91,7 @@ extern const struct comm_ops cpu_comm_ops;
 /* The functions of libddp that a backend in libddp_cuda may call. */
 struct comm_host {
     const struct comm_ops *cpu;
-    /* The functions of bootstrap.h with these names, such as bootstrap_publish: */
+    /* Pointers to functions of bootstrap.h; `publish` points to bootstrap_publish, and so on: */
     ddp_status (*publish)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
                           struct ddp_err *err);
     ddp_status (*fetch)(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,

@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* SLACK_MS: extra time for which the other ranks wait, because rank 0 may publish the reason of a failure at its
+/* SLACK_MS: extra time for which the other ranks wait. Rank 0 may publish the reason of its failure only at the
  * deadline. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
-/* Return at least 1, because 0 selects the default timeout in calls of the store. */
+/* Return the ms until the deadline, at least 1, because 0 would select the default timeout in calls of the store. */
 uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -175,9 +175,9 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     return status;
 }
 
-/* Wait at a named barrier until all ranks have joined. A barrier's name is used only once, but one worker may start
- * several programs or contexts. So the name contains the number of earlier joins, a counter in the store. Rank 0 adds
- * 1 to this counter after each join. */
+/* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, but one worker may join
+ * several times (several programs or contexts). So the name has the number of earlier joins. Rank 0 counts the joins
+ * in a key of the store. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];
@@ -282,7 +282,7 @@ bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what)
     return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
 }
 
-/* Delete the keys, so that another job with the same store does not find them. */
+/* Delete `what` from the store, so that another job with the same store does not find it. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

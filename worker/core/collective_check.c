@@ -232,7 +232,7 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
 }
 
 /* Compare the record of this rank with the record of the first rank that arrived. If this rank is the first, it
- * compares the record with itself. Report a difference even if another rank has published another reason. */
+ * compares the record with itself. If they differ, fail with this difference, even after another failure. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {

@@ -1,4 +1,4 @@
-/* comm_thread.c -- see comm_thread.h. A mutex with two conditions: "there is a job" and "all jobs are done". No job
+/* comm_thread.c -- see comm_thread.h. One mutex has two conditions: "there is a job" and "all jobs are done". No job
  * runs while the mutex is locked. */
 #include "core/comm_thread.h"
 

@@ -36,8 +36,8 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
-/* Connect to the store. Send the role only to a ddprun store, because TCPStore closes the connection at an unknown
- * opcode. */
+/* Connect to the store. Send the role "worker" only to a ddprun store, because TCPStore closes the connection at an
+ * unknown request. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -100,7 +100,7 @@ static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, s
     return DDP_OK;
 }
 
-/* Open the backend, which waits for all ranks. The flight recorder gets an entry, because the call hangs if a rank is
+/* Open the backend, which waits for all ranks. Record this call in the flight recorder, because it hangs if a rank is
  * missing. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
@@ -316,9 +316,9 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
-/* Make the calls of all ranks fail. Write the files first, because the launcher may kill this process when the peers
- * have failed. Any thread may call this function, so it takes no lock and changes no data of the thread that runs
- * collectives. */
+/* Make the calls of all ranks fail. Write the error file and the flight record first, because the launcher may kill
+ * this process when the peers have failed. Any thread may call this function, so it takes no lock and changes no data
+ * of the thread that runs collectives. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     struct ddp_err reason;
@@ -376,8 +376,7 @@ void ddp_flush_subnormals(void)
 /* --- progress --------------------------------------------------------------------------------------------- */
 
 /* Publish the step of this rank in a key, which the launcher reads after a failed attempt. A step may take
- * microseconds, so the key is set at most every 200 ms. SET has no answer, so the caller does not wait for the
- * store. */
+ * microseconds, so the key is set at most every 200 ms. The store does not answer SET, so the caller does not wait. */
 
 enum { PROGRESS_EVERY_MS = 200 };
 
@@ -410,13 +409,13 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
 /* The number of waiting nodes and each rank's agreement to grow are keys of the store, so programs without libddp can
- * use them, too. The launcher restarts the workers after all ranks have agreed, because a restart loses the work of a
- * rank that is within a step. */
+ * use them, too. The launcher restarts the workers only when all ranks have agreed. An earlier restart would lose work
+ * of a rank that is within a step. */
 
 enum { NODES_MAX = 1 << 20 }; /* a larger number in the key is not a number of nodes */
 
-/* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Only ddprun has waiting nodes. A world of one
- * connects here. */
+/* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail without ddprun, because only ddprun has
+ * waiting nodes. A world of one connects here. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)

@@ -29,7 +29,7 @@ static inline float bf16_to_f32(uint16_t h)
     return half_float((uint32_t)h << 16);
 }
 
-/* Convert f32 to bf16, its upper 16 bits. Before the shift, add 0x7fff and the lowest of the 16 kept bits, so that
+/* Convert f32 to bf16: keep the upper 16 bits. Before the shift, add 0x7fff and the lowest of the kept bits, so that
  * ties round to even. */
 static inline uint16_t f32_to_bf16(float value)
 {

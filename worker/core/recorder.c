@@ -57,7 +57,7 @@ static bool is_unhandled(const struct sigaction *now)
     return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
 }
 
-/* Add a listener, and install the handler. SA_RESTART: system calls of the program must not fail with EINTR. */
+/* Add a listener, and install the handler if the program has none. SA_RESTART: restart interrupted system calls. */
 static void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };

@@ -112,8 +112,8 @@ static const char *peers_state(int32_t pid)
 
 /* --- errors between ranks -------------------------------------------------------------------------------- */
 
-/* The functions below read the marks of other ranks in the control page while those ranks may be writing them. A
- * half-written mark must not cause a crash, so these functions trust no value. */
+/* The functions below read the marks of other ranks in the control page, while those ranks may be writing the marks. A
+ * half-written mark must not cause a crash, so the functions check every value. */
 
 /* Return the text of the last call that `rank` has begun. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
@@ -234,8 +234,8 @@ static bool is_over(const struct shm_barrier *b)
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* Set *err to the reason of the rank that gave up first. That rank may still be writing the reason, so wait for the
- * reason. Leave *err unchanged if no reason appears within WORDS_MS. */
+/* Set *err to the reason of the rank that gave up first. That rank may still be writing the reason, so wait up to
+ * WORDS_MS. If no reason appears, leave *err unchanged. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -260,8 +260,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Check whether a peer has ended. A peer may end right after its last barrier, so ignore the failure if the phase
- * is over. */
+/* Fail if a peer has ended or another host has failed. A peer may end right after its last barrier, so return DDP_OK
+ * if the phase is over. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -366,8 +366,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* Make the same checks as a barrier. Waits outside shared memory use this function: waits for other hosts, and for
- * a named barrier in a store. */
+/* Make the same checks as a barrier. Functions that wait outside a barrier also call this one: for other hosts, or for
+ * a key of the store. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

@@ -79,7 +79,7 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Publish the reason in the store for the other hosts, because this host may have no connection to them yet. */
+/* Publish `err` in the store for the other hosts, because this host has no connection to them yet. */
 static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct net_end end;
@@ -87,7 +87,7 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* Report the failed start to the other ranks at once, because these ranks may wait in the first barrier or for the
+/* Report the failed start to the other ranks at once, because they may wait in the first barrier or for the control
  * page. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
@@ -197,7 +197,7 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     return err->code;
 }
 
-/* Exchange the statuses of all hosts. An error on one host becomes an error on all hosts. */
+/* Exchange the statuses of all hosts, so that an error on one host becomes an error on all hosts. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     int32_t ours = (int32_t)err->code, worst = ours;

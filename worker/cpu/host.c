@@ -92,7 +92,7 @@ static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
 }
 
-/* Combine part `rank` of every input. */
+/* Reduce this rank's part of every input into this rank's output. */
 static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
 {
     size_t skip = (size_t)cpu->rank * call->n * ddp_dtype_size(call->dtype);
@@ -151,7 +151,7 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 
 /* --- through slots ---------------------------------------------------------------------------------------- */
 
-/* Collectives on private memory, in steps through slots that all ranks can read.
+/* Collectives on private memory. Values are copied through slots, which all ranks can read, in steps of a slot's size.
  *
  * A collective has three stages: give (copy this rank's values into a slot), combine (reduce this rank's part of
  * all slots), and take (copy the result out of the slots). The stages overlap. A turn is the work between two
@@ -167,8 +167,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  * combine stage of step 0 in turn 2, before the barrier. The take slots follow the same pattern one turn later.
  * Steps are numbered from call to call without a gap, so no barrier is needed after the last turn of a call.
  *
- * Calls that combine nothing have two stages. A small call has one step and one barrier: each rank combines all
- * values itself.
+ * Calls without a combine stage have two stages. A small call has no combine stage, one step and one barrier: each
+ * rank combines all values itself.
  *
  * The first barrier of a call compares marks. A rank with private buffers gives its first step before that barrier,
  * without knowing whether other ranks have private buffers. */
@@ -263,8 +263,8 @@ static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t 
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* Combine this rank's part of the step from all ranks. Write the result to this rank's take slot for the other
- * ranks, and to this rank's output if it has one. */
+/* Reduce this rank's part of the step, from this rank's input and the other ranks' give slots. Write the result to
+ * this rank's take slot for the other ranks, and to this rank's output if it has one. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -290,7 +290,7 @@ static void copy_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Combine all values of the step from all give slots into the output. */
+/* Reduce all values of the step from all ranks' give slots into the output: the take stage of a small call. */
 static void combine_slots(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -298,7 +298,7 @@ static void combine_slots(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Combine the values for this rank. Each rank's give slot has values for every rank. */
+/* Reduce the values for this rank, from all ranks' give slots, into the output: the take stage of reduce_scatter. */
 static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -444,8 +444,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
 }
 
 /* Run the call. Before the first barrier, each rank with private buffers copies its values of step 0 into its slot.
- * After the barrier every rank reads every mark, so all ranks choose the same path. If a rank with buffers in shared
- * memory has an input, its slot has no values of step 0. All ranks then repeat turn 0. */
+ * After the barrier every rank reads every mark, so all ranks choose the same path. A rank with buffers in shared
+ * memory has filled no slot. If the call uses slots, and such a rank has an input, all ranks repeat turn 0. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -190,8 +190,8 @@ enum {
     SILENT_MS = 10000  /* time without an answer until the dial fails; TCP has sent four packets by then */
 };
 
-/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. The
- * text distinguishes a loopback address of another host from a firewall. */
+/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If the
+ * address is another host's loopback address, the text gives this reason. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -448,8 +448,8 @@ static bool read_guest(struct net_guest *guest, const struct net_hello *mine, st
     return false;
 }
 
-/* Read from all guests without checking what poll reported, because a recv without data is cheaper than a search
- * for the ready guests. */
+/* Accept connections, then read from every guest. A recv without data is cheaper than a search for the guests that
+ * poll reported. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int accepted = 0;

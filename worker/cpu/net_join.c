@@ -132,8 +132,8 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ------------------------------------------------------------------------------------------- */
 
-/* Report the ranks without a connection. For each rank that connects to this rank, add this direction to the text,
- * because a firewall may block this rank's port. */
+/* Report the ranks without a connection. Mark each rank that had to connect to this rank, because a firewall may block
+ * this rank's port. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;

@@ -33,7 +33,7 @@ struct net {
     struct net_links links; /* link of each lane to each host; links to this host stay empty */
     struct net_end end;
     struct barrier_abroad abroad;  /* for the barrier of this host */
-    bool leaving;                  /* a closed connection is no failure: during the start and in finalize */
+    bool leaving;                  /* during the start and in finalize, a closed connection is no failure */
     size_t slot_bytes, area_bytes; /* bytes of a slot in shared memory, and of `area` */
     uint8_t *area;                 /* owned: this rank's pieces to send, then received pieces */
     uint8_t *finished[2];  /* owned: finished values of even and odd steps, sent in the second phase */

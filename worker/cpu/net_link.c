@@ -212,9 +212,9 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Report the late peers and the state of each. A peer without this call usually hangs in its program. If a peer has
- * sent only a part, the network is usually slow or blocked. A peer that does not receive is usually in another
- * call. */
+/* Report the late peers and the state of each. A peer that has not made this call usually hangs in its program. If a
+ * peer has sent only a part, the network is usually slow or blocked. A peer that does not receive is usually in
+ * another call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };
@@ -238,7 +238,7 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                     waits > LISTED ? ", and others" : "");
 }
 
-/* Wait for at most one slice. If a rank of this host gives up, it cannot wake this rank, which waits in poll. */
+/* Wait in poll for at most one slice, because a rank of this host that gives up cannot wake this rank. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout. net_layout_open allocates all arrays with the world's size. The loops below run once per job;
- * list_pieces needs O(n log n) steps, the other loops O(n). */
+/* The layout, which is made once per job. list_pieces needs O(n log n) steps for n ranks, the other loops O(n). */
 
 /* Sort the ranks by host. First count the ranks of host h in start[h + 1], then replace each count by the sum of this
  * count and all earlier counts. So start[h] becomes the index of the host's first member. */
@@ -106,7 +105,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- targets ---------------------------------------------------------------------------------------------- */
 
-/* Bytes of the largest call for which one trip is faster than two trips, although one trip sends more data. */
+/* If a host sends at most SMALL bytes, one trip with more data is faster than two trips. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {
@@ -133,8 +132,8 @@ static size_t all_of(const struct net_way *way, size_t n)
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return the largest number of elements of a step that one host owns. A step must fit on every host. A share is
- * rounded up to whole lines of PART_LINE bytes. */
+/* Return the most elements that one host may own in a step of `n` elements. Shares may differ by a line of PART_LINE
+ * bytes, so add room for one line. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -158,7 +157,7 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return the number of elements of the largest step that fits into a slot and into the area. Round down to whole
+/* Return a number of elements for a step, so that the step fits into a slot and into the area. Round down to whole
  * lines, so that all parts of a step have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
@@ -170,8 +169,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* Return the area bytes for a step of one element with the widest unfinished value (8 bytes), so that fit() always
- * finds a step. */
+/* Return the bytes of the smallest area in which fit() always finds a step. This step has one element, whose
+ * unfinished value has 8 bytes. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -182,7 +181,7 @@ size_t net_area_least(const struct net_layout *layout)
 
 /* --- path of a call ------------------------------------------------------------------------------------- */
 
-/* Return true if each host sends few bytes even if it sends the whole call to every other host. */
+/* Return true if the whole call, sent to every other host, is at most SMALL bytes. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;

@@ -42,13 +42,13 @@ struct net_step {
  * them. Then it writes the finished part into its take slot, from which all ranks of the host copy. No rank waits
  * for another rank of its host in the middle of a turn. */
 
-/* Return true if this rank serves more than i lanes, and the call uses lane number i of these. */
+/* Return true if this rank serves an i-th lane, counted from 0, and the call uses this lane. */
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
 }
 
-/* Return the address of element `at` in slot `which` of rank `local` of this host. */
+/* Return the address of element `at` in slot `which` of local rank `local`. */
 static char *slot_at(const struct net_call *c, int local, unsigned which, size_t at)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -60,7 +60,7 @@ static char *receive_slot_at(const struct net_call *c, int local, const struct n
     return slot_at(c, local, 2 + step->pair, at);
 }
 
-/* Return the address of `part` of column `number` in the values of rank `local` of this host. */
+/* Return the address of `part` of column `number`, in the input or the give slot of local rank `local`. */
 static const char *source(const struct net_call *c, const struct net_step *step, int local,
                           const struct net_column *column, int number, const struct net_range *part)
 {
@@ -162,7 +162,7 @@ static uint8_t *combine_for(const struct net_call *c, const struct net_step *ste
     return to;
 }
 
-/* Return the number of elements of one lane that this host owns. */
+/* Return the number of elements that `lane` carries, in all columns that this host owns. */
 static size_t owned_elements(const struct net_call *c, const struct net_step *step, int lane)
 {
     size_t n = 0;
@@ -174,7 +174,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Queue the receipt of the other hosts' pieces at `to`. Return the end of these pieces. */
+/* Queue receives that write the other hosts' pieces to `to`. Return the end of the last piece. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;

@@ -215,8 +215,8 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
  * whose sizes are powers of two would compete for the same cache lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Set *number to the lowest free number. All ranks get the same number, because all ranks create and free regions in
- * the same order. */
+/* Set *number to the lowest free number of a region. All ranks get the same number, because all ranks create and free
+ * regions in the same order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -432,7 +432,7 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
 
 /* --- roles ---------------------------------------------------------------------------------------------- */
 
-/* Do rank 0's part. After a failure, publish the reason for the other ranks. */
+/* Do rank 0's part of meeting_join. After a failure, publish the reason for the other ranks. */
 static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
                              struct hello *hello, struct meeting *m, struct ddp_err *err)
 {
@@ -465,7 +465,7 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     return status;
 }
 
-/* Do the part of a rank other than 0. */
+/* Do the part of meeting_join on all ranks except rank 0. */
 static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct meeting *m,
                               struct ddp_err *err)
 {

@@ -7,7 +7,7 @@
  *     returned   | held by the program | made ahead, or being made | not begun
  *                ^ released            ^ given                     ^ taken             ^ total
  *
- * struct queue has these four numbers and decides which batch comes next, without threads. There is one mutex with
+ * struct queue has these four numbers and decides which batch comes next. It uses no threads. There is one mutex with
  * two conditions: `work` (a batch may begin) and `done` (a batch is ready, or a thread has stopped). A thread takes a
  * batch and draws its samples under the mutex, in the order of batches, then reads the samples without the mutex. So
  * the order in which threads finish affects only when a batch is ready, not its contents. ddp_loader_next returns an
@@ -164,8 +164,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. Streams take turns, so every stream has as many batches as the longest stream. The
- * first stream is never shorter than a later stream. With NO_PAD, the last batch of a later stream may be empty. */
+/* Begin an epoch at sample `done`. Streams take turns, so all get as many batches as the longest stream, which is
+ * always the first one. With NO_PAD, the last batch of a later stream may be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -332,7 +332,7 @@ static struct timespec deadline_of(const ddp_loader *loader)
     return clock_after_us((uint64_t)loader->queue.options.timeout_ms * 1000);
 }
 
-/* Report the lowest sample that is still being read. The caller holds the mutex. */
+/* Report the first batch that is still being read, and its current sample. The caller holds the mutex. */
 static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
 {
     for (uint64_t k = loader->queue.released; k < loader->queue.taken; k++) {
@@ -347,8 +347,8 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, (double)loader->queue.options.timeout_ms / 1000);
 }
 
-/* Wait until no thread reads. The caller holds the mutex. No further batch begins. If a thread does not stop in time,
- * keep the error in the loader, so that a later call never returns an incomplete batch. */
+/* Let no further batch begin, and wait until no thread reads. The caller holds the mutex. If a thread does not stop in
+ * time, keep the error in the loader, so that a later call never returns an incomplete batch. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);

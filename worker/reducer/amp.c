@@ -136,7 +136,7 @@ ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err
     return DDP_OK;
 }
 
-/* Set *go if the caller may update the parameters. */
+/* Set *go to 1 if the caller may update the parameters, else to 0. */
 ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);

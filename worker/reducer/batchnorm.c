@@ -95,8 +95,8 @@ BODY scale_run_body(float *y, const float *x, size_t n, double mean, double fact
 WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
      (y, x, n, mean, factor, shift))
 
-/* Compute dx of one run. The first loop is for dx and dy in the same array. It uses only one of the two pointers,
- * because the compiler vectorizes the loop only for arrays that do not overlap. */
+/* Compute dx of one run. The compiler vectorizes a loop only for arrays that do not overlap. So if dx and dy are the
+ * same array, use a loop that has only one of the two pointers. */
 BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
                     double slope, double factor)
 {
@@ -112,7 +112,7 @@ WIDE(slope_run,
       double factor),
      (dx, x, dy, n, mean, mean_dy, slope, factor))
 
-/* Compute the statistics of this rank's batch. For an empty batch, set only count, to 0. */
+/* Compute the statistics of this rank's batch. For an empty batch, set all statistics to 0. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
 {
     double *mean = batch, *squares = batch + bn->channels;
@@ -183,7 +183,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
     }
 }
 
-/* Compute the two sums for the backward pass over this rank's samples. */
+/* Compute the two sums of each channel over this rank's samples, for the backward pass. */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
 {
     memset(sums, 0, 2 * bn->channels * sizeof(*sums));
@@ -196,7 +196,7 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     }
 }
 
-/* Compute the derivative of (x - mean) / sqrt(var + eps). The mean and var of the batch also depend on x. */
+/* Compute dx. In y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var also depend on x. */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx)
 {

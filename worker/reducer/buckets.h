@@ -3,8 +3,8 @@
  *
  * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters
  * are added in order to the open bucket of their type. A bucket is closed when it has reached its limit, so the last
- * parameter may take a bucket above the limit. The limit of the first bucket of a type is first_limit, that of all
- * later buckets is `limit`.
+ * parameter may take a bucket above the limit. The first bucket of a type has the limit first_limit; all later buckets
+ * have the limit `limit`.
  *
  * Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the
  * last layer to the first. So the first bucket of the list is ready early, and is reduced while other gradients are

@@ -50,7 +50,7 @@ static ddp_status in_range(const char *name, double value, double low, double be
                     below);
 }
 
-/* Check the numbers of SGD. Nesterov's method is defined only without dampening. */
+/* Check the hyperparameters of SGD. Nesterov's method is defined only without dampening. */
 static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("momentum", o->momentum, 0, INFINITY, err);
@@ -64,7 +64,7 @@ static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
     return status;
 }
 
-/* Check the numbers of Adam. A beta of 1 would divide by zero in the bias correction. */
+/* Check the hyperparameters of Adam. With a beta of 1, the bias correction would divide by zero. */
 static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("beta1", o->beta1, 0, 1, err);
@@ -73,7 +73,7 @@ static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
     return status == DDP_OK ? in_range("eps", o->eps, 0, INFINITY, err) : status;
 }
 
-/* Check all numbers. Check the rule first, because it determines which numbers are used. */
+/* Check all hyperparameters. Check the rule first, because it determines which of them are used. */
 ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 {
     if (o == NULL)
@@ -127,7 +127,7 @@ static void sgd_momentum(const ddp_optim *o, float *restrict param, const float 
 
 /* --- Adam ----------------------------------------------------------------------------------------------- */
 
-/* Numbers that are the same for all parameters in one step. */
+/* The factors of one step, the same for all parameters. */
 struct scale {
     float step_size;  /* lr / (1 - beta1^t) */
     float root_bias2; /* sqrt(1 - beta2^t) */
@@ -138,8 +138,8 @@ struct scale {
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* Compute the numbers of a struct scale. Compute in double as torch does, because in float 1 - 0.999^1000 would
- * have only three correct digits. */
+/* Compute the factors of this step. Compute in double as torch does, because in float 1 - 0.999^t would have only
+ * about five correct digits. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);
@@ -254,7 +254,7 @@ float norm_clip_factor(double norm, double max_norm)
     return factor > 1 ? 1 : factor;
 }
 
-/* Multiply n elements. Multiply even by 1, as torch does. */
+/* Multiply n elements, as torch does even if `factor` is 1. */
 void norm_multiply(float *x, float factor, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,9 +1,9 @@
 /* reduce.c -- see reduce.h.
  *
- * The general function works on tiles that fit into the first-level cache. A recursive walk of the tree combines one
- * tile of all ranks into an accumulator on the stack. The accumulator is then divided (for an average), rounded and
- * copied to every output. f32 gradients of two or four ranks have a faster loop, which reads and writes each element
- * once. That loop combines in the same order and gives the same bits.
+ * The general function works on tiles: ranges of elements that fit into the first-level cache. For each tile, a
+ * recursive walk of the tree combines all ranks in an accumulator on the stack. The accumulator is then divided (for
+ * an average), rounded and copied to every output. f32 gradients of two or four ranks have a faster loop, which reads
+ * and writes each element once. That loop combines in the same order and gives the same bits.
  *
  * The loops are plain C that gcc -O3 vectorizes. Sums and products treat subnormal numbers as zero, because
  * arithmetic with them is slow. Minima and maxima keep them. */

@@ -234,10 +234,10 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
              names);
 }
 
-/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be at different calls.
- * Copy the error to `failed`, because the program's thread cannot read ddp_last_error() of this thread. The
- * job may run on the program's thread or on the communication thread. Set flush-to-zero for subnormals, so that a hook
- * computes the same bits on both. */
+/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be at different calls. Copy
+ * the error to `failed`, because the program's thread cannot read ddp_last_error() of this thread. The job may run on
+ * the program's thread or on the communication thread. Flush subnormals, so that a hook computes the same bits on both
+ * threads. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -250,7 +250,7 @@ static void run_bucket_job(void *user, size_t index)
     FLUSH_SUBNORMALS(true);
     ddp_status status = reduce_bucket(reducer, index);
     recorder->bucket = -1;
-    recorder->posted_ns = 0; /* not used up if the hook called no collective */
+    recorder->posted_ns = 0; /* still set if the hook called no collective */
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
                  reducer->plan.count);

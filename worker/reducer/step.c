@@ -243,8 +243,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that the step may end. With find_unused, refuse a finish between steps, because it would mark all parameters
- * as unused and launch all buckets. */
+/* Check that the step may end. With find_unused, refuse a finish between steps, because such a finish would mark all
+ * parameters as unused and launch all buckets. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;

@@ -195,8 +195,8 @@ enum { NONE = -1, OPTIONS = MODEL_LISTS };
 
 static const char *const list_names[] = { "parameter", "buffer", "option" };
 
-/* Return the number of entries in a list. Parameters and buffers may have other lengths on other ranks. All ranks
- * have the same number of options. */
+/* Return the number of entries in a list. The lists of parameters and of buffers may be shorter or longer on other
+ * ranks. All ranks have the same number of options. */
 static size_t length_of(const struct model *model, int list)
 {
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
@@ -284,7 +284,7 @@ static const char *card_text(char text[TEXT], const struct card *card)
 }
 
 /* Compare this rank's first n cards of a list with rank 0's cards; collective. If *mine has no difference yet (index
- * NONE), set *mine to the first card that differs. A longer list on this rank differs, too. */
+ * NONE), set *mine to the first card that differs. If this rank's list is longer, its card n differs. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -394,7 +394,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 /* --- optimisers of all ranks -------------------------------------------------------------------------- */
 
 /* If a rank had another learning rate, it would update its share of the parameters differently, and no rank would
- * detect this. So all ranks gather the numbers of all ranks once, at create, and find the same difference. */
+ * detect this. So ddp_zero1_create gathers all hyperparameters, and all ranks find the same difference. */
 
 /* Rows of field, and the condition under which the rule uses the field. */
 #define OPTIM_FIELDS(X)           \
@@ -422,7 +422,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* Fill `numbers`. Set the numbers that the rule does not use to 0. */
+/* Write the hyperparameters to `numbers`, with 0 for each one that the rule does not use. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;
@@ -431,8 +431,8 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* Compare the numbers of all ranks. `all` has a row for each rank. No number is a NaN, because ddp_optim_check has
- * passed on each rank. */
+/* Compare the hyperparameters of all ranks. `all` has a row for each rank. None is a NaN, because each rank has passed
+ * ddp_optim_check. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {

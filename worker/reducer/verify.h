@@ -37,7 +37,7 @@ struct model {
  * DDP_ERR_MISMATCH, and the text names the first difference and its rank. */
 ddp_status reducer_verify(ddp_group *group, const struct model *model);
 
-/* Compare the optimizer's numbers; collective. On all ranks DDP_ERR_MISMATCH names the first number that differs,
+/* Compare the optimizer's hyperparameters; collective. On all ranks DDP_ERR_MISMATCH names the first one that differs,
  * with both values. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 

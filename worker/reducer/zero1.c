@@ -144,7 +144,7 @@ static void zero1_plan_free(struct zero1_plan *plan)
     *plan = (struct zero1_plan){ 0 };
 }
 
-/* Return the index of leaf k of bucket b in zero->leaves. These are sorted by rank, then by position in the shard. */
+/* Return the index of leaf k of bucket b in zero->leaves. Leaves are sorted by rank, then by position in the shard. */
 static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 {
     const struct zero1_bucket *bucket = &plan->buckets[b];

@@ -9,18 +9,18 @@
 #include "base/buf.h"
 
 /* Written by a job's rendezvous. */
-#define EVENTS_OF_RENDEZVOUS(X)                                                                       \
-    X(JOIN, "join")                                                                                   \
-    X(SPARE, "spare") /* the node joined while a round runs, or the job has more nodes than needed */ \
-    X(REFUSED, "refused")                                                                             \
-    X(LEAVE, "leave")                                                                                 \
-    X(LOST, "lost")                                                                                   \
-    X(LAST_CALL, "last_call")                                                                         \
-    X(ROUND, "round")                                                                                 \
-    X(NODE_DONE, "node_done")                                                                         \
-    X(STOP, "stop")                                                                                   \
-    X(NODE_STOPPED, "node_stopped")                                                                   \
-    X(STALE, "stale") /* message about another round */                                               \
+#define EVENTS_OF_RENDEZVOUS(X)                                                                    \
+    X(JOIN, "join")                                                                                \
+    X(SPARE, "spare") /* the node waits, because a round is running or the job has enough nodes */ \
+    X(REFUSED, "refused")                                                                          \
+    X(LEAVE, "leave")                                                                              \
+    X(LOST, "lost")                                                                                \
+    X(LAST_CALL, "last_call")                                                                      \
+    X(ROUND, "round")                                                                              \
+    X(NODE_DONE, "node_done")                                                                      \
+    X(STOP, "stop")                                                                                \
+    X(NODE_STOPPED, "node_stopped")                                                                \
+    X(STALE, "stale") /* the store ignored a message about another round */                        \
     X(VERDICT, "verdict")
 
 /* Written by the store. */

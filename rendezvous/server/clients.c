@@ -803,8 +803,8 @@ static bool send_credential(struct client *c)
 }
 
 /* Answer the request for the credential, and remove it from `bytes`. It is the first message of a connection and has a
- * fixed size. It may arrive in parts only from another host: there the first message must be this request or TLS, so a
- * part cannot begin another message. Return false if more bytes must arrive, or if the client was rejected. */
+ * fixed size. Accept it in parts only from another host, where the first message must be this request or TLS. On this
+ * host, a part could begin another request. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     uint8_t ask[AUTH_ASK_TLS_BYTES];

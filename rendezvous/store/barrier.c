@@ -431,8 +431,8 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Return the reason why the call is invalid for every barrier, or NULL. Later functions rely on this check: they use
- * each member as a bit index. */
+/* Check the call itself, without its barrier. Return the reason why it is invalid, or NULL. Later functions rely on
+ * this check: they use each member as a bit index. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;

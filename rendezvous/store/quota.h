@@ -44,7 +44,7 @@ static inline uint64_t quota_left(const struct quota *q)
 }
 
 /* Charge memory that is already allocated, even beyond the limit. `whole` has already charged `floor` bytes for this
- * share, so charge it only the bytes above. */
+ * share, so charge `whole` only for the bytes above `floor`. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

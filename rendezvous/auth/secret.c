@@ -427,7 +427,7 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
 
 /* Unseal (decrypt) the credential to c->secret. Also accept a credential that is expired, that is from a node whose
  * clock is ahead, or that another agent of this host has already unsealed. munged returns the payload in these cases,
- * too. They are harmless, because the store must also prove that it has the secret. */
+ * too. These cases are harmless, because the store must also prove that it has the secret. */
 static void unseal(struct secret_call *c, const struct munge *m, void *context)
 {
     void *payload = NULL;
@@ -496,8 +496,8 @@ static void munge_run(void *user)
     }
 }
 
-/* Begin a call that seals `secret`, or if it is NULL, unseals the `n` bytes of `credential`. Give the thread copies,
- * because it may run longer than the caller waits. */
+/* Begin a call that seals `secret`. If `secret` is NULL, unseal the `n` bytes of `credential` instead. Give the thread
+ * copies, because the thread may run longer than the caller waits. */
 static struct secret_call *call_begin(const struct secret *secret, const char *credential, size_t n)
 {
     struct secret_call *c = calloc(1, sizeof(*c));

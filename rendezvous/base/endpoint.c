@@ -1,7 +1,7 @@
 /* endpoint.c -- see endpoint.h.
  *
  * The port follows the last colon. A text such as "::1:29400" is rejected, because it may be an IPv6 address with or
- * without a port. The error shows how to write both. */
+ * without a port. The error shows how to write both forms. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>

@@ -28,8 +28,8 @@ char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX]);
 /* Append a duration, formatted by text_ms. */
 bool text_append_ms(struct buf *out, uint64_t ms);
 
-/* Copy at most `size - 1` bytes, and append a NUL. A text that is too long is cut before a whole character of UTF-8.
- * If `text` is NULL, the copy is "". */
+/* Copy at most `size - 1` bytes, and append a NUL. A text that is too long is cut between two characters of UTF-8. If
+ * `text` is NULL, the copy is "". */
 void text_copy(char *to, size_t size, const char *text);
 
 /* Return true if `line` of a log names `name` as a peer: as "[NAME]:41234", like Gloo, or as " NAME<41234>", like NCCL.

@@ -283,8 +283,8 @@ void client_turn_release(struct client_turn *turn)
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
  * A reply does not begin with its total length. If a call stops in the middle of a reply, the next call would read the
- * rest as its own reply. So a failure after the first sent byte makes the handle permanently unusable, except if a
- * wait was cancelled. */
+ * rest as its own reply. So a failure after the first sent byte makes the handle permanently unusable, unless the call
+ * could cancel its wait. */
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,

@@ -90,8 +90,8 @@ struct client_auth {
     const struct client_tls *tls; /* borrowed; NULL = not encrypted */
 };
 
-/* A handle. Only the thread that has the turn may use its members. Other threads may read those that do not change:
- * `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. */
+/* A handle. Only the thread that has the turn may use its members. Other threads may read the members that do not
+ * change: `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. */
 struct ddp_store {
     const struct client_auth *auth; /* borrowed; NULL = the caller has no secret */
     struct client_turn turn;        /* acquired by client_begin, released by client_end */

@@ -260,8 +260,8 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* Wait for the outcome of the barrier. Usually all ranks have the same timeout, so it arrives before the deadline of
- * this client. If the first rank has set a longer one, this client must leave the barrier. */
+/* Wait for the outcome of the barrier. Usually all ranks have the same timeout, so the outcome arrives before the
+ * deadline of this client. If the first rank has set a longer timeout, this client must leave the barrier. */
 static void wait_for_outcome(struct client_call *c)
 {
     size_t len;
@@ -321,8 +321,8 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Return true for a message that the store may send to an agent at any time, and that is no answer. It has the member
- * "push". */
+/* Return true if the message has the member "push". The store may send such a message to an agent at any time, and it
+ * is no answer to a request. */
 static bool is_push(const char *json)
 {
     cJSON *object = cJSON_Parse(json);

@@ -200,9 +200,9 @@ static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t
 }
 
 /* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length
- * of a key: the magic number, the opcode of PING and 3 bytes of the nonce. The last of them is never 0, so the length
- * is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a shorter length,
- * its only thread would wait for the rest of the key, and serve no other client. */
+ * of a key: the magic number, the opcode of PING and 3 bytes of the nonce. The last of these bytes is never 0, so the
+ * length is above 2^56. The server cannot allocate so much memory, and closes the connection at once. With a shorter
+ * length, its only thread would wait for the rest of the key, and serve no other client. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);

@@ -160,8 +160,8 @@ static bool append_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of the previous one. If stdout is not a terminal, print it below the previous one. Return false
- * if writing fails. */
+/* Show `text` in place of the previous text. If stdout is not a terminal, print `text` below the previous text. Return
+ * false if writing fails. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };

@@ -32,7 +32,7 @@ struct member {
     uint64_t gave_up_ms;   /* when the rank last abandoned the setup of a PyTorch group; 0 = never */
     uint64_t tried_ms;     /* when the rank last began or continued to set up a group (torch_client) */
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
-    int16_t cpu_percent;   /* percent of one CPU since the agent's last look, may exceed 100; -1 = unknown */
+    int16_t cpu_percent;   /* CPU use in % since the agent's previous sample; may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
     uint64_t state_since_ms;      /* when the process entered proc_state */
     bool stop_told;               /* the diagnosis has reported that the process is stopped (SIGSTOP) */

@@ -215,8 +215,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node without running workers leave. Before the first round, the user may start the node again. After it, a
- * static job ends, because it cannot continue without the node. */
+/* Let a node without running workers leave. Before the first round, the user may start the node again. After the first
+ * round, a static job ends, because it cannot continue without the node. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");

@@ -297,7 +297,7 @@ struct client {
     uint64_t ending_until_ms; /* for ENDING: when the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
     uint32_t wants;           /* size of the reply that waits for room, in bytes; 0 = none */
-    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 if it has read since then */
+    uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */
     uint8_t place;            /* enum place */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
     bool is_foreign;          /* the kernel reports no user, so the client is on another host */
@@ -591,7 +591,7 @@ static void leave_hub(struct client *c, const char *why)
 }
 
 /* Handle the end of a connection (conn_host.on_end). Report it to the hub before the replies to this client are
- * written, because the ranks in a barrier must not wait for that. */
+ * written, because the ranks in a barrier must not wait for these writes. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;

@@ -44,13 +44,13 @@ uint64_t listen_queue_limit(int fd)
 /* --- listener --------------------------------------------------------------------------------------------- */
 
 /* The sockets are created without libuv, because libuv always sets SO_REUSEADDR. A fixed port needs this option,
- * because a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must not have it: another
- * user could bind the chosen port on a more specific address before this process calls listen. So listen follows bind
- * at once.
+ * because a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must not have it: another user
+ * could bind the chosen port on a more specific address before this process calls listen. A fixed port has the same
+ * risk, so listen follows bind at once.
  *
  * With SO_REUSEADDR, two ddpruns of a job on one host can bind the same port at the same time. If both then call
- * listen, Linux rejects both calls, and neither would host the store. So try again if bind has succeeded but listen
- * has failed. */
+ * listen, Linux rejects both calls, and neither would host the store. So try again if bind has succeeded but listen has
+ * failed. */
 
 enum { TRIES = 12, PAUSE_US = 4000 /* longest pause before the next try */ };
 

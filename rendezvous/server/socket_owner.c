@@ -1,7 +1,7 @@
 /* socket_owner.c -- see socket_owner.h.
  *
  * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds it in a hash table, so a
- * request is as fast on a host with many connections.
+ * request is fast even on a host with many connections.
  *
  * ENOENT from sock_diag means "no such socket", or that the module tcp_diag is missing. So ENOENT counts only after
  * sock_diag has found some socket. Until then, /proc/net/tcp is read, too. */

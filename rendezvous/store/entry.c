@@ -76,8 +76,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return the block of the value. Compare `value` with the address after the key only if `room` is not 0. Otherwise the
- * entry ends at this address, and another block of memory may begin there. */
+/* Return the block of the value. Compare `value` with the address after the key only if `room` is not 0. If `room` is
+ * 0, the entry ends at this address, and another block of memory may begin there. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -115,9 +115,8 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Set the value. Keep the old block if the new value fits and needs at least a quarter of it: ADD then need not
- * allocate, and a key that once had 8 MiB does not keep 8 MiB. Allocate another block if a reply that is being sent
- * holds the old one. */
+/* Set the value. Keep the old block if the new value fits and needs at least a quarter of it. So ADD need not allocate,
+ * and a short value does not keep 8 MiB. Allocate another block if a reply that is being sent holds the old block. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;

@@ -220,7 +220,7 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
 }
 
 /* Handle a verdict that arrives before this node has reported the end of the attempt. In this case, the store has
- * declared this node lost. Use only the first verdict. */
+ * declared this node lost. Ignore a request to restart, and a second verdict. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -252,8 +252,7 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 }
 
 /* End without the verdict if in_hurry() returns true. Otherwise print that this node still waits, because the other
- * nodes may take their full grace period. The wait has no limit: if the store is lost, missing heartbeats reveal the
- * loss. */
+ * nodes may take their full grace period. The wait has no limit, because missing heartbeats reveal a lost store. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -399,7 +398,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
-/* Send `sig` to all workers. Keep `sig`, because a worker whose start is still in progress gets it later. */
+/* Send `sig` to all workers. Keep `sig`, because a worker whose start is still in progress gets this signal later. */
 static void signal_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
@@ -591,8 +590,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for the next worker with the same import error. Wait as long as the first worker ran, because a busy machine
- * slows all workers. The limits are AGENT_SAME_MS and AGENT_DOUBT_MS. */
+/* Wait for the next worker with the same import error, as long as the first failed worker ran, because a busy machine
+ * slows all workers. The wait lasts at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -645,7 +644,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     return sweep_if_gone(a);
 }
 
-/* Wait for the end of a worker that the kernel is still cleaning up. Print the reason once. */
+/* Wait for the end of a worker that the kernel is still cleaning up. Print once why this node waits. */
 static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
@@ -667,7 +666,7 @@ static enum agent_state run_settled(struct agent *a, const struct agent_event *e
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    /* before the user's stop counts, a worker that has lost its peer becomes the first failure */
+    /* report the failure of a worker that has already lost its peer before the user's stop */
     agent_settle(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
@@ -791,7 +790,7 @@ static enum agent_state run_user_insists(struct agent *a, const struct agent_eve
 
 /* --- agent facts ------------------------------------------------------------------------------------------ */
 
-/* The queries of agent.h, and the computation of ddprun's exit code.
+/* The functions of agent.h that only read the agent, and the computation of ddprun's exit code.
  *
  * The exit code of a worker that ddprun stopped never becomes ddprun's exit code, under any policy. */
 
@@ -939,9 +938,8 @@ int agent_rank0_code(const struct agent *a)
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
 }
 
-/* Select one of three exit codes by --exit_code: that of the first failure, the highest, or that of rank 0.
- * EXIT_POLICY_WORKERS selects the same code as EXIT_POLICY_FIRST. Only stop_succeeded() treats these two policies
- * differently. */
+/* Return the exit code that --exit_code selects: `first` (the code of the first failure), `max` or `rank0`.
+ * EXIT_POLICY_WORKERS differs from EXIT_POLICY_FIRST only in stop_succeeded(). */
 static int by_policy(const struct agent *a, int first, int max, int rank0)
 {
     switch (a->options.exit_policy) {

@@ -76,7 +76,7 @@ struct agent_verdict {
     bool restart;
     uint64_t backoff_ms;                  /* wait before joining the next round */
     enum no_restart no_restart;           /* why no restart follows */
-    int exit_first, exit_max, exit_rank0; /* exit code of the job for each policy */
+    int exit_first, exit_max, exit_rank0; /* exit code of the job for each value of --exit_code */
 };
 
 struct agent_event {
@@ -114,7 +114,7 @@ enum agent_effect_type {
     EFFECT_TELL_STOPPED, /* report to the store: no process of this attempt is left here */
     EFFECT_TELL_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
     EFFECT_LEAVE, /* report to the store: this node leaves the job, because its user stopped it or it is not ready */
-    /* print: the kernel is still cleaning up worker `local_rank`, whose peers have already lost it */
+    /* print: other workers have lost worker `local_rank`, and the kernel is still cleaning up this worker */
     EFFECT_SAY_DYING,
     /* print: this node waits for the other nodes to end, or has stopped waiting for them */
     EFFECT_SAY_WAITING,

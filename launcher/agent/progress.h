@@ -27,7 +27,7 @@ enum {
 /* One entry of a hash table. A zeroed entry is free. */
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
-    /* number of lines with this pattern, minus the number of lines with another pattern for the same entry */
+    /* number of lines with this pattern, minus the lines of other patterns that share this entry */
     uint32_t seen;
 };
 

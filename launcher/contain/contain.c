@@ -370,7 +370,7 @@ static bool read_all_mounts(struct contain *c)
     return procfs_read("/proc/self/mountinfo", &c->mounts);
 }
 
-/* Find the own group of ddprun in the usual mounts, or else in all mounts. */
+/* Find ddprun's own group in the usual mounts, or else in all mounts. */
 static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     return cgroup_find(contain_groups(c), contain_mounts(c), own, why) ||
@@ -530,7 +530,7 @@ static void leave_group(struct contain *c)
 }
 
 /* Create a group for each attempt, so that a kill of one attempt never hits the next attempt. If no group can be
- * created and the user did not request one, use the plain layer. */
+ * created and the user has requested no layer, use the plain layer. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];

@@ -306,7 +306,7 @@ enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
     CHASES = 40,                  /* reads of the newest pid in one call of chase() */
     LOOKS = 50,        /* checks of the pids above the newest pid, after each read of the newest pid */
-    AHEAD = 16,        /* pids that each such check covers */
+    AHEAD = 16,        /* pids above the newest pid that one check covers */
     BLOCK = 64 * 1024, /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };

@@ -86,11 +86,11 @@ void loop_lookup_end(struct loop_lookup *l)
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * VALIDATE, PING and CONTROL are sent in one write, because this needs only one round trip. PyTorch's store also
+ * VALIDATE, PING and CONTROL are the greeting. One write sends it, for a single round trip. PyTorch's store also
  * sends the echo, which is the answer to PING. But then it closes the connection, because it does not know CONTROL.
  *
- * With --encrypt, a TLS handshake precedes these requests. If MUNGE delivers the key, this node requests the store's
- * credential even before the handshake. */
+ * With --encrypt, a TLS handshake precedes the greeting. If MUNGE delivers the key, the request for the store's
+ * credential precedes the handshake. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
 
@@ -651,8 +651,8 @@ static uint32_t make_nonce(uint32_t seed)
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Start a dial. Texts are copied, because they may be on the owner's stack. The random bytes are only for jitter, so
- * the read never blocks. */
+/* Start a dial. Texts are copied, because they may be on the owner's stack. The random bytes only vary the pauses, so
+ * the pid replaces them if the read would block. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {
@@ -692,7 +692,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 enum {
     PATH_ANSWER_MS = 200,     /* longest wait for an answer */
     PATH_LARGE_MS = 60,       /* shortest wait for the answer to a large packet */
-    PATH_LARGE_FACTOR = 20,   /* of the time of the last small packet; wait so long for a large packet */
+    PATH_LARGE_FACTOR = 20,   /* wait this many times as long as for the answer to the last small packet */
     PATH_SMALL_BYTES = 8,     /* data of a small packet */
     PATH_IP_MAX = UINT16_MAX, /* the largest IP packet */
 };
@@ -767,7 +767,8 @@ static int path_large_wait(uint64_t took_ms)
     return wait_ms < PATH_LARGE_MS ? PATH_LARGE_MS : wait_ms > PATH_ANSWER_MS ? PATH_ANSWER_MS : (int)wait_ms;
 }
 
-/* Carry out the steps of path_next. Return true if the path loses large packets, and no late answer has arrived. */
+/* Carry out the steps of path_next. Return true if the path loses large packets. Finally check once more for a late
+ * answer to a large packet. */
 static bool path_is_lossy(const struct path_sockets *p, const void *data)
 {
     struct path_answers a = { 0 };
@@ -789,7 +790,7 @@ static bool path_is_lossy(const struct path_sockets *p, const void *data)
     return step == PROBE_LOSES && path_answer(p->fd[PATH_LARGE], 0) == 0;
 }
 
-/* Use the first port of traceroute, which no service uses. */
+/* Probe port 33434, the first port of traceroute, because services do not use it. */
 int path_probe(const char *address)
 {
     const struct addrinfo numeric = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,

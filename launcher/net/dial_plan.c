@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    /* limit for a lookup, in ms: a longer lookup is a finding, and the addresses of an older lookup are looked up
-     * again */
+    /* in ms. A lookup that takes longer is reported as a finding, but continues. Addresses that are older than this
+     * are looked up again before the next round. */
     LOOK_UP_MS = 5000
 };
 
@@ -168,8 +168,8 @@ static void begin_lookup(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* End a round. If the name resolves to this machine by mistake, this is the finding of the round, because all later
- * failures are its consequences. */
+/* End a round. If the name resolves to this machine by mistake, the finding of the round is this mistake, because it
+ * causes all later failures. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -313,7 +313,7 @@ static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return one step of the race, and record the result of the race for the report. */
+/* Return the next step of the race between the addresses. Record tries and failures for the report. */
 static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
@@ -367,8 +367,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return the next step. If next_in_phase returns WAIT until now, the phase has changed, so next_in_phase is called
- * again. The timeout is checked first, because no round may begin after the timeout. */
+/* Return the next step. If next_in_phase returns WAIT without a time in the future, the phase has changed, so call
+ * next_in_phase again. Check the timeout first, because no round may begin after the timeout. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -469,7 +469,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, append_value, (void *)d);
 }
 
-/* Return what the dial is doing before the first round has ended. */
+/* Describe the current step of the dial, for messages before the end of the first round. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
@@ -479,7 +479,7 @@ static const char *meanwhile(const struct dial *d)
                                        : "no answer to the connection attempt yet";
 }
 
-/* Append the sentence of the finding, or what the dial is doing if no finding exists yet. */
+/* Append the sentence of the finding, or the current step of the dial if no finding exists yet. */
 static bool append_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
@@ -623,9 +623,9 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 
 /* --- large packets -------------------------------------------------------------------------------------- */
 
-/* Send small and large packets in turn, because kernels limit ICMP answers to a burst of about 6, then 1 per second
- * (icmp_ratelimit). If the small packets get answers, this limit is not the reason why the large ones get none. A path
- * whose small packets get no answer is unknown, because a firewall may drop the packets or the answers. */
+/* Return the next step. Small and large packets alternate, because kernels limit ICMP answers to a burst of about 6,
+ * then 1 per second (icmp_ratelimit). So this limit is not the reason if only the large packets get no answer. If the
+ * small packets get none, the result is unknown, because a firewall may drop packets or answers. */
 enum path_step path_next(const struct path_answers *a)
 {
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };

@@ -76,7 +76,7 @@ static const char *reachable(const struct hosting_facts *f)
     return NULL;
 }
 
-/* Return the first address that other hosts can reach, as an example for advice. */
+/* Return an address for the example in a piece of advice: the first that other hosts can reach, or "ADDRESS". */
 static const char *such_as(const struct hosting_facts *f)
 {
     const char *address = reachable(f);
@@ -145,9 +145,9 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Decide for node 0 of a static job whose endpoint is on another machine. If two nodes have node rank 0 by mistake, a
- * store answers at the endpoint and reports both nodes. If no store answers, the error is that no node hosts the
- * store. */
+/* Decide for node 0 of a static job whose endpoint is on another machine. If two nodes have node rank 0 by mistake,
+ * the store at the endpoint reports both nodes. If no store answers there, the error is that no node hosts the store.
+ * */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];

@@ -123,7 +123,8 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
 
 /* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each
  * finding through the socket NEWS_FD to the relay of its host (remote/relay.c). The relay sends the finding to the
- * starter, and the starter sends it to all hosts. A finding is one line of JSON of at most NEWS_MAX bytes. */
+ * ddprun that the user has started, which sends it to all hosts. A finding is one line of JSON of at most NEWS_MAX
+ * bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
 struct news {
@@ -136,7 +137,7 @@ struct news {
 /* Append the line, without a newline. Return false if memory is short or the line is too long. */
 bool encode_news(const struct news *news, struct buf *out);
 
-/* Parse the line. Control characters become '?', because the line is from another host. Return false if it is
+/* Parse the line. Control characters become '?', because the line is from another host. Return false if the line is
  * invalid. */
 bool decode_news(struct slice line, struct news *news);
 

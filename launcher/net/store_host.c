@@ -205,8 +205,8 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* A free port helps only if the default port is in use. If the second try fails, too, the caller gets the
-         * first error. */
+        /* If no other port can be used either, the default port is not the reason, so the caller gets the first
+         * error. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -232,9 +232,9 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-/* Make the finding about a store that other hosts can reach without a secret, and return its code. The finding is a
- * warning if the user has requested such a store, and otherwise an error. `why` is the reason why MUNGE delivers no
- * secret, in the form " (REASON)", or "" without a reason. */
+/* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE
+ * without a finding. The finding is a warning if is_open() returns true, and otherwise an error. `why` is the reason
+ * why MUNGE delivers no secret, in the form " (REASON)", or "" without a reason. */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -257,8 +257,8 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
 }
 
 /* Return the address on which a refusing store may listen after the store could not listen, or NULL. A store that
- * listens on every address cannot start if one address has the port in use. The port may still be free on the address
- * that other nodes dial. */
+ * listens on every address cannot start if the port is in use on one of the addresses. The port may still be free on
+ * the address that other nodes dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;

@@ -1,8 +1,8 @@
 /* store_link.c -- see store_link.h.
  *
- * The first failure that no new connection can repair calls `lost`, from the loop, never inside a function that
- * the owner has called. Such failures are: no process listens, or the store rejects this agent, disconnects, sends
- * invalid data, does not read, or is silent.
+ * At the first failure that no new connection can repair, the link calls `lost`. It calls `lost` from the loop, never
+ * inside a function that the owner has called. The failures are: no process listens, or the store rejects this agent,
+ * disconnects, sends invalid data, does not read, or is silent.
  *
  * Requests are collected in `out` while `sending` is being written, because libuv needs the bytes of a write in
  * place. If the queue overflows or memory is short, the link is lost before the loop waits again. */
@@ -37,8 +37,8 @@ static void link_handle_answer(struct store_link *link, struct slice text);
  * length has eight bytes, little-endian. */
 enum { LENGTH_BYTES = 8 };
 
-/* Queue PyTorch's greeting, which every store expects first. The greeting also selects dialect C of the protocol
- * (store/ops.h). An empty queue always has space for these bytes. */
+/* Queue VALIDATE, the request of PyTorch's protocol that every store expects first. Its code also selects dialect C
+ * of the protocol (store/ops.h). An empty queue always has space for these bytes. */
 static void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -263,7 +263,7 @@ static void send_resume(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send greeting, IDENTIFY and `join` or `resume` together, for a single round trip. */
+/* Send IDENTIFY together with `join` or `resume`, for a single round trip. */
 static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -481,7 +481,7 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* Confirm the received frames before the next heartbeat if there are many, because the store keeps each frame until
+/* Confirm received frames before the next heartbeat if many are unconfirmed, because the store keeps each frame until
  * it is confirmed. */
 static void confirm_heard(struct store_link *link)
 {
@@ -592,8 +592,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         wire_fails(link, (int)n);
         return;
     }
-    /* During a resume only the answer to `resume` counts. If other answers counted, no timeout would end an endless
-     * series of new connections. */
+    /* During a resume, only the answer to `resume` ends the silence of the store. If any received bytes ended it, no
+     * timeout would end an endless series of new connections. */
     if (link->state == LINK_UP)
         link->heard_ms = now_ms;
     if (link->wire->tls != NULL)
@@ -940,8 +940,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if it is valid: this node has joined since the last round, and the number is
- * higher than before. In a static job the node rank must also be that of --node_rank. */
+/* Decode a pushed round. Return true if the round is valid: this node has joined since the last round, and the
+ * round's number is higher than the last. In a static job the node rank must also be that of --node_rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -1059,8 +1059,8 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store. Every object after the token is counted in `heard`, except the answer to
- * `resume`. The store gets this number and does not send these objects again. */
+/* Handle an object from the store. Every object from the answer with the token on is counted in `heard`, except the
+ * answer to `resume`. The store gets this number and does not send these objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);

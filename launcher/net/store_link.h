@@ -24,8 +24,8 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins
- * with a status byte. Both directions have a limit. */
+/* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with
+ * a status byte. The length is limited in both directions. */
 
 enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes: ten times what the starts and ends of 1,000 workers need */
 
@@ -70,9 +70,9 @@ struct store_link_calls {
      * with 0 while other ranks wait for it. Or it is about a rank that failed first because its wait timed out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
     /* Called when the connection is broken, or silent. The owner dials the store. `why` is NULL for a silent
-     * connection. Without this callback, a broken connection is lost. */
+     * connection. If this callback is NULL, the link is lost instead. */
     void (*broken)(void *user, const char *why);
-    /* Called when the old or the new connection works. The owner ends its dial. */
+    /* Called when the old connection works again, or the new connection works. The owner ends its dial. */
     void (*restored)(void *user);
     /* Called at most once, when the connection is closed, invalid or silent, always from the loop. */
     void (*lost)(void *user, const char *why);
@@ -143,7 +143,7 @@ void store_link_close(struct store_link *link);
 
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
-/* A socket of the link. After the link has dropped it, it exists until its close callback. */
+/* A socket of the link. A socket that the link has dropped exists until its close callback. */
 struct link_wire {
     uv_tcp_t tcp;
     uv_connect_t connect;
@@ -181,8 +181,8 @@ struct store_link {
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */
-    uint64_t heard;              /* number of answers and pushes that have arrived since the token */
-    uint64_t confirmed;          /* value of `heard` that was last sent to the store */
+    uint64_t heard;     /* number of received answers and pushes, from the answer with the token on */
+    uint64_t confirmed; /* value of `heard` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
     int round; /* number of the latest round; 0 = no round yet */
     /* when the last bytes arrived, plus the length of every later pause of this process */

@@ -1,9 +1,9 @@
 /* tls_relay.c -- see tls_relay.h.
  *
- *     accept -> uid gate -> connect -> TLS handshake -> read the worker -> both directions -> both ends closed
+ *     accept -> check the uid -> connect -> TLS handshake -> read the worker -> both directions -> both ends closed
  *
- * Each direction has a pipe with at most PIPE_MAX waiting bytes and one read. While a pipe is full, its source is
- * not read, so a slow reader delays only its own connection.
+ * Each direction has a pipe. While a pipe has PIPE_MAX bytes or more, its source is not read. So a slow reader delays
+ * only its own connection.
  *
  * The end of one side is passed on after the last bytes: a worker's FIN becomes TLS's close_notify and a FIN, and
  * the reverse. Any other end becomes a reset, so that the other side can distinguish a cut connection from a
@@ -479,10 +479,10 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive there, for
- * every address of this host. Accepted sockets inherit the filter. If the socket is bound to another interface, such
- * as a VRF, it gets no filter, because packets from this host arrive there. Even without the filter, is_admitted()
- * rejects other hosts. */
+/* Drop all packets that do not arrive through the loopback interface. Packets from this host always arrive through
+ * this interface, for every address of this host. Accepted sockets inherit the filter. A socket that is bound to
+ * another interface, such as a VRF, gets no filter, because it receives packets from this host through that
+ * interface. Even without the filter, is_admitted() rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

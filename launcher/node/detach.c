@@ -51,8 +51,7 @@ enum {
     COMMAND_SHOWN = 78  /* characters of the command line in a row of `ddprun list` */
 };
 
-/* The state of a supervisor. The caller of --detach fills in the names; the supervisor then uses a copy after the
- * fork. */
+/* The state of a supervisor. The parent fills in the names before it forks the supervisor. */
 struct supervisor {
     const struct detached_job *job;
     pid_t guardian;
@@ -226,8 +225,8 @@ static void leave_terminal(int output)
     close(output);
 }
 
-/* Open a descriptor that becomes readable at SIGCHLD. Block signals that end a process, because supervise() drops
- * them. Return -1 with errno set on failure. The guardian restores the mask `before`. */
+/* Open a descriptor that becomes readable at SIGCHLD. Block the signals that would end this process, because
+ * supervise() drops these signals. Return -1 with errno set on failure. The guardian restores the mask `before`. */
 static int watch_guardian(sigset_t *before)
 {
     static const int watched[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGQUIT };
@@ -240,15 +239,15 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the caller, which may
- * exit when the pipe is closed. Close the pipe when no signal of the terminal can reach the supervisor any more. */
+/* Run the supervisor, and return its exit code. Return -1 in the guardian. `waits` is a pipe to the parent, which
+ * exits when the pipe is closed. So close the pipe only when no signal of the terminal can reach the supervisor. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
     sigset_t before;
     leave_terminal(output);
     close(waits);
-    /* The second listen() sets the pid that SO_PEERCRED gives to viewers: it is now the pid of this process. */
+    /* Call listen() again, so that SO_PEERCRED gives viewers the pid of this process, not of its parent. */
     listen(s->listener, VIEWERS_MAX);
     s->signals = watch_guardian(&before);
     s->guardian = s->signals >= 0 ? fork() : -1;
@@ -290,8 +289,8 @@ static bool open_socket(struct supervisor *s)
     return ok;
 }
 
-/* Create the output file in the working directory. Return -1 and set errno on failure. O_EXCL and O_NOFOLLOW protect
- * an existing file, and a file that another user has put there. */
+/* Create the output file in the working directory. Return -1 and set errno on failure. With O_EXCL and O_NOFOLLOW, no
+ * existing file is overwritten, not even through a link that another user has created. */
 static int open_output(struct supervisor *s)
 {
     char dir[PATH_MAX];

@@ -107,7 +107,7 @@ static void exits_watch(struct exits *x, pid_t pid)
 }
 
 /* Return the pid of the worker in the set that ended first, or 0 if no worker in the set has ended. Remove its pidfd
- * from the set: a copy of the descriptor in another process would otherwise keep the pidfd there after close. */
+ * from the set, because after close() the pidfd stays in the set if another process has a copy of the descriptor. */
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
@@ -224,9 +224,9 @@ static bool reap_others(struct node *n)
 }
 
 /* Collect children that have ended, workers first, at most REAPED_PER_TURN in each turn, because processes may fork
- * and exit without end. Collect other children only in two cases. First, no worker has ended since the last call.
- * Second, the last worker has ended, so the agent must get AGENT_ALONE when no child is left. The second call of
- * reap_workers() removes pidfds of workers that reap_others() has collected. */
+ * and exit without end. Collect other children only if no worker has ended since the last call, or if no worker is
+ * left, because the agent then waits for AGENT_ALONE. The second call of reap_workers() removes the pidfds of workers
+ * that reap_others() has collected. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -377,9 +377,9 @@ static void on_more(uv_idle_t *idle);
 
 /* --- the path to a lost peer ---------------------------------------------------------------------------- */
 
-/* If a worker has lost its peer on another node, the path may lose large packets. The probe takes up to a second, and
- * `cause` and `stopped` wait for its result, because the store then reports the cause. The other nodes stop their workers
- * in the meantime. */
+/* If a worker has lost its peer on another node, the path to that node may lose large packets. So the agent probes
+ * the path, which takes up to a second. `cause` and `stopped` wait for the result, because the store sends its
+ * verdict when all nodes have stopped. */
 struct path_call {
     struct node *node;
     uv_timer_t timer;
@@ -421,7 +421,8 @@ static int end_probe(struct node *n)
     return lost_bytes;
 }
 
-/* Check for the result. The store gets the cause with the result, and then the effects that were held back. */
+/* Check the probe. If its result has arrived or is late, send the cause with the result, then carry out the effects
+ * that have waited. */
 static void on_probe_timer(uv_timer_t *timer)
 {
     const struct path_call *p = timer->data;
@@ -471,8 +472,8 @@ static bool names_node(const struct failure *f, const struct heard_node *node)
     return false;
 }
 
-/* Return the address of the only node that a victim names as its peer. Return NULL if the failure names several nodes or
- * its own node, because the lost connection is then unknown, or if the attempt ends for another reason. */
+/* Return the address of the only node that a victim names as its peer. If it names several nodes or its own node, the
+ * lost connection is unknown, so return NULL. Return NULL, too, if the attempt ends for another reason. */
 static const char *find_lost_peer(const struct node *n, const struct failure *f)
 {
     const char *found = NULL;
@@ -531,8 +532,8 @@ static void send_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Describe an attempt that failed on another node. The time of the failure is the start of the attempt on this node,
- * plus a duration from the store. The clocks of two machines may differ. */
+/* Describe an attempt that failed on another node. The time of the failure is the start of the attempt on this node
+ * plus a duration from the store, because the clocks of two machines may differ. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -552,8 +553,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* Record the failed attempt for the final report. Several effects call this function, but only the first call for an
- * attempt has an effect. An attempt that ended because the job grows has not failed. */
+/* Record the failed attempt for the final report. Several effects of the agent call this function; only the first
+ * call for an attempt records the attempt. An attempt that ended because the job grows has not failed. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -880,8 +881,8 @@ static void close_signals(struct node *n)
     close(n->signal_fd);
 }
 
-/* Close the handles whose callbacks could start new work, then print the report. Close the output last, because it
- * prints the report. The structs are freed in close_node(), after the close callbacks. */
+/* Close the handles whose callbacks could start new work, then print the report. Close the output last, because the
+ * report is printed through the output. The structs are freed in close_node(), after the close callbacks. */
 void node_finish(struct node *n, int exit_code)
 {
     if (n->ended)

@@ -56,8 +56,8 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-/* Map the same pages a second time, for a thread. The thread needs its own mapping, which it closes itself, because
- * it may outlive the attempt. If no descriptor is left, `out` has no pages. */
+/* Map the same pages a second time, for a thread. The thread needs its own mapping, and closes this mapping itself,
+ * because the thread may outlive the attempt. If no descriptor is left, `out` has no pages. */
 static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
@@ -341,9 +341,9 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print connections of the workers `pids`, numbers separated by commas: each as one line of JSON. Without `lost_bytes`,
- * print all connections. Otherwise print connection i only if lost_bytes[i] is not 0. Set the bits of the connections
- * that belong to the workers in *theirs. */
+/* Print the connections of `each` that the workers `pids` (numbers separated by commas) have open, one line of JSON
+ * for each. With `lost_bytes`, leave out each connection i whose lost_bytes[i] is 0. Set the bits of the workers'
+ * connections in *theirs. */
 static bool print_peers(const char *pids, const struct unanswered *each, size_t n, const int *lost_bytes,
                         uint64_t *theirs)
 {
@@ -363,7 +363,7 @@ static bool print_peers(const char *pids, const struct unanswered *each, size_t 
     return ok && fflush(stdout) == 0;
 }
 
-/* Return the first connection of the workers to the host of connection `i`. */
+/* Return the index of the workers' first connection to the same host as connection `i`. */
 static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
 {
     size_t same = 0;
@@ -394,8 +394,8 @@ static void probe_paths(const struct unanswered *each, size_t n, uint64_t theirs
     }
 }
 
-/* Print the connections of the workers `pids` whose peers do not acknowledge data. Then probe the paths to these peers,
- * and print the connections again whose path loses large packets. */
+/* Print the connections of the workers `pids` whose peers do not acknowledge data. Then probe the paths to these
+ * peers, and print again the connections whose path loses large packets. */
 static bool print_unanswered(const char *pids)
 {
     struct buf found = { 0 };

@@ -1,10 +1,10 @@
 /* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store.
  *
- * A node that cannot reach the store cannot send its finding there. With --hosts, the user would not see the finding
- * either, because every node except node 0 runs with --quiet. So the relay, which has started this process, carries
- * the finding to the starter and from there to all other nodes. A node that waits for the first round prints the
- * finding, and repeats it in the message about its timeout. If the node of the finding has ended, this node ends,
- * too. */
+ * A node that cannot reach the store cannot send its finding to the store. With --hosts, the user would not see the
+ * finding either, because every node except node 0 runs with --quiet. So the relay, which has started this process,
+ * carries the finding to the ddprun that the user has started, which sends it to all other nodes. A node that waits
+ * for the first round prints the finding, and repeats it in the message about its timeout. If the node of the finding
+ * has ended, this node ends, too. */
 #include "base/log.h"
 #include "base/exit_codes.h"
 #include "node/effects.h"
@@ -52,8 +52,8 @@ static void print_news(struct node *n, const struct news *news, const char *word
     buf_free(&text);
 }
 
-/* End this node, because another node has ended before the job began, so the job cannot begin. Add the name of the
- * other host, unless the sentence begins with it. */
+/* End this node, because the job cannot begin after another node has ended. Add the name of the other host, unless
+ * the sentence begins with it. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";
@@ -64,8 +64,8 @@ static void end_by_news(struct node *n, const struct news *news)
 }
 
 /* Handle a finding of another host. If the other host has ended, end this node while it waits for the first round. If
- * the other host still runs, keep and print the finding, which explains why the node of this host is missing. A
- * finding with an empty code withdraws the last finding of this host. */
+ * the other host still runs, keep and print the finding, which explains why the node of the other host is missing. A
+ * finding with an empty code withdraws the last finding of the other host. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;

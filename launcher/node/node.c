@@ -1,6 +1,6 @@
-/* node.c -- see guardian.h and node.h: the agent process from start to end. This file has the timer, the way into the
- * job, and the order of opening and freeing. The order matters: errors of the user are reported before a port is
- * bound, and no callback may run after its data was freed. */
+/* node.c -- see guardian.h and node.h: the agent process from start to end. This file has the timer, the steps to
+ * join the job, and the order of opening and freeing. The order matters: errors of the user are reported before a
+ * port is bound, and no callback may run after its data was freed. */
 
 #include "auth/secret.h"
 #include "auth/tls.h"
@@ -89,7 +89,7 @@ enum {
     /* If the program is missing and the job cannot begin without this node: how long to wait for a round. In a round,
      * the other nodes get the failure. */
     TELL_OTHERS_MS = 2000,
-    /* connections that may be lost before the store answers the join, without a message to the user */
+    /* number of connections that may end before the store answers IDENTIFY, without a warning to the user */
     QUIET_JOINS = 5,
     REFUSE_MS = 10000,   /* how long a node that cannot host the store sends the reason to the other nodes */
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
@@ -190,8 +190,8 @@ static void report_path(struct node *n)
     store_link_send(n->meet.link, encode_notice(&f));
 }
 
-/* Dial the store again. Use its numeric address, because the fault that broke the connection may affect the name
- * server, too. `budget_ms` is the timeout, and `knob` the option that sets it. */
+/* Dial the store again. Use the store's numeric address, because the fault that broke the connection may affect the
+ * name server, too. `budget_ms` is the timeout, and `knob` the option that sets it. */
 static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                        void (*found)(void *user, const struct join_dial_found *found))
 {
@@ -344,7 +344,7 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, &at, err);
 }
 
-/* Start the store of a single node, and join it. Its port is read from the server, because the store uses a free port
+/* Start the store of a single node, and join it. The port is read from the server, because the store uses a free port
  * if the planned port is in use. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
@@ -717,7 +717,7 @@ static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Compile the regular expression of --progress, which is known to be valid. Return false if memory is short. */
+/* Compile the regular expression of --progress, which cli/values.c has checked. Return false if memory is short. */
 static bool open_progress(struct node *n)
 {
     const char *text = n->plan->cli->progress;

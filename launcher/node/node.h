@@ -4,11 +4,11 @@
  * the effects. node_run_effects() carries out a few effects in each turn. One thread runs the loop and all these functions;
  * the threads of timed_call.h never touch struct node. Each file calls only files that are lower in this list:
  *
- *     node.c           opens, runs and frees; the way into the job; time
+ *     node.c           opens, runs and frees; joins the job; the timer
  *     signals.c        signals of the user, the death of the guardian
  *     store_events.c   messages and questions of the store
  *     host_news.c      findings between the hosts of --hosts, without the store
- *     effects.c        calls the agent and carries out its effects; children that have ended; the timer; the end
+ *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
  *     flight_pages.c   the last calls of ranks
  *     stack_dump.c     where the threads of ranks are */
 #ifndef LAUNCHER_NODE_NODE_H
@@ -36,7 +36,7 @@
 #include "report/user_messages.h"
 #include "tables/signals.h"
 
-/* The way into the job: the store, the connection to the store, and facts from the store's messages. */
+/* The connection of this node to the job: the store, the link to the store, and facts from the store's messages. */
 struct node_meeting {
     /* Owned: the store in this process, stopped in close_node(). NULL = another node or a daemon hosts the store. */
     struct store_server *store;
@@ -144,7 +144,7 @@ struct node_run {
     /* Findings about GPUs, from before the start or from the last sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    /* The question of the last sample; see check_gpus(). The look belongs to the call. NULL = none. */
+    /* The call that asks the GPU driver (check_gpus); it owns `gpu_look` while it runs. NULL = none. */
     struct timed_call *gpu_call;
     struct gpu_look *gpu_look;
     uint64_t gpu_asked_ms; /* time of this question */
@@ -316,7 +316,7 @@ bool node_explain_absence(const struct node *n, const char *host, char *out, siz
 /* Callbacks of the link to the store. */
 extern const struct store_link_calls node_store_calls;
 
-/* Forget the question to the driver of the GPUs, if there is one. Its thread may still run. */
+/* Forget the question to the driver of the GPUs, if any. The thread that asks the driver may still run. */
 void node_drop_gpu_call(struct node *n);
 
 /* Prepare an attempt: ranks, containment and log files. Clear the output of the last attempt. */

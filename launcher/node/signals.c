@@ -276,7 +276,7 @@ static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
 }
 
 /* Open the descriptors. The signals are already blocked, because the guardian has called signal_watch_block() before
- * the fork. The second call here returns the same set. */
+ * the fork. Call it again only to get the set of these signals. */
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline)
 {
     sigset_t watched;

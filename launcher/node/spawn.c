@@ -33,7 +33,7 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 
 /* Call clone3. In the child, call `child`, which never returns, on a new stack. The child cannot return from this
  * function, because its new stack has no return address. Register r12 keeps `arg`, and r13 keeps `child`: the kernel
- * preserves both. A zero frame pointer ends backtraces of debuggers there. */
+ * preserves both. A zero frame pointer ends the backtraces of debuggers in the child. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;

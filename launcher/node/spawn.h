@@ -55,8 +55,9 @@ struct spawner {
     const char *failed;   /* the program that could not be started; NULL = none */
 };
 
-/* Initialize, before many descriptors are open, and raise this process's descriptor limit. The plan is borrowed. The
- * caller sets `output`, `contain` and `input`, which are also borrowed, before the first start. */
+/* Initialize, and raise this process's descriptor limit. Call this before many descriptors are open, so that the
+ * reserved numbers are low. The plan is borrowed. The caller sets `output`, `contain` and `input`, which are also
+ * borrowed, before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Find the program, and the Python script if the program is Python. Return 0. On failure, return an errno and set

@@ -173,8 +173,8 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
 /* After a failure, ddprun stops the other workers within 0.5 ms. The stop waits for stacks only if Python runs and
- * py-spy is available. Heartbeats check both before a failure. If Python or py-spy is missing, the report uses the
- * states of the last heartbeat. */
+ * py-spy is available. The agent checks both at heartbeats, before any failure. If Python or py-spy is missing, the
+ * report uses the states of the last heartbeat. */
 
 /* Return true if a worker, or one of its first CHILDREN_MAX descendants, is a Python interpreter. */
 static bool has_python(const struct node *n, int local_rank)
@@ -571,9 +571,10 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
                 (size_t)snprintf(out + used, size - used, "%s%d", used > 0 ? "," : "", (int)targets[i].pid);
 }
 
-/* Start the helper that reads flight records and connections. If it cannot start, the sample has neither. An earlier
- * reader may hang in the kernel, because its file server does not answer. In this case the new helper gets no
- * directory and reports only connections, so that the number of hanging readers does not grow. */
+/* Start the helper that reads flight records and connections. If the helper cannot start, the sample has no records
+ * and no connections. An earlier reader may hang in the kernel, because its file server does not answer. In this case
+ * the new helper gets no directory and reports only connections, so that the number of hanging readers does not grow.
+ * */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";

@@ -78,8 +78,8 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if every expected reader is open and has the whole last chunk. Without readers, return false, which
- * leaves the input for the next process. */
+/* Return true if the next chunk can be read: every expected reader is open and has the whole last chunk. Without
+ * readers, return false, so that the input stays unread for the next process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;

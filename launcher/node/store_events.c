@@ -242,8 +242,8 @@ static bool has_busy_gpu(const struct node *n, const struct finding *f)
     return false;
 }
 
-/* Send the new findings, and withdraw findings that no longer hold. In a container the driver may report pids that do
- * not exist there; the findings from before the start then remain. */
+/* Send the new findings, and withdraw findings that no longer hold. In a container, the driver may report pids that
+ * do not exist in the container. In this case, keep the findings from before the start. */
 static void renew_busy_gpus(struct node *n)
 {
     struct finding before[GPU_FINDINGS_MAX];
@@ -267,8 +267,8 @@ void node_drop_gpu_call(struct node *n)
     n->run.gpu_call = NULL;
 }
 
-/* Use the answer to the last question, then ask again. While the driver hangs, ask no more, so that at most one thread
- * waits for it. */
+/* Use the driver's answer to the last question, then ask again. While the driver has not answered, do not ask again,
+ * so that at most one thread waits. */
 static void check_gpus(struct node *n)
 {
     struct node_run *run = &n->run;
@@ -467,7 +467,7 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
         first->host);
 }
 
-/* Return the numbers of a round that the plan needs. */
+/* Convert a round of the store to a round of the plan, with the store of rank 0 if node 0 offers this store. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -650,7 +650,7 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
 }
 
 /* Handle the rejection of this node by the store. Before the first round, print an error and exit. Between two
- * rounds, the agent ends the job, because the report of the last attempt is not written yet. */
+ * rounds, let the agent end this node, because the report of the last attempt must still be printed. */
 static void on_refused(void *user, const char *code, const char *why, const char *advice)
 {
     struct node *n = user;
@@ -671,8 +671,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Describe a timeout of the rendezvous: which nodes are missing by the store's last message, and the first finding
- * that explains their absence. */
+/* Describe a timeout of the rendezvous: which nodes are missing according to the store's last message, and the first
+ * finding that explains their absence. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
@@ -691,7 +691,7 @@ static void describe_timeout(struct node *n)
 }
 
 /* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If no rank is
- * the cause, add what the host of the cause has reported. */
+ * the cause, append the finding that the host of the cause has sent. */
 static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];
@@ -760,9 +760,9 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)" for the node whose address is that of the store, or "" if there is no such node. In an
- * elastic job with several such nodes, the right one is unknown, so write "", too. In a job with a fixed number of
- * nodes, the first such node hosts the store. */
+/* Format " on node 0 (n0)" for the node whose address is that of the store, or "" if there is no such node. If an
+ * elastic job has several such nodes, write "", too, because any of them may host the store. In a job with a fixed
+ * number of nodes, the first such node hosts the store. */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -779,8 +779,8 @@ static void name_store_node(const struct node *n, char *out, size_t size)
 }
 
 /* Keep the reason of the loss for the report. This node may have caused the loss, for example because its process was
- * stopped. Then keep a finding that explains this, and write its code to `code`, such as " [NODE_FROZEN]". Otherwise
- * leave `code` empty. */
+ * stopped. In this case, keep the finding that explains this cause, and write the code to `code`, as "  [NODE_FROZEN]".
+ * Otherwise do not change `code`. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);

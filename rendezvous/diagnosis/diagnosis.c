@@ -475,7 +475,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
-/* Return true if a process of the group is not part of this job. It is then from another launch. */
+/* Return true if a process of the group is not part of this job, because another launch has started it. */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
@@ -496,8 +496,8 @@ bool diagnose_torch_surplus(const struct snapshot *s)
     return false;
 }
 
-/* Return the words after the number in the sentence. If connections have closed, the number may count one process
- * twice, so the sentence counts registrations and not processes. */
+/* Return the words that follow the number of members in the sentence. If connections have closed, the number may count
+ * one process twice. The sentence then counts registrations and not processes. */
 static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
     return surplus->count > surplus->n ? "registrations were made" : "processes of this job take part";

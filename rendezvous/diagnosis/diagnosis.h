@@ -67,9 +67,9 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
-/* Append the JSON that explains to the members of a barrier why it did not open. Its first line is "barrier 'epoch-3'
- * " and then `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly, `barrier` is NULL.
- * Return false, with an unchanged `out`, if memory is short. */
+/* Append the JSON that explains to the members of a barrier why it did not open. The first line of its text is "barrier
+ * 'epoch-3' " and `because`, such as "timed out after 30.0 s". If a client has used the barrier wrongly, `barrier` is
+ * NULL. Return false, with an unchanged `out`, if memory is short. */
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 

@@ -838,7 +838,7 @@
       "node 1 (n1, pid 80) is still missing: its ddprun was rejected (NNODES_DIFFERS) and exited",          \
       "A node was rejected when it joined, and has not joined since. Typical causes: another version, job id "      \
       "or option on that node.")                                                                                    \
-    /* The store counts nodes that have never connected. So it cannot name their hosts. */                  \
+    /* The store knows the node ranks of nodes that have never connected, but not their hosts. */           \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
       "check that ddprun runs on each missing node, with its --node_rank and with ${store_address} as the " \

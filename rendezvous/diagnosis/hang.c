@@ -734,8 +734,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. The sentence also names the ranks in a collective, or without
- * such ranks another culprit. */
+/* Add the finding about a rank that waits for a key. The sentence also names the ranks that wait in a collective. If
+ * there are none, it names a culprit instead. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -848,8 +848,8 @@ static bool is_same_pair(const struct cut *a, const struct cut *b)
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
 }
 
-/* Format what the agent's probe of the path of a cut has shown, or "". Use the later sample with a result, because not
- * every probe gets answers. */
+/* Format that large packets between the ends of a cut are lost, or "" if no probe of an agent has shown this. Use the
+ * later sample that has such a result. */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The numbers of profile.h. slow_share and equal_share define the two hypotheses. equal_share is below 1, so that a
- * rank that is only a little slower than the others is not reported. false_report is the probability of a false report
- * in a window, for the whole job. */
+/* The constants that profile.h explains. slow_share and equal_share define the two hypotheses. equal_share is below 1,
+ * so that a rank that is only a little slower than the others is not reported. false_report is the probability of a
+ * false report in a window, for the whole job. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
 /* A slow rank is reported only if its share of waits is at least this much smaller than the share of the other
@@ -240,8 +240,8 @@ static bool is_marked(const void *of, uint32_t rank)
     return p->ranks[rank].is_slow;
 }
 
-/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The numbers are
- * those of the first rank. */
+/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The percentages and
+ * the place in the sentence are those of the first slow rank. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

@@ -90,9 +90,8 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Reject the oldest stranger
- * in state GREETING, or without one the oldest in state HELD. A stranger in state HELD is rejected last, because it is
- * more likely a worker. */
+/* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Reject the oldest stranger in
+ * state GREETING. If there is none, reject the oldest in state HELD, which is more likely a worker. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;

@@ -22,8 +22,8 @@ struct secret;
 
 typedef uint64_t conn_id; /* id of a connection: chosen by the shell, never 0, never used again */
 
-/* The reason why the host of this store cannot serve its job. Such a store rejects every node that joins and serves
- * no key. All texts are borrowed. */
+/* The reason why the host of this store cannot serve its job. Such a store serves no key, and rejects every node that
+ * joins. All texts are borrowed. */
 struct hub_refusal {
     const char *code, *sentence, *advice; /* texts of a row in diagnosis/findings.h */
     void (*on_refused)(void *user);       /* called for each rejected node */

@@ -90,8 +90,8 @@ static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
     return quota_left(&source->share) >= bytes;
 }
 
-/* Count the job at its new source before releasing its old source. If both are the same source, it would otherwise be
- * freed. */
+/* Count the job at its new source before releasing its old source. Otherwise a source that is both would be freed if
+ * this is its only job. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;
@@ -376,8 +376,8 @@ void job_rename(struct job *job, const char *name)
     add_to_hub(job);
 }
 
-/* Give `name` to the job that has no name yet, because clients may already have used it. Without such a job, create
- * one. */
+/* Give `name` to the nameless job, because clients may already have stored keys in it. If there is no nameless job,
+ * create one. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");

@@ -154,7 +154,8 @@ static void check_open_connections(struct member *member)
     }
 }
 
-/* Return the finding about a rank that gave up a wait less than FRESH_MS ago, or NULL. */
+/* Return the finding about a wait that the rank gave up less than FRESH_MS ago and has not continued. Otherwise return
+ * NULL. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);

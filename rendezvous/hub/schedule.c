@@ -93,7 +93,7 @@ static void begin_wait(struct schedule_state *w, uint64_t look_ms)
     w->n_told = 0;
 }
 
-/* Return true if there was a round, and since then too few nodes remain for another. */
+/* Return true if there was a round, and too few nodes remain for another round. */
 static bool is_short(const struct rdzv_facts *facts)
 {
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;

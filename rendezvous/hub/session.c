@@ -49,8 +49,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once. hub->out has only answers to hub->feeding, which
- * is another session: a session's own request would first have ended its wait. */
+/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once, because hub->out is for the session hub->feeding.
+ * The waiting session is another one, because a request of its own would have ended the wait. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;

@@ -57,8 +57,7 @@ struct session_node {
     struct session *session;      /* owner of this struct; another session after session_moves_node() */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
-    uint32_t told_wait; /* schedule_state.wait at the node's last full report; if they differ, it gets a full
-                                   * report */
+    uint32_t told_wait; /* schedule_state.wait at the node's last full report; a change causes another */
     /* The fields below allow a node to connect again after a broken connection. Frames are counted and kept from the
      * answer to its first join, which contains the token. A client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node may not connect again */
@@ -165,7 +164,8 @@ struct hub {
     struct ddp_err err; /* error of the current request; no text = memory is short */
     struct rejects rejects;
     struct refusals refusals;
-    /* The job that the current session has requested but not entered; "" = none. It is part of the reject record. */
+    /* The job that the current session has requested but not entered; "" = none. A record of a rejection contains this
+     * name. */
     char asked_job[MEMBER_TEXT_MAX];
     struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session for this reason */
     struct event_limit events;

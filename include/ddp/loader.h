@@ -12,7 +12,7 @@
  *     ddp_loader_free(loader)
  *
  * ddp/sampler.h decides which samples a batch has, as in torch. Each sample has its own generator for random choices
- * (a crop, a flip), seeded with seed, epoch and sample. So in one epoch a sample looks the same for any number of
+ * (a crop, a flip), seeded with seed, epoch and sample. So in one epoch a sample has the same values for any number of
  * ranks and threads, and in any batch.
  *
  * The library creates the threads, with all signals blocked. With threads = 0, ddp_loader_next makes the batch

@@ -103,9 +103,9 @@ typedef struct ddp_reducer_options {
             0.0, NULL, NULL, NULL                                                                            \
     }
 
-/* Create a reducer; collective. The parameters, the buffers and the options must equal those of rank 0: number,
- * names, shapes and types. DDP_ERR_MISMATCH names the difference. Then all parameters and buffers get the values of
- * rank 0. The array `params` is copied, but not the memory to which it points. */
+/* Create a reducer; collective. The parameters, the buffers and the options must equal those of rank 0: number, names,
+ * shapes and types. DDP_ERR_MISMATCH names the difference. Then all parameters and buffers get the values of rank 0.
+ * The array `params` is copied, but not the memory to which its entries point. */
 DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 

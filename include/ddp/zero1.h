@@ -45,9 +45,9 @@ typedef struct ddp_zero1_options {
         sizeof(ddp_zero1_options), DDP_ADAMW_INIT, 0, NULL \
     }
 
-/* Create an optimizer; collective. Names, sizes, types and options must equal those of rank 0 (else
- * DDP_ERR_MISMATCH). Then every parameter gets the value of rank 0. The array `params` is copied, but each step
- * writes to the memory to which it points. The caller owns *out until ddp_zero1_free. */
+/* Create an optimizer; collective. Names, sizes, types and options must equal those of rank 0 (else DDP_ERR_MISMATCH).
+ * Then every parameter gets the value of rank 0. The array `params` is copied, but each step writes to the memory to
+ * which its entries point. The caller owns *out until ddp_zero1_free. */
 DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 

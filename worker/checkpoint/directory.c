@@ -113,8 +113,8 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-/* Remove the directory `name` and its files. Fail if `name` contains a directory, because this module never creates
- * one there. A missing directory is no error. */
+/* Remove the directory `name` and its files. Fail if `name` contains a directory, because a checkpoint has only files.
+ * If `name` is missing, return 0. */
 static int remove_tree(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

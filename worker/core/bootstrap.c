@@ -133,7 +133,7 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with a list of the ranks that have not joined. A ddprun store needs no such list, because its barrier reports
+/* Fail with a list of the ranks that have not joined. With a ddprun store, the named barrier has already reported
  * these ranks. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
@@ -194,8 +194,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Join all ranks. With a ddprun store, wait at the named barrier first. For each missing rank, this barrier reports
- * the host from which the rank has connected, and how the rank has ended. */
+/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first. For each missing rank, the
+ * barrier reports the host from which the rank has connected, and how the rank has ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {

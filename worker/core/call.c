@@ -34,8 +34,8 @@ static const char *const ops[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Return the size of an element in bytes, or 0 for an unknown type. `dtype` may come from a peer, so each of these
- * three functions checks the range. */
+/* Return the size of an element in bytes, or 0 for an unknown type. `dtype` may come from a peer, so this function and
+ * the next two check the range. */
 size_t ddp_dtype_size(ddp_dtype dtype)
 {
     return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;

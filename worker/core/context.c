@@ -87,7 +87,7 @@ static const char *lookup(void *user, const char *name)
 }
 
 /* Copy the options of the program. If the program was compiled with an older header, its struct is shorter, and the
- * other members get their defaults. */
+ * missing members get their defaults. */
 static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
@@ -184,8 +184,8 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
     return DDP_OK;
 }
 
-/* Free a context. End the communication thread first, because its jobs use the communicator. If a signal handler
- * still uses the recorder, leave the memory of the context allocated. */
+/* Free a context. End the communication thread first, because its jobs use the communicator. If a signal handler still
+ * uses the recorder, do not free the context itself. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     comm_thread_close(ctx->thread);
@@ -304,8 +304,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
-/* End the context with a last barrier. After this barrier, no other rank can take the end of this rank for a
- * failure. */
+/* End the context with a last barrier. After this barrier, no other rank reports the end of this rank as a failure. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)

@@ -158,7 +158,7 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
-/* Write the file in the signal handler. The listener is the first member of its recorder. */
+/* Write the file in the signal handler. The listener is its recorder's first member, so both have one address. */
 static void recorder_on_sigusr1(struct sigusr1 *listener)
 {
     recorder_write((struct recorder *)listener, "SIGUSR1");

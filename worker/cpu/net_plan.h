@@ -8,9 +8,9 @@
  *     second   the owner sends the finished column to the hosts that need it
  *
  *                      columns                     first     second
- *     all_reduce       a share for each host       reduce    to all           2 (H-1)/H times the size, each way
+ *     all_reduce       a share for each host       reduce    to all           each of H hosts sends 2 (H-1)/H sizes
  *     broadcast        a share for each host       spread    to all but the root's
- *     reduce           one, the root's host's      reduce    -
+ *     reduce           one, of the root's host     reduce    -
  *     reduce_scatter   one for each rank           reduce    -
  *     scatter          one for each rank           spread    -
  *     all_gather       one for each rank           -         to all

@@ -264,7 +264,7 @@ struct ddp_loader {
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
 /* Read samples one by one. The first failure ends the batch, and its error names the sample. Subnormals are flushed
- * with and without threads, so both produce the same bytes. */
+ * here, so a batch has the same bytes with and without threads. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);

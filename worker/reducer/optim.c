@@ -192,7 +192,7 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
 
 /* --- the norm of all gradients --------------------------------------------------------------------------- */
 
-/* Number of running sums in a leaf; they fill the processor's vector units. The square of a float is exact in
+/* Number of running sums in a leaf: enough to fill the processor's vector units. The square of a float is exact in
  * double, so only sums are rounded. */
 enum { LANES = 8 };
 

@@ -97,7 +97,7 @@ static bool is_power_of_two(size_t n)
 }
 
 /* Divide n values by `world`. If `world` is a power of two, multiply by 1 / world, which is exact and faster.
- * Otherwise 1 / world would be rounded, and the product again. */
+ * Otherwise 1 / world would be rounded, and the product would be rounded again. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \

@@ -150,8 +150,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject options whose values --hosts determines. The ddprun that --hosts starts on each host is not checked: it
- * has `one_console`, and gets these options together with --hosts. */
+/* Reject options whose values --hosts determines. The ddprun that --hosts starts on each host (`one_console` is true)
+ * is not checked: it gets these options together with --hosts. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 {
     static const enum cli_option decided[] = { OPT_NNODES,       OPT_NODE_RANK,  OPT_RDZV_ENDPOINT,

@@ -100,7 +100,7 @@ static bool has_twins(const struct std_map_item *items, size_t n)
     return false;
 }
 
-/* Return the largest possible number of items, so that the array is allocated only once. */
+/* Return an upper limit of the number of items in `text`, so that the array is allocated only once. */
 static size_t count_items(const char *text)
 {
     size_t n = 1;
@@ -224,8 +224,8 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* Set the mode to `wish` if the switch is on. --prefix and --no_prefix set the same field, so the command line
- * overrides a variable of the other option. */
+/* Set the mode to `wish` if the switch is on. --prefix and --no_prefix set the same field, so each of them on the
+ * command line overrides the PET_ variable of the other. */
 static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
                                struct ddp_err *err)
 {

@@ -123,7 +123,7 @@ void hosts_console_free(struct hosts_console *c);
  * or SINK_STDERR. */
 void hosts_console_print(struct hosts_console *c, int sink, struct slice lines);
 
-/* Print the waiting lines: hosts_console_time the lines that are due now, hosts_console_finish all. */
+/* Print the waiting lines that are due now (hosts_console_time), or all waiting lines (hosts_console_finish). */
 void hosts_console_time(struct hosts_console *c);
 void hosts_console_finish(struct hosts_console *c);
 

@@ -131,8 +131,8 @@ struct line_origin {
     struct line_time at;
 };
 
-/* Append the prefix, coloured by rank if `colour`. If several ranks printed the line, their numbers are always
- * shown, even if the template has no field for them. Return false when memory is short. */
+/* Append the prefix, coloured by rank if `colour` is true. If several ranks printed the line, their numbers are
+ * always shown, even if the template has no field for them. Return false when memory is short. */
 bool line_prefix(const struct plan *plan, const struct line_origin *from, bool colour, struct buf *out);
 
 /* --- equal lines of several ranks ------------------------------------------------------------------------ */

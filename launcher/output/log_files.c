@@ -73,8 +73,8 @@ static struct log_file *log_file_create(const char *path, struct log_rotate rota
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Return how many of the next bytes belong into the current file: up to the last newline near the limit, or up to
- * the limit. Return 0 if a new file must begin first. */
+/* Return how many of the next bytes belong in the current file: up to the last newline near the limit, or up to the
+ * limit. Return 0 if a new file must begin first. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -355,7 +355,8 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append a matching line. When memory is short, drop the line, because the log file of the stream contains it too. */
+/* Append the line if it contains one of the words. When memory is short, drop the line, because the stream's own log
+ * file contains it, too. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;

@@ -266,8 +266,8 @@ static size_t bite(const struct stream *s)
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Read once. Afterwards pause the stream if the queue of a sink is too long; the bytes that were read are queued
- * in any case. */
+/* Read one piece of the stream. Then pause the stream if the queue of a sink is too long; the piece is queued in any
+ * case. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* read() reports the error */

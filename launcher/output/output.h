@@ -72,8 +72,8 @@ void output_note(struct output *o, const char *fmt, ...) __attribute__((format(p
 void output_write(struct output *o, const struct buf *lines);
 
 /* Start to drain, after the last worker of an attempt has exited: read the pipes to their end and write all bytes,
- * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. Sinks that accept
- * nothing for UNREAD_MS (5 s) are not waited for. */
+ * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. The drain gives up if no
+ * sink accepts a byte for UNREAD_MS (5 s), but not after a successful job. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
 /* Record that the next drain is the last. If `well` is true, the job was successful, and this drain waits for a

@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Each write is at most PIPE_BUF bytes, because poll(2) promises only so much room in a pipe. A larger write could
- * block. */
+/* Each write is at most PIPE_BUF bytes: a pipe that poll(2) reports as writable may have no more room. A larger write
+ * could block. */
 
 /* Write some bytes and return their number. Return 0 if the descriptor accepts no bytes now, and -1 after an
  * error. After `end_ms` the errno is ETIMEDOUT. */

@@ -532,8 +532,8 @@ static bool read_at(int fd, uint64_t at, void *to, size_t n)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Return the offset in the file of a memory address of the loaded library, or UINT64_MAX if the file does not contain
- * this address. */
+/* Convert a memory address of the loaded library to an offset in the library's file. Return UINT64_MAX if the file
+ * does not contain this address. */
 static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
     for (const Elf64_Phdr *s = segments; s < segments + n; s++)

@@ -60,7 +60,7 @@ struct scheduler_tasks {
     int nodes, node; /* on how many nodes the tasks are; number of this node */
 };
 
-/* On how many nodes of the job the scheduler has started ddprun. */
+/* Whether the scheduler has started ddprun on all nodes of the job. */
 enum scheduler_reach {
     REACH_ALL,         /* on all nodes */
     REACH_PERHAPS_ONE, /* on one node or on all nodes; the variables do not show which of the two */
@@ -97,8 +97,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
                           struct ddp_err *err);
 
 /* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive `cli`.
- * Store a mistake in how the job was started in s->finding. Add a note to s->notes for each option that the user has
- * set to another value than the scheduler. Return DDP_ERR_ARG for an invalid value. */
+ * Store a mistake in how the job was started in s->finding. Add a note to s->notes for each option whose value from
+ * the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
 /* Append what --explain prints to `out`, as text or as a JSON object. Return false if memory is short. dry_run.c

@@ -284,8 +284,8 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Collect the facts for the environment of a worker. plan_env calls this function for each worker, because the port
- * of the store may be unknown until the first call. */
+/* Collect the facts for the environment of a worker. plan_env calls this function when it builds an environment,
+ * because the port of the store may be unknown before. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,

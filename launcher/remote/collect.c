@@ -24,7 +24,7 @@
 
 struct sender {
     int out;
-    bool counts;                     /* this is the first of two walks, which only counts */
+    bool counts;                     /* true in the first of two walks, which only counts the files */
     uint64_t files, bytes, left_out; /* files, bytes and left-out entries of this walk so far */
 };
 

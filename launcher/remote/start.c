@@ -229,7 +229,7 @@ static bool add_word(char ***argv, int *n, const char *word)
     return grown[(*n)++] != NULL;
 }
 
-/* Return true if the first word of --remote_shell is this program. */
+/* Return true if `program` is the first word of --remote_shell, with or without a directory. */
 static bool shell_is(const char *shell, const char *program)
 {
     shell += strspn(shell, " ");
@@ -477,7 +477,7 @@ static bool add_options(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-/* Add texts to an array. If `filter` is not NULL, the texts are variables, and only those are added that every host
+/* Add texts to an array. If `filter` is not NULL, the texts are variables: add only the variables that every host
  * receives. */
 static bool add_texts(cJSON *array, char *const *texts, const struct cli *filter)
 {

@@ -112,11 +112,10 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
-/* Separate the output of a job from the answers ROOM, FINDING and FILES. Move the output from `held` to `out`.
- * Store in *taken the number of the last ROOM, and append the text of each FINDING to `findings`, with a newline.
- * After FILES, store its exit code in *files, which the caller initializes with -1. All later bytes stay in
- * `held`, because they are files. Bytes that may begin an answer also stay in `held`. Return false if memory is
- * short. */
+/* Separate the output of a job from the answers ROOM, FINDING and FILES. Move the output from `held` to `out`. Store
+ * in *taken the number of bytes in the last ROOM, and append the text of each FINDING to `findings`, with a newline.
+ * After FILES, store its exit code in *files, which the caller initializes with -1. All later bytes stay in `held`,
+ * because they are files. Bytes that may begin an answer also stay in `held`. Return false if memory is short. */
 bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, struct buf *findings,
                   int *files);
 

@@ -81,12 +81,12 @@ struct peer {
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
     struct remote_answer answer; /* the last answer HERE */
-    bool is_shipping;        /* the remote shell reads the program of --ship, so it must not get messages */
-    char *reached;           /* addresses of the first host that this host reached; NULL = not probed yet */
-    uint64_t deadline_ms;    /* when the state STARTING or PROBING must have ended */
-    uint64_t active_ms;      /* when the last output arrived, or the remote shell exited */
-    bool has_failed;         /* the relay could not start the job and has printed why */
-    bool exited_early;       /* the remote shell exited before the relay began to send log files */
+    bool is_shipping;     /* the remote shell reads the program of --ship, so it must not get messages */
+    char *reached;        /* addresses of the first host that this host reached; NULL = not probed yet */
+    uint64_t deadline_ms; /* when the state STARTING or PROBING must have ended */
+    uint64_t active_ms;   /* when the remote shell last wrote output, or when it exited if that was later */
+    bool has_failed;      /* the relay could not start the job and has printed why */
+    bool exited_early;    /* the remote shell exited before the relay began to send log files */
     struct collected *files; /* received log files, with --collect_logs; borrowed */
     bool sends;              /* the job has ended on this host, and the relay sends its log files */
     uint64_t over_ms;        /* when the job and the transfer of its log files had ended; 0 = not yet */
@@ -135,7 +135,7 @@ struct starter {
     bool collected; /* the report about log files was printed */
     struct collection collection;
     char token[REMOTE_TOKEN_MAX]; /* the random token in JOB; see enum remote_news */
-    /* Bytes of the user's stdin that were sent, and that the job has read. */
+    /* How many bytes of the user's stdin were sent, and how many of them the job has read. */
     uint64_t input_sent, input_taken;
     bool input_waits; /* the first host must read earlier input first */
     bool input_rests; /* another job is in the foreground of the terminal */
@@ -542,15 +542,15 @@ static void start_branch(struct peer *p)
     start_more(s);
 }
 
-/* Return the counter `n_starting` that includes this host. The starter, or the host that starts this host, has this
- * counter. */
+/* Return the counter `n_starting` that includes this host: that of the starter, or of the host that starts this
+ * host. */
 static int *starting_with(struct peer *p)
 {
     return p->above < 0 ? &p->starter->n_starting : &p->starter->peers[p->above].n_starting;
 }
 
-/* Process an answer from the relay before the job runs. The first host of several sends HERE twice: only the
- * second HERE contains the port. */
+/* Process an answer from the relay before the job runs. In a job of several hosts, the first host sends HERE twice:
+ * only the second HERE contains the port. */
 static void process_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
@@ -1124,7 +1124,7 @@ static bool open_starter(struct starter *s, int lifeline)
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
             sigaddset(&watched, signal_rows[i].number);
-    sigset_t child; /* stays unblocked, because libuv catches SIGCHLD with a handler */
+    sigset_t child; /* SIGCHLD, which stays unblocked, because libuv catches it with a handler */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);

@@ -80,7 +80,7 @@ struct carried {
     struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* stdin is closed when `to` is written */
     int status;           /* exit status of the process; EXIT_NOT_REACHED = a signal ended it */
-    uint64_t exited_ms;   /* when the process exited, or later its last output arrived */
+    uint64_t exited_ms;   /* when the process exited, or when its last output arrived if that was later */
     bool is_over;         /* the message EXIT is sent */
 };
 
@@ -245,7 +245,7 @@ static void branch_PASS(struct branch *b, int slot, struct slice body)
     if (c == NULL || c->ends[0] < 0 || c->in_ends)
         return;
     if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
-        /* the host reads no bytes, so its unsent bytes would fill the memory of this host */
+        /* the process reads no bytes, so its unsent bytes would fill the memory of this host */
         kill(c->pid, SIGKILL);
 }
 
@@ -481,7 +481,7 @@ struct link {
     int exit_code;
     struct buf in; /* received bytes of a branch that are no complete message yet */
     /* The members below are used only if `via` is NULL. */
-    uint64_t active_ms; /* when the last output arrived, or the process exited */
+    uint64_t active_ms; /* when the last output arrived, or when the process exited if that was later */
     uv_process_t process;
     uv_pipe_t pipes[3]; /* stdin, stdout, stderr */
     bool open[3];       /* the pipe is read; open[0] is not used */

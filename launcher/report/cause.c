@@ -62,8 +62,8 @@ static enum finding_code finding_of(enum worker_verdict verdict)
     return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
 }
 
-/* Fill in the record of a failure. `error` is set only for a worker that never started. Other workers have a
- * signal or an exit code. */
+/* Fill in `f`, the record of the failure of a worker. `error` is set only for a worker that never started. Other
+ * workers have a signal or an exit code. */
 static void fill_failure(const struct report *r, int local_rank, struct failure *f)
 {
     const struct agent_worker *w = agent_worker(r->agent, local_rank);
@@ -184,7 +184,7 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
-/* Append the reason. For a program that could not be started, the headline contains the reason. If a rank left
+/* Append why the job ended. For a program that could not be started, the headline contains the reason. If a rank left
  * init_process_group, that rank is the reason. The ranks that waited for that rank are victims. */
 bool cause_why(const struct report *r, struct buf *out)
 {

@@ -140,7 +140,7 @@ bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 /* Return true if the store has reported a rank that left or a connection that broke, with this finding code. */
 bool cause_has_left(const struct report *r, enum finding_code code);
 
-/* Append the store's sentence in `left`, with the finding code. */
+/* Append r->left.sentence, which the store has sent, and the finding code. */
 bool cause_append_left(const struct report *r, struct buf *out);
 
 /* Return the finding code of the headline for failure `f`, for example "WORKER_FAILED", or NULL. */

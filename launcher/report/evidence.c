@@ -296,7 +296,8 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
-/* Watch a group and all groups that contain it, the innermost first. `below` is its path below the mount point. */
+/* Watch a group and all groups that contain it, the innermost first. `below` is the path of the group below the mount
+ * point. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];
@@ -427,7 +428,7 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
 
 /* --- other facts ---------------------------------------------------------------------------------------- */
 
-/* Read the free space of /dev/shm now, because each worker that ends frees space. */
+/* Read the free space of /dev/shm at once, because the end of each other worker frees space. */
 static void check_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
@@ -678,8 +679,8 @@ static cJSON *parse_object(struct slice bytes)
     return NULL;
 }
 
-/* Append the same JSON with `code` as message.errorCode, as torchrun does. A message that is only a text stays
- * unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
+/* Append the JSON object `bytes` with `code` as message.errorCode, as torchrun does. A message that is only a text
+ * stays unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
 static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
 {
     cJSON *root = parse_object(bytes);

@@ -165,8 +165,8 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* Find the address of the fault in a core file. Only 64-bit files in this machine's byte order are read, because
- * this kernel wrote the file. */
+/* Find the address of the fault in a core file. Only 64-bit files in this machine's byte order are read: this
+ * machine's kernel writes such files for 64-bit workers. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;

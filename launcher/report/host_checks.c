@@ -157,8 +157,8 @@ void host_warn(int workers, const char *host)
 enum { GPU_LOOK_MS = 200 }; /* the start of the workers waits at most this time for the driver */
 
 /* Return the owner of a process on a GPU. The workers are children of this process, and their orphans become children
- * of this process, too (PR_SET_CHILD_SUBREAPER). A pid that does not exist here may be of a worker that has just ended,
- * or of any process if the driver reports pids of another PID namespace. */
+ * of this process, too (PR_SET_CHILD_SUBREAPER). The owner of a pid that does not exist here is unknown: it may be a
+ * worker that has just ended, or the driver reports pids of another PID namespace. */
 static enum gpu_owner gpu_owner(int pid)
 {
     struct proc_stat stat = { .parent = pid };

@@ -36,7 +36,7 @@ enum {
  * free(). */
 struct gpu_look *gpu_look_new(const struct plan *plan, bool runs);
 
-/* Ask the driver. `look` is the question. */
+/* Ask the driver, and store the answer in `look`, a struct gpu_look. */
 void gpu_look_run(void *look);
 
 /* Return false if the answer contains a process that may or may not belong to this job. */

@@ -167,8 +167,8 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A victim counts as BY_ITSELF, because the sentence of BY_ITSELF contains its exit
- * code and time. A worker that did not exit in time after SIGTERM counts as KILLED. */
+/* Return how a worker ended. A victim counts as BY_ITSELF, because only the sentence of BY_ITSELF contains exit code
+ * and time. A worker that did not exit in time after SIGTERM counts as KILLED. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -191,7 +191,8 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* Return true if `w` ended like the group. The worker in the headline belongs to no group. */
+/* Return true if `w` ended in the same way as the workers of group `g`. The worker in the headline belongs to no
+ * group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -362,8 +363,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Format "rank 1: ", with the host if the job has several. Write "" if a node was lost, because the failure is not
- * that of a worker. */
+/* Format "rank 1: ", with the host if the job has several. Write "" if a node was lost, because such a failure has no
+ * rank. */
 static void format_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -579,7 +580,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the last lines contain the error already, as after a Python exception. */
+/* Return true if the last lines already contain the first line of `message`, as after a Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };

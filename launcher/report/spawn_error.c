@@ -315,8 +315,8 @@ static const struct row {
 };
 /* clang-format on */
 
-/* Return the row of a failure. The spawner replaces ENOENT by ELIBACC if the program itself exists, because the
- * exit code is then 126 instead of 127. */
+/* Return the row of a failure. The spawner has replaced ENOENT by ELIBACC if the program itself exists, so that the
+ * exit code is 126 instead of 127. */
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;

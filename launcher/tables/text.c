@@ -179,7 +179,7 @@ bool shell_word(struct buf *out, const char *word)
  * other ESC is printed as \x1b, and the bytes after it as text.
  *
  *     bytes                          terminal
- *     ESC [ 31 m                     unchanged: colours, with digits, ; and : only (">4;1m" sets a keyboard)
+ *     ESC [ 31 m                     unchanged: a colour; only digits, ; and : are allowed before the m
  *     ESC [ K, ESC [ 2 K             removed: a bar erases its row, but here each update has a separate row
  *     BS at the end                  removed: a bar moves the cursor back for its next update
  *     ESC, C0, DEL, U+0080-U+009F,   \x1b, \x07, \x7f, \xc2\x9b

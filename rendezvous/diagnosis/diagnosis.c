@@ -439,8 +439,8 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the maximum length of the text after the next claim is appended. Unless it is the last claim, keep TAIL_MAX
- * bytes free for text such as "; and 3 more". */
+/* Return the maximum length of the text after the next claim is appended. Unless no text follows that claim, keep
+ * TAIL_MAX bytes free for text such as "; and 3 more". */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;

@@ -734,8 +734,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
                      h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. The sentence also names the ranks that wait in a collective. If
- * there are none, it names a culprit instead. */
+/* Add the finding about a rank that waits for a key. The sentence also names the ranks that wait in a collective. If no
+ * rank does, the sentence names a culprit instead. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };

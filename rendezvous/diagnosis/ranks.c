@@ -101,7 +101,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* Return the word for JSON that shows whether the rank is connected or has ended. docs/protocol.md lists these words. */
+/* Return the word for JSON that shows if the rank is connected or has ended. docs/protocol.md lists these words. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)

@@ -91,7 +91,7 @@ static void give_up(struct hub *hub, struct session *s)
 }
 
 /* Reject one stranger if too many wait at the address of `newest`, or in the whole store. Reject the oldest stranger in
- * state GREETING. If there is none, reject the oldest in state HELD, which is more likely a worker. */
+ * state GREETING. If no stranger is in this state, reject the oldest in state HELD, which is more likely a worker. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;

@@ -346,7 +346,7 @@ void hub_free(struct hub *hub)
     store_clear(TABLE_ENTRY(node, struct job, node)->store);
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
-        /* Without is_node, session_free() reports no lost node to the rendezvous. */
+        /* Clear is_node, so that session_free() reports no lost node to the rendezvous. */
         TABLE_ENTRY(node, struct session, node)->is_node = false;
         next = table_next(&hub->sessions, node);
         session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");

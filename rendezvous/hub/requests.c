@@ -498,7 +498,7 @@ enum {
     REQUEST_MIN = 64 << 10,
     AHEAD_MIN = 4,     /* with fewer decoded requests, no key is prefetched */
     AHEAD_MAX = 64,    /* maximum number of requests that are decoded before the first is handled */
-    AHEAD_KEYS = 1024, /* with fewer keys, no key is prefetched: the caches hold all keys */
+    AHEAD_KEYS = 1024, /* with fewer keys, no key is prefetched: the processor's caches hold all keys */
     IN_KEPT = 256,     /* largest empty buffer that a session keeps, in bytes */
 };
 

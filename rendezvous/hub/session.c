@@ -50,7 +50,7 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 }
 
 /* Answer a WAIT or BARRIER with one zero byte. Send the byte at once, because hub->out is for the session hub->feeding.
- * The waiting session is another one, because a request of its own would have ended the wait. */
+ * The waiting session is a different one: its next request ends its wait (apply() in requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;

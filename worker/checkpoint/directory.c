@@ -152,8 +152,8 @@ static bool is_leftover(const char *name)
     return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
 }
 
-/* Remove the hidden directories of an interrupted process. There is only one writer, so no process uses these
- * directories. */
+/* Remove the hidden directories that an interrupted process left. There is only one writer, so no running process uses
+ * these directories. */
 static void remove_leftovers(const struct ckpt_dir *dir, int fd)
 {
     DIR *there = opendir(dir->path);

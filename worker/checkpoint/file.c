@@ -299,7 +299,7 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     return head;
 }
 
-/* Write a checkpoint. Header and table come first; they contain the checksums of all blocks, which are in memory. */
+/* Write a checkpoint. Header and table come first. All blocks are in memory, so their checksums are known by then. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);

@@ -245,7 +245,7 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Get memory for n blocks of `total` bytes together. Keep the old memory if it is large enough. Return false if
+/* Get memory for a copy of n blocks, `total` bytes in all. Keep the old memory if it is large enough. Return false if
  * memory is short. */
 static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {

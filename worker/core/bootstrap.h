@@ -8,7 +8,7 @@
  *     ddp/<job>/<attempt>/rank/1     ...
  *     ddp/<job>/<attempt>/hosts      "+" and the data of rank 0, or "-" and the reason for a failure
  *
- * The prefix has the job and the attempt, so no rank reads keys of an earlier attempt. At the end of the start, all
+ * The prefix has the job and the attempt, so no rank reads keys of an earlier attempt. At the end of the start, these
  * keys are deleted. If two processes have the same rank, the second process finds the card of the first one and fails.
  *
  * Groups within a host use the same functions: the lowest rank of the host writes the data. */

@@ -1,7 +1,7 @@
 /* call.c -- see call.h.
  *
- * The functions here serve all kinds of calls, because the table in call.h describes the differences. A new
- * collective needs a row there, a public function in collectives.c, and code in each backend. */
+ * The functions here serve all kinds of calls, because the table in call.h describes the differences. A new collective
+ * needs a row of this table, a public function in collectives.c, and code in each backend. */
 #include "core/call.h"
 
 #include <inttypes.h>

@@ -231,8 +231,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
-/* Compare the record of this rank with the record of the first rank that arrived. If this rank is the first, it
- * compares the record with itself. If they differ, fail with this difference, even after another failure. */
+/* Compare this rank's record with the record of the first rank that arrived, which may be this rank. If they differ,
+ * fail with this difference, even if another rank has already published another failure. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {

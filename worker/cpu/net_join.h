@@ -35,7 +35,7 @@ struct net {
     struct barrier_abroad abroad;  /* for the barrier of this host */
     bool leaving;                  /* during the start and in finalize, a closed connection is no failure */
     size_t slot_bytes, area_bytes; /* bytes of a slot in shared memory, and of `area` */
-    uint8_t *area;                 /* owned: this rank's pieces to send, then received pieces */
+    uint8_t *area;                 /* owned: for each lane, received pieces, then pieces to send */
     uint8_t *finished[2];  /* owned: finished values of even and odd steps, sent in the second phase */
     const void **partials; /* owned: one pointer for each piece, for reduce_join */
     uint8_t **pieces_in;   /* owned: for each link, the address of its next piece in the area */

@@ -63,10 +63,10 @@ void segment_hide(struct segment *segment);
  * In this file and in the files that include it, "rank" is a rank's number on its host, and "world" is the number
  * of ranks on this host. Error texts use the group's ranks.
  *
- * The page has the state of the barrier (arrivals, phase), the last calls of each rank, and the abort text. Slots
+ * The page has the state of the barrier (arrivals, phase), the last two calls of each rank, and the abort text. Slots
  * follow the page: ranks copy values of private memory through them. Every rank computes the layout from the world
- * size, so a wrong number in the page cannot cause an access outside the segment. A world of one has the same page
- * in private memory.
+ * size, so a wrong number in the page cannot cause an access outside the segment. A world of one has the same page in
+ * private memory.
  *
  *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
  *     page 1   slots of rank 0, slots of rank 1, ...

@@ -6,8 +6,8 @@
  *       update, as on one flat array
  *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters
  *
- * After the reduction the gradients' memory is no longer needed, so the new parameters are gathered there. Padding is
- * zero in all arrays and stays zero in an update. */
+ * After the reduction the gradients are no longer needed, so the new parameters are gathered in their memory. Padding
+ * is zero in all arrays and stays zero in an update. */
 #include "ddp/zero1.h"
 
 #include "core/context.h"

@@ -401,8 +401,8 @@ static bool drain(struct tls *t, struct buf *out)
     return true;
 }
 
-/* Continue the handshake. When it is complete, accept only a peer that has proven the secret. Count the identities of
- * each message from 0, because after a HelloRetryRequest the client sends its identity again. */
+/* Process messages of the handshake. After the handshake, accept only a peer that has proven the secret. Count the
+ * identities of each message from 0, because after a HelloRetryRequest the client sends its identity again. */
 static void shake_hands(struct tls *t)
 {
     t->n_offers = 0;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Return the name of a status. The switch has no default, here and below, so that the compiler reports a missing case.
- * The return after it is for numbers that only a newer library defines. */
+ * The return after the switch is for values that only a newer library defines. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {

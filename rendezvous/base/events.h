@@ -68,8 +68,8 @@ enum event_kind event_kind_of(const char *word);
  * if memory is short, or if `object` is not a JSON object with a member. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
-/* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false if memory
- * is short. */
+/* Append the member ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false
+ * if memory is short. */
 bool event_add_text(struct buf *out, const char *name, const char *text);
 
 enum { EVENT_TIME_MAX = 32 }; /* bytes of the text of event_time, with the NUL */

@@ -458,8 +458,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for the key '%.200s'", waited, keys[i]);
 }
 
-/* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait, unless the
- * request was not sent completely: the store has then not begun to wait. */
+/* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait if the request
+ * was sent completely. Otherwise the store has not begun to wait. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)

@@ -243,8 +243,8 @@ static size_t map_row(const size_t *to, size_t row)
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
-/* Sort the rows and update all indices. `made_as` is the index of a row before sorting. It also keeps rows with equal
- * numbers in their order. */
+/* Sort the rows and update all indices. `made_as` is the index of a row before sorting. Rows with equal numbers stay in
+ * this order. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;

@@ -30,7 +30,7 @@ struct member {
     int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
     bool told;             /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last abandoned the setup of a PyTorch group; 0 = never */
-    uint64_t tried_ms;     /* when the rank last began or continued to set up a group (torch_client) */
+    uint64_t tried_ms;     /* when the rank last worked on the setup of a PyTorch group; 0 = never */
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
     int16_t cpu_percent;   /* CPU use in % since the agent's previous sample; may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
@@ -47,10 +47,10 @@ struct member {
 struct members {
     struct quota *quota; /* borrowed */
     bool known;          /* members_begin has been called; the fields below are valid */
-    bool by_agent;   /* true = an agent declared the attempt; false = the first worker that sent IDENTIFY */
-    int64_t attempt; /* from 0 */
-    uint32_t world_size;   /* number of ranks */
-    uint32_t connected;    /* number of open connections of all ranks */
+    bool by_agent;       /* true = an agent declared the attempt; false = the first worker did, by IDENTIFY */
+    int64_t attempt;     /* from 0 */
+    uint32_t world_size; /* number of ranks */
+    uint32_t connected;  /* number of open connections of all ranks */
     struct member *member; /* owned; array of world_size entries, indexed by rank */
 };
 

@@ -53,8 +53,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than PARDONS excuses. A longer silence never has fewer excuses, so the
- * order of `watched` does not change. */
+/* Excuse the silence of each node that has fewer than PARDONS excuses. Of two nodes, the longer silent one never has
+ * fewer excuses, so the order of `watched` does not change. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

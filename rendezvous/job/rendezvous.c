@@ -95,8 +95,8 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
     return r->state;
 }
 
-/* Continue with a node that has a new connection after its old connection broke. The state of the job does not change,
- * because the node receives all messages that it has missed. */
+/* Replace the broken connection of a node by its new connection. The state of the job does not change, because the node
+ * receives all messages that it has missed. */
 static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], after[TEXT_MS_MAX];
@@ -421,7 +421,7 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* Remove a node that is lost while the round is being stopped. If the cause so far is a victim (a worker that lost a
+/* Remove a node that is lost while the round is being stopped. If the present cause is a victim (a worker that lost a
  * peer), the lost node becomes the cause, because it probably ran this peer. */
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
@@ -648,7 +648,7 @@ static void drop_silent_nodes(struct rdzv *r)
 }
 
 /* Apply all deadlines. Remove silent nodes first, because a new round must not include them. Send messages to the
- * waiting nodes last, because a round may have begun before. */
+ * waiting nodes last, because the steps before may begin a round. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     /* Limit the number of steps, so that a state whose deadline is in the past cannot cause an endless loop. */

@@ -432,7 +432,7 @@ static bool is_charged(const struct rdzv *r)
 }
 
 /* Send the last verdict to a node that leaves. If the round has failed before, the verdict contains this failure.
- * Otherwise the exit code is 128 + `signal`. Without a signal, it is 0 for a DONE node, else RDZV_CODE_NO_NODE. */
+ * Otherwise the exit code is 128 + `signal`, or without a signal 0 for a DONE node, else RDZV_CODE_NO_NODE. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
@@ -483,7 +483,7 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 
 /* Decide between a restart and the end of the job. `no` is the reason against a restart: a later check replaces an
  * earlier reason. Without a reason so far, restarts_progress counts the attempt and checks its progress. With
- * --max_restarts 0 the user expects no restart, so the verdict names at most a stop by the user. */
+ * --max_restarts 0 the user expects no restart, so the only reason is a stop by the user. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -32,7 +32,7 @@ enum {
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 
-/* State of a call. If PyTorch has this state, its word is used. */
+/* State of a call, and its word in JSON. If PyTorch has the same state, the word is PyTorch's. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \
     X(SCHEDULED, "scheduled") \

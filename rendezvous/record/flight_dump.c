@@ -47,7 +47,7 @@ static const cJSON *item_of(const cJSON *o, const char *name)
 }
 
 /* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". The backend is left out, because all
- * ranks of a job have the same. */
+ * ranks of a job have the same backend. */
 static void read_name(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->name, sizeof(e->name), item_of(row, "profiling_name"));
@@ -329,7 +329,7 @@ static bool has_equal_sizes(const struct flight_entry *e)
 }
 
 /* Return true if two ranks made the same call. Compare sizes only if the collective requires equal sizes. A record of
- * libddp has no places, and its collectives always require equal sizes. */
+ * libddp has no places in the code, and its collectives always require equal sizes. */
 static bool same_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&

@@ -444,8 +444,8 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply for the hub (hub_sink.send). Send the first reply of a turn at once, and keep later ones in `replies`
- * if they fit. Before sending a reply that does not fit, write the kept ones, so that each client's replies stay in
+/* Send a reply for the hub (hub_sink.send). Send the first reply of a turn at once, and keep later replies in `replies`
+ * if they fit. Before sending a reply that does not fit, write the kept replies, so that each client's replies stay in
  * order. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {

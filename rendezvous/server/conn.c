@@ -324,8 +324,8 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *hold
 
 /* --- read ---------------------------------------------------------------------------------------------- */
 
-/* Handle received bytes, or with n < 0 the end of the connection. In CONN_FLUSHING and CONN_WAIT_FIN, only the end
- * matters. */
+/* Handle received bytes, or with n < 0 the end of the connection. In CONN_FLUSHING and CONN_WAIT_FIN, discard the
+ * bytes. */
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct conn *c = stream->data;

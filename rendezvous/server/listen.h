@@ -56,9 +56,9 @@ struct acceptor {
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
 
-/* Start to accept on `fd`, which must listen and be non-blocking. Set the callbacks and `user` before. Also raise the
- * soft limit of descriptors to the hard limit. Return 0, or a libuv error. After 0, acceptor_close closes `fd`; after
- * an error the caller still owns it. */
+/* Start to accept on `fd`, which must listen and be non-blocking. The caller has set the callbacks and `user`. Also
+ * raise the soft limit of descriptors to the hard limit. Return 0, or a libuv error. After 0, acceptor_close closes
+ * `fd`; after an error the caller still owns it. */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
 /* Record that a client, which was passed to on_client, is closed. This ends a pause. */

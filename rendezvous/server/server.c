@@ -124,7 +124,7 @@ static bool was_suspended(struct store_server *s)
     return s->caught_up;
 }
 
-/* Handle all deadlines that have passed. wait_for_nodes follows in on_before_sleep. */
+/* Handle all deadlines that have passed. Afterwards, on_before_sleep calls wait_for_nodes. */
 static void on_time(uv_timer_t *timer)
 {
     struct store_server *s = timer->data;

@@ -50,7 +50,7 @@ void socket_owners_close(struct socket_owners *o);
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* The uid gate rejects connections of other users of this host, except of root. The check is needed because a PyTorch
+/* The uid gate rejects connections of other users of this host, but not of root. The check is needed because a PyTorch
  * client cannot authenticate itself. Connections from other hosts are accepted here, because only the kernels of these
  * hosts know the users; the hub decides about them. */
 

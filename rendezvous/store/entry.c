@@ -137,8 +137,8 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 }
 
 /* Append to the value. Enlarge a full block by half of its size, so that many small appends seldom copy the value. If
- * memory is short, enlarge it only by the new bytes. A reply that holds the block may still send the old bytes,
- * because it has its own length. */
+ * memory is short, enlarge it only by the new bytes. A reply that holds the block may still send the old bytes, because
+ * the reply has its own length. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)

@@ -255,7 +255,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
-/* Remove the first blob of the list. No length is checked here, because the scan has checked all. */
+/* Remove the first blob of the list. No length is checked here, because the scan has checked all lengths. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

@@ -268,8 +268,8 @@ void stacks_tick(struct job *job)
         sample_finish(job);
 }
 
-/* Handle `stacks`. Register the operator before asking the nodes, because an asked agent may be on the same session.
- * Any later request of the session ends its wait (answer_all). */
+/* Handle `stacks`. Register the operator before asking the nodes, because the operator may itself be an agent that is
+ * asked. Any later request of the session ends its wait (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;

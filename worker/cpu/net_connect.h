@@ -98,8 +98,7 @@ void net_door_close(struct net_door *door);
 /* Fill `polls` with the port and the guests. Return the number of entries, at most 1 + NET_GUESTS. */
 int net_door_polls(const struct net_door *door, struct pollfd *polls);
 
-/* Accept ranks without waiting, and attach their sockets to their links. Return the number of ranks that this call
- * accepted. */
+/* Accept ranks without waiting, and attach their sockets to their links. Return the number of accepted ranks. */
 int net_door_serve(struct net_door *door, struct net_links *links);
 
 #endif

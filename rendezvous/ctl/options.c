@@ -44,7 +44,7 @@ static const struct ctl_command commands[] = {
 };
 
 /* Parse an address. A port alone means this host. There is no default port, because ddprun and ddp-rendezvous use
- * different ones, and a job may use any. */
+ * different ports, and a job may use any port. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;

@@ -144,8 +144,8 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Pass the number of connections that the kernel has dropped to the hub, at most once per QUEUE_CHECK_MS. This is
- * called when a client connects. A dropped client tries again, so the number is soon up to date. */
+/* Report to the hub how many connections the kernel has dropped, at most once per QUEUE_CHECK_MS. This is called when a
+ * client connects. A dropped client tries again, so the number is soon up to date. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);

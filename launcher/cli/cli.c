@@ -388,7 +388,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = words_distance(name, front) + 1; /* + 1, so that a match of the whole name is better */
+    size_t cut = words_distance(name, front) + 1; /* + 1: a match of the whole name is preferred */
     return cut < whole ? cut : whole;
 }
 

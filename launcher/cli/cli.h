@@ -172,7 +172,7 @@ struct cli {
     bool standalone, uneven, insecure, encrypt;
     const char *scheduler; /* "auto", "none" or a name */
     bool per_task, explain;
-    struct cli_task task;                /* valid with per_task; from the scheduler */
+    struct cli_task task;                /* values of the scheduler; valid if per_task is set */
     char master_addr[ENDPOINT_HOST_MAX]; /* without brackets */
     int master_port;                     /* 0 = any free port */
     const char *job;                     /* --rdzv_id; NULL = not given */
@@ -202,7 +202,7 @@ struct cli {
     enum prefix_mode prefix;
     const char *prefix_template; /* NULL = not given */
     bool timestamps, fold;
-    struct rank_set console_ranks; /* local ranks that the console shows; limit 0 = all */
+    struct rank_set console_ranks; /* local ranks that the console shows; console_ranks.limit 0 = all */
     enum contain_kind contain;
     struct cli_env {
         const char **items; /* "KEY=VALUE"; the array is owned, the texts are borrowed */

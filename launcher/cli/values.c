@@ -123,7 +123,7 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
 static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;
-    free(map->items); /* the default or a variable may have set the map */
+    free(map->items); /* the default or a variable may have set the map before */
     *map = (struct std_map){ 0 };
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
         map->all = text[0] - '0';

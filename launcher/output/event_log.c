@@ -112,7 +112,7 @@ struct event_log {
     const struct plan *plan;
     void (*warn)(void *user, const char *words);
     void *user;
-    char *path;             /* owned; NULL = not formatted yet */
+    char *path;             /* owned; path of the log file; NULL = not formatted yet */
     struct line_file *file; /* owned; NULL = not open */
     struct buf early;       /* lines that wait until the file is open */
     bool warned;

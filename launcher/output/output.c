@@ -89,7 +89,7 @@ enum {
     TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
     BITE_MIN = 8 * 1024,  /* smallest share of a stream in TURN_BYTES */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit when the rest of a pipe is read, because a daemon may write without end */
+    REST_BYTES = 1 << 20  /* limit for the rest of a pipe, in bytes, because a daemon may write without end */
 };
 
 /* ddprun's end of a pipe. */

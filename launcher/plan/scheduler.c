@@ -34,8 +34,8 @@ static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 static const struct row {
     const char *all[4], *one_of[2];                    /* names of variables */
     const char *launch;                                /* command that starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* names of variables of tasks; NULL = none */
-    const char *job, *job_index;                       /* the job's id, and its index in an array */
+    const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; NULL = none */
+    const char *job, *job_index;                       /* variables with job id and index in a job array */
     struct list {
         const char *variable;
         enum list_format format;

@@ -56,7 +56,7 @@ static const char rank_name[] = "local_rank"; /* torchrun replaces ${local_rank}
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
-enum { FRONT_MAX = 4 }; /* most words before PROGRAM: python3 -u -c CODE */
+enum { FRONT_MAX = 4 }; /* largest number of words before PROGRAM: python3 -u -c CODE */
 
 /* Return true if Python must run PROGRAM. The ending .py decides, because the file may be created later. If ddprun
  * was started as torchrun, Python runs every PROGRAM, unless --no_python is set. */

@@ -109,7 +109,7 @@ struct starter {
     uv_poll_t lifeline; /* pipe from the guardian; its end means that the guardian has died */
     uv_poll_t signals;
     uv_poll_t input;       /* the user's stdin */
-    uv_timer_t fold_timer; /* when the console must print a line that it holds */
+    uv_timer_t fold_timer; /* expires when the console must print a line that it holds */
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;

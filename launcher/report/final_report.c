@@ -405,8 +405,8 @@ static bool event_finished(struct buf *out, const struct report *report)
 
 enum {
     UNREAD_MS = 2000, /* give up if a descriptor accepts no byte for this time */
-    LOSSES_MAX = 64,  /* targets in report.json that lost output */
-    LOSSES_SAID = 4   /* targets that are printed; the others are counted */
+    LOSSES_MAX = 64,  /* limit of targets that report.json lists because they lost output */
+    LOSSES_SAID = 4   /* limit of such targets that are printed; the others are counted */
 };
 
 /* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. */

@@ -110,7 +110,7 @@ static enum agent_state ignore(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* End the agent. EFFECT_FINISH has ddprun's exit code. */
+/* End the agent, and emit EFFECT_FINISH with ddprun's exit code. */
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -666,7 +666,7 @@ static enum agent_state run_settled(struct agent *a, const struct agent_event *e
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    /* report the failure of a worker that has already lost its peer before the user's stop */
+    /* a worker that has lost its peer failed before the user's stop, so report this failure first */
     agent_settle(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;

@@ -1,5 +1,5 @@
-/* job_record.c -- see job_record.h. The order is: safe directories, the runtime directory, the text of a record,
- * finding processes by their cookie, cleaning up after dead jobs. */
+/* job_record.c -- see job_record.h. The parts of this file are, in this order: safe directories, the runtime
+ * directory, the text of a record, finding processes by their cookie, cleaning up after dead jobs. */
 #include "contain/job_record.h"
 
 #include "base/clock.h"
@@ -82,9 +82,9 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 /* Another user may have created a directory with ddprun's name in /tmp, or a link. So open the directory without
  * following links, check its owner and mode by the descriptor, and create files relative to the descriptor. */
 
-/* Format the n-th candidate directory. Return false if there is no such candidate. /run/user/UID is tried even
- * without XDG_RUNTIME_DIR, because ssh and sudo often remove the variable. /tmp precedes $TMPDIR, because a batch
- * system gives each job its own TMPDIR. The next start would not find a record in the TMPDIR of an earlier job. */
+/* Format the n-th candidate directory. Return false if no n-th candidate exists. /run/user/UID is tried even without
+ * XDG_RUNTIME_DIR, because ssh and sudo often remove the variable. /tmp precedes $TMPDIR, because a batch system
+ * gives each job its own TMPDIR. The next start would not find a record in the TMPDIR of an earlier job. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };

@@ -191,7 +191,7 @@ size_t sockets_unanswered(pid_t pid, struct buf *out)
     return n;
 }
 
-/* Return the inode in "socket:[1234]", or 0 if the text is no such link. */
+/* Return the inode in "socket:[1234]", or 0 if the text has another form. */
 static uint64_t socket_inode(const char *link)
 {
     static const char prefix[] = "socket:[";

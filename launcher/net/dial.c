@@ -704,7 +704,8 @@ struct path_sockets {
     int bytes;   /* bytes of a large packet with its headers */
 };
 
-/* Open a UDP socket whose packets are never fragmented. The kernel ignores an MTU that it has learnt for this path. */
+/* Open a UDP socket whose packets are never fragmented, and for which the kernel ignores any MTU that it has learnt.
+ * */
 static int path_open(const struct addrinfo *to)
 {
     const int level = to->ai_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
@@ -760,7 +761,7 @@ static int path_try(int fd, const void *data, int len, int wait_ms)
     return error != 0 ? error : path_answer(fd, wait_ms);
 }
 
-/* Return how long to wait for the answer to a large packet if a small packet took `took_ms`. */
+/* Return how long to wait for the answer to a large packet if the last small packet got an answer after `took_ms`. */
 static int path_large_wait(uint64_t took_ms)
 {
     const uint64_t wait_ms = PATH_LARGE_FACTOR * took_ms;

@@ -59,7 +59,7 @@ struct join_dial_options {
     const char *local_only;
     /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
-    int max_segment;  /* limit of a TCP segment in both directions, in bytes; 0 = the kernel's default */
+    int max_segment;  /* largest TCP segment in both directions, in bytes; 0 = the kernel's default */
     const char *code; /* if not NULL, `failed` gets this code, and gets `note` as its report; static */
     const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
     /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store

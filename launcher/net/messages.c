@@ -169,7 +169,7 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
                                                              .round = MESSAGE_NONE });
 }
 
-/* Encode `leave`. `by` describes the sender of the signal, for the messages of other nodes. */
+/* Encode `leave`. `by` describes the sender of the signal; the other nodes print this text. */
 cJSON *encode_leave(int signal, const char *by)
 {
     struct buf room = { 0 };

@@ -75,7 +75,7 @@ struct heard_round {
     int attempt;  /* number of earlier rounds of this job */
     int restarts; /* number of restarts so far that count for --max_restarts */
     int node_rank, nnodes, first_rank, world_size;
-    /* rank of this node's first worker among the workers of its role; number of these workers in the job */
+    /* role_rank: rank of this node's first worker within its role; role_size: workers of this role in the job */
     int role_rank, role_size;
     int n_nodes; /* number of nodes in `nodes`; the list of a large job is cut */
     struct heard_node nodes[HEARD_NODES_MAX];

@@ -754,7 +754,7 @@ void store_link_resume(struct store_link *link, int fd, struct tls *tls, const c
         link_lose(link, uv_strerror(rc));
 }
 
-/* Handle the answer to `resume`: send the requests again that the store has not received. */
+/* Handle the answer to `resume`: send again the requests that the store has not received. */
 static void handle_resumed(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -940,8 +940,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if the round is valid: this node has joined since the last round, and the
- * round's number is higher than the last. In a static job the node rank must also be that of --node_rank. */
+/* Decode a pushed round. Return true if the round is valid: this node has joined since the last round, and the new
+ * number is higher than the last number. In a static job the node rank must also be that of --node_rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;

@@ -53,7 +53,7 @@ struct pipe {
     bool is_writing;
     bool ends;   /* no more bytes follow `waiting` */
     bool ended;  /* the end was passed on, or the sink is gone */
-    bool is_cut; /* the source has ended without a proper end, so the sink gets a reset */
+    bool is_cut; /* the connection of the source was cut, so the sink gets a reset */
     bool paused; /* the source of the bytes is not read */
 };
 
@@ -232,7 +232,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pump(struct pipe *p);
 
-/* Close a link if both directions have ended. While the relay closes, only the direction to the store counts. */
+/* Close a link if both directions have ended. While the relay closes, the end of the direction to the store suffices.
+ * */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))

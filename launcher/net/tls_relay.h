@@ -22,7 +22,7 @@ struct tls_relay_options {
     const struct tls_context *tls; /* borrowed until the loop has closed all handles */
     const char *address;           /* numeric address of the store */
     int port;
-    /* Numeric address of this node's end of its connection to the store; the relay listens there. */
+    /* Numeric address of this node's end of its connection to the store; the relay listens at this address. */
     const char *own;
 };
 

@@ -613,8 +613,8 @@ static void view_tail(const struct viewer *v)
     lseek(v->file, begin + (at > 0 ? at : 0), SEEK_SET);
 }
 
-/* Show the output until the job ends, or until Ctrl-C. Return the exit code of the job, or of ddprun. The message of
- * the supervisor is received before the file is read: when "ended" has arrived, the file is complete. */
+/* Show the output until the job ends, or until Ctrl-C. Return the exit code of the job, or of ddprun. Receive the
+ * supervisor's message before reading the file, because the file is complete when "ended" has arrived. */
 static int view_job(struct viewer *v)
 {
     char text[64];

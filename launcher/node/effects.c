@@ -421,8 +421,8 @@ static int end_probe(struct node *n)
     return lost_bytes;
 }
 
-/* Check the probe. If its result has arrived or is late, send the cause with the result, then carry out the effects
- * that have waited. */
+/* Wait for the result of the probe, up to its time limit. Then send the cause, and carry out the effects that have
+ * waited. */
 static void on_probe_timer(uv_timer_t *timer)
 {
     const struct path_call *p = timer->data;
@@ -743,7 +743,7 @@ static void signal_worker(struct node *n, int local_rank, int sig)
     kill(-pid, sig);
 }
 
-/* Carry out one effect. If the agent expects a result, pass it to the agent as an event, at once or later. */
+/* Carry out one effect. If the agent expects a result, pass the result to the agent as an event, at once or later. */
 static void carry_out(struct node *n, struct agent_effect effect)
 {
     switch (effect.type) {

@@ -37,8 +37,8 @@ enum {
     /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
     STUCK_LIMIT_MS = 100,
     SETTLED_S = 1, /* time without a signal after which the start of the job counts as over */
-    /* Limit for a hanging disk after the user's second request to stop. With it, ddprun exits within 2 s after this
-     * request. */
+    /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
+     * within 2 s after this request. */
     HUNG_LIMIT_MS = 1500,
     HUNG_LOOK_MS = 100 /* time between two checks of the disk after the second request to stop */
 };

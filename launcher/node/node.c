@@ -86,8 +86,8 @@ enum {
     /* If this node should host the store but cannot: how long to wait for the answer of another store. This limit
      * ends before the first message about waiting is due. */
     ASK_MS = 1500,
-    /* If the program is missing and the job cannot begin without this node: how long to wait for a round. In a round,
-     * the other nodes get the failure. */
+    /* If the program is missing and the job cannot begin without this node: how long to wait for a round. If a round
+     * begins, the other nodes get the failure. */
     TELL_OTHERS_MS = 2000,
     /* number of connections that may end before the store answers IDENTIFY, without a warning to the user */
     QUIET_JOINS = 5,
@@ -137,7 +137,7 @@ static void on_found(void *user, const struct join_dial_found *found);
 static void on_dial_failed(void *user, const char *code, const char *words);
 
 /* Pass the new socket to the link. The link sends the token of the join, which proves that the connection belongs to
- * this node. The link then sends the requests again that the store has not confirmed. The local address may differ
+ * this node. The link then sends again the requests that the store has not confirmed. The local address may differ
  * from the address of the broken connection. */
 static void on_found_again(void *user, const struct join_dial_found *found)
 {
@@ -600,8 +600,8 @@ static void finish_without_guardian(struct node *n)
     node_finish(n, code);
 }
 
-/* Read messages of the guardian from the lifeline. End of file means that the guardian has died. Then no user can get
- * a report, but all processes must still be killed. */
+/* Read messages of the guardian from the lifeline. End of file means that the guardian has died. In this case, no
+ * user can get a report, but all processes must still be killed. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -793,7 +793,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
     if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
-    /* make_ready() below may begin an attempt, which uses the evidence. */
+    /* Create the evidence before make_ready(), which may begin an attempt that uses it. */
     const rlim_t open_files = n->run.spawner.nofile.rlim_cur;
     n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),
                                    open_files == RLIM_INFINITY ? 0 : open_files);

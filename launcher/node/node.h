@@ -141,7 +141,7 @@ struct node_run {
     struct evidence *evidence; /* facts about the ends of workers, for the report; NULL = memory was short */
     struct list dumps;         /* stack dumps in progress; see stack_dump.c */
     struct node_sample sample;
-    /* Findings about GPUs, from before the start or from the last sample of a suspected hang. */
+    /* Findings about GPUs: found before the start, or at the last sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
     /* The call that asks the GPU driver (check_gpus); it owns `gpu_look` while it runs. NULL = none. */
@@ -174,7 +174,7 @@ struct node_output {
     struct input *input;
     struct announce announce;
     struct progress progress; /* signs of progress in the workers' output */
-    regex_t progress_regex;   /* the compiled --progress, to which progress.regex points */
+    regex_t progress_regex;   /* compiled from --progress; progress.regex points to this member */
     uint64_t moved_ms;        /* time of the last sign of progress that the store received; 0 = none */
     uv_timer_t status_timer;  /* end of the wait for the store's answer to a status request */
     bool status_asked;        /* the user has requested the status, and the answer is not printed yet */

@@ -244,7 +244,7 @@ void node_signal(struct node *n, const struct signal_heard *from)
 
 /* --- arrival of signals --------------------------------------------------------------------------------- */
 
-/* Return true for a SIGCONT of the guardian. It only wakes a stopped agent, and must not continue a suspended job. */
+/* Return true for the guardian's SIGCONT, which only wakes a stopped agent and must not continue a suspended job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;

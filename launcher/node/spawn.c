@@ -137,11 +137,12 @@ enum {
     FD_GAP = 1024 /* unused descriptor numbers in a row after which no open descriptor is expected */
 };
 
-/* Data that the child shares with the parent. The struct is on the stack of the parent, which waits meanwhile. */
+/* Data that the child shares with the parent, on the stack of the parent, which waits for execve or the child's end.
+ * */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
-    pid_t parent; /* to detect the death of the parent; getppid() then differs */
+    pid_t parent; /* if getppid() returns another pid, the parent has died */
     int join;     /* descriptor of the group that the child must join by itself; -1 = none */
     /* results, which the parent reads after the child has ended or executed the program */
     bool lived;     /* child_main() was reached; false = the kernel has killed the child before */

@@ -42,7 +42,7 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* Starts worker N of the plan: program, environment, descriptors. */
+/* The state of this process for starting the workers of the plan. */
 struct spawner {
     const struct plan *plan; /* borrowed, like the next three members */
     struct output *output;

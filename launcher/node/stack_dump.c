@@ -421,7 +421,7 @@ static void add_records(struct stack_dump *d, const struct helper *h)
     buf_free(&text);
 }
 
-/* Return true if the last byte of the output file was written. */
+/* Return true if the output fills the file up to its last byte, so the output is too long. */
 static bool is_full(int fd)
 {
     char last = '\0';

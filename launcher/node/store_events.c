@@ -330,8 +330,8 @@ enum {
     LOOK_LATER_MS = 1000 /* time between two checks after QUICK_MS */
 };
 
-/* Return true if the listener belongs to another user. If ddprun runs as root, workers may have switched to any
- * user. */
+/* Return true if the listener belongs to another user. If ddprun runs as root, a worker may listen as any user, so a
+ * worker's socket is not foreign. */
 static bool is_foreign(struct node *n, const struct socket_owner *owner)
 {
     return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));

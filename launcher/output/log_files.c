@@ -561,7 +561,7 @@ int sinks_find_file(const struct sinks *s, const char *path)
 }
 
 /* End all log files. The writer's thread closes and frees each file after its last byte. So log_file_news must not be
- * called after this function. */
+ * called for these files afterwards. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {

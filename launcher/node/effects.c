@@ -34,8 +34,11 @@
 /* longest wait for an answer of the store, if the user has not set --timeout */
 enum { STORE_ANSWER_MS = 60000 };
 
+static void finish_probe(struct node *n);
+
 /* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
- * effects are valid only until the next call. */
+ * effects are valid only until the next call. A stop and the loss of the store end the probe of a path, because their
+ * effects must not wait. */
 void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -44,6 +47,8 @@ void node_handle_event(struct node *n, struct agent_event event)
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
         /* memory is short; without this effect processes might survive, so abort: the guardian then kills them */
         abort();
+    if (agent_stop_signal(n->agent) != 0 || agent_lost_store(n->agent))
+        finish_probe(n);
 }
 
 /* Set the timer for the earliest deadline: of the agent, the store or unread output. */
@@ -351,26 +356,32 @@ static void add_lines(struct failure *f, const char *text, size_t n)
     }
 }
 
-/* Send the failure without the worker's last lines, which are not read yet. */
+/* Send the failure without the worker's last lines, which are not read yet. If the store is lost while the effect waits,
+ * the failure does not count any more. */
 static void send_failed(struct node *n)
 {
     struct failure room;
     const struct report r = report_now(n);
-    store_link_send(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
+    const struct failure *f = cause_failure(&r, &room);
+    if (f != NULL)
+        store_link_send(n->meet.link, encode_failure(MESSAGE_FAILED, f));
 }
 
-/* Get the cause with the worker's last lines. */
-static void read_cause(const struct node *n, struct failure *f)
+/* Get the cause with the worker's last lines. Return false if no worker of this node has failed first. */
+static bool read_cause(const struct node *n, struct failure *f)
 {
     struct buf lines = { 0 };
     bool from_stdout;
     const struct report r = report_now(n);
-    (void)cause_failure(&r, f);
+    memset(f, 0, sizeof(*f));
+    if (cause_failure(&r, f) == NULL)
+        return false;
     const size_t got = cause_last_lines(&r, LIMIT_LAST_LINES, &lines, &from_stdout);
     f->from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
         add_lines(f, (const char *)lines.data, got);
     buf_free(&lines);
+    return true;
 }
 
 static void on_more(uv_idle_t *idle);
@@ -386,6 +397,7 @@ struct path_call {
     struct timed_call *call;
     struct path_question *question; /* owned by `call` */
     uint64_t until_ms;
+    struct failure failure; /* the cause that waits for the result */
 };
 
 /* Question and answer of the thread. */
@@ -421,24 +433,28 @@ static int end_probe(struct node *n)
     return lost_bytes;
 }
 
-/* Wait for the result of the probe, up to its time limit. Then send the cause, and carry out the effects that have
- * waited. */
-static void on_probe_timer(uv_timer_t *timer)
+/* End the probe, if any. Send the cause with the result, then carry out the effects that have waited. */
+static void finish_probe(struct node *n)
 {
-    const struct path_call *p = timer->data;
-    struct node *n = p->node;
-    struct failure f;
-    if (!timed_call_has_returned(p->call) && clock_ms() < p->until_ms)
+    struct path_call *p = n->probe;
+    if (p == NULL)
         return;
-    read_cause(n, &f);
-    f.lost_bytes = end_probe(n);
-    store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
+    p->failure.lost_bytes = end_probe(n);
+    if (!agent_lost_store(n->agent))
+        store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &p->failure));
     n->run.holds = false;
     uv_idle_start(&n->more, on_more);
 }
 
-/* Begin a probe of the path to `address`. Return false if memory is short or no thread can be started. */
-static bool begin_probe(struct node *n, const char *address)
+static void on_probe_timer(uv_timer_t *timer)
+{
+    const struct path_call *p = timer->data;
+    if (timed_call_has_returned(p->call) || clock_ms() >= p->until_ms)
+        finish_probe(p->node);
+}
+
+/* Begin a probe of the path to `address` for this failure. Return false if memory is short or no thread can be started. */
+static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
     enum { CHECK_MS = 5 };
     struct path_call *p = calloc(1, sizeof(*p));
@@ -454,6 +470,7 @@ static bool begin_probe(struct node *n, const char *address)
     }
     p->node = n;
     p->question = q;
+    p->failure = *f;
     p->until_ms = clock_ms() + PATH_PROBE_MS + PATH_PROBE_MS / 4;
     uv_timer_init(&n->loop, &p->timer);
     p->timer.data = p;
@@ -494,9 +511,10 @@ static const char *find_lost_peer(const struct node *n, const struct failure *f)
 static void send_cause(struct node *n)
 {
     struct failure f;
-    read_cause(n, &f);
+    if (!read_cause(n, &f))
+        return;
     const char *peer = find_lost_peer(n, &f);
-    if (peer == NULL || !begin_probe(n, peer))
+    if (peer == NULL || !begin_probe(n, peer, &f))
         store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
 }
 

@@ -321,6 +321,29 @@ SCENE(losses, a_path_without_answers_is_unknown, .hosts = 3, .before = drop_prob
       .within_ms = CONNECTIONS, .says = "between node 1 (node1) and node 2 (node2)|rank 2|[CONNECTION_BROKE]",
       .never = "failed first|packets", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
 
+/* Let rank 0 ignore SIGTERM, so that the store gives no verdict before it is killed. */
+static void drop_probes_and_hold(struct play *play)
+{
+    drop_probes(play);
+    host_rules(&play->net->host[2], "add rule inet f out udp dport 33434 counter");
+    cr_assert(host_sh(&play->net->host[0], "printf '%%s\n' 'import signal, time' "
+                                           "'signal.signal(signal.SIGTERM, signal.SIG_IGN)' "
+                                           "'time.sleep(100)' >/run/reset.py"));
+}
+
+static void kill_store_during_probe(struct play *play)
+{
+    cr_assert(host_sh(&play->net->host[2],
+                      "until nft list chain inet f out | grep -q 'packets [1-9]'; do sleep 0.02; done"));
+    fault_kill_launcher(play);
+}
+
+SCENE(losses, a_store_that_is_lost_during_a_probe, .hosts = 3, .before = drop_probes_and_hold,
+      .options = "--grace=60s " RESET_OPTIONS, .fault = kill_store_during_probe, .victim = 0,
+      .within_ms = EXITS,
+      .node = {
+          { .exit = KILLED }, { .exit = ENDED, .says = "lost the" }, { .exit = ENDED, .says = "lost the" } })
+
 /* --- large packets of a hanging job ------------------------------------------------------------------------- */
 
 /* Write a script whose rank 2 sends to rank 1. A script in the place of py-spy shows all ranks in all_reduce. */

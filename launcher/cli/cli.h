@@ -271,8 +271,7 @@ enum cli_section {
 };
 
 /* The column "whose" of options.h: the option exists in torchrun 1.13 and later (FIRST), only in later versions of
- * torchrun (THEIRS), or only in ddprun (OURS). If an abbreviation matches options of several kinds, the first kind
- * wins. */
+ * torchrun (THEIRS), or only in ddprun (OURS). If an abbreviation matches several options, the first kind wins. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */

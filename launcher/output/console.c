@@ -293,8 +293,7 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* Cut the bytes into lines and queue the lines. Return true while a progress bar is active: the caller must then call
- * console_stream_update later. */
+/* Cut the bytes into lines and queue them. Return true if console_stream_update must be called for a progress bar. */
 bool console_stream_add(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {

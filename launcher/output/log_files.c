@@ -355,8 +355,8 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append the line if it contains one of the words. When memory is short, drop the line, because the stream's own log
- * file contains it, too. */
+/* Append a line with one of the words. When memory is short, drop the line: the stream's log file contains it,
+ * too. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;

@@ -519,8 +519,7 @@ static const char *parent_gpus(const struct plan *plan)
     return hip != NULL && *hip != '\0' ? hip : env_find(plan->facts->environ_block, "CUDA_VISIBLE_DEVICES");
 }
 
-/* Return DDP_ERR_ARG if the list of GPUs for --virtual_local_rank is shorter than the number of workers on this
- * node. */
+/* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
     const char *list = plan->cli->virtual_local_rank ? parent_gpus(plan) : NULL;

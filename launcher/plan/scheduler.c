@@ -443,9 +443,8 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return whether ddprun was started on all hosts or only on the first. A process that is not on the first host proves
- * that ddprun was started on all hosts, because pbsdsh or blaunch has started it. `place` is the index of this host
- * in the list. */
+/* Return whether ddprun was started on all hosts or only on the first. A process on another host proves that ddprun
+ * was started on all, because pbsdsh or blaunch has started it. `place` is the index of this host in the list. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;

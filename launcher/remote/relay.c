@@ -95,8 +95,7 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     r->exit_code = EXIT_CODE_DDPRUN;
 }
 
-/* Print a finding and end the relay, as fail_host does. The code of the finding follows from `why`, the text of a
- * system error. */
+/* Print a finding and end the relay. Derive the code of the finding from `why`, the text of a system error. */
 static void not_ready(struct relay *r, const char *what, const char *why)
 {
     fail_host(r, start_code(why), what, why);

@@ -296,8 +296,7 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
-/* Watch a group and all groups that contain it, the innermost first. `below` is the path of the group below the mount
- * point. */
+/* Watch a group and all groups that contain it, the innermost first. `below` is the group's path below the mount. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];

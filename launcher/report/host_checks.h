@@ -32,8 +32,7 @@ enum {
 };
 
 /* Return a question for gpu_look_run, or NULL if no worker has a GPU or memory is short. With `runs`, the workers run
- * or have run: processes of this job are left out, and findings name the ranks. The caller frees the question with
- * free(). */
+ * or have run: processes of this job are left out, and findings name the ranks. Free the question with free(). */
 struct gpu_look *gpu_look_new(const struct plan *plan, bool runs);
 
 /* Ask the driver, and store the answer in `look`, a struct gpu_look. */

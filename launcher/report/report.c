@@ -191,8 +191,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* Return true if `w` ended in the same way as the workers of group `g`. The worker in the headline belongs to no
- * group. */
+/* Return true if `w` ended in the same way as group `g`. The worker in the headline belongs to no group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&

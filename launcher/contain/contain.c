@@ -568,7 +568,7 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Remove the group now if the group is empty. The guardian then need not wait until the group becomes empty. */
+/* Remove the group if it is already empty, so that the guardian need not wait and remove it later. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)

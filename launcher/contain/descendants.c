@@ -357,8 +357,8 @@ bool descendants_kill_all(uint64_t limit_ms)
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
 /* Describe processes that survive SIGKILL, from /proc at the end of a job. Without the right to trace a process, or
- * on a kernel without symbols, only its state is reported. Otherwise, the kernel function in which the process hangs
- * is reported, too. */
+ * on a kernel without symbols, only the state of the process is reported. Otherwise, the kernel function in which the
+ * process hangs is reported, too. */
 
 /* Return the rank of worker `pid`, or -1. `pids` contains only running workers. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
@@ -369,7 +369,7 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
     return -1;
 }
 
-/* Read the state of `pid`. Return false if the process is dead and only waits to be reaped. */
+/* Describe process `pid` in *s. Return false if the process is dead and only waits to be reaped. */
 static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 {
     struct proc_stat stat;

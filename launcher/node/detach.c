@@ -537,8 +537,8 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Stop a job. Get the supervisor's pid from the kernel before the request, for the message about a supervisor that
- * does not answer. */
+/* Stop a job. Get the supervisor's pid from the kernel before the request, because the message about a silent
+ * supervisor has this pid. */
 int detach_stop(const char *id)
 {
     const int fd = find_supervisor("stop", id);

@@ -123,7 +123,7 @@ static bool rank_page_keep(const struct rank_pages *pages, int i, const char *pa
 /* --- at the end of an attempt ---------------------------------------------------------------------------- */
 
 /* A rank whose call has failed writes its record itself (worker/core/recorder.h). A rank that hangs or was killed
- * writes no record, so this file writes the record from the shared memory. The directory may be on a file server that
+ * writes no record, so the agent writes the record from the shared memory. The directory may be on a file server that
  * does not answer. So a thread writes the files, and the agent waits for this thread only for a limited time. */
 
 enum {
@@ -133,8 +133,7 @@ enum {
     REASON_MAX = ENDING_MAX + 32, /* bytes of a reason, with the NUL */
 };
 
-/* The data of the thread. The thread may outlive the node, so the data has copies of everything that the thread
- * needs. */
+/* The data of the thread that writes the records. The thread may outlive the node, so it uses only these copies. */
 struct records {
     struct rank_pages pages;
     char pattern[PATH_MAX]; /* argument of flight_path() */

@@ -126,7 +126,7 @@ static void on_print(void *user, const char *words)
 
 /* --- a broken connection ---------------------------------------------------------------------------------- */
 
-/* End the dial, if any. The dial may call this from its own callbacks. */
+/* End the dial, if any. This function may be called inside a callback of the dial. */
 static void end_dial(struct node *n)
 {
     join_dial_close(n->meet.dial);

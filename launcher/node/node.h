@@ -295,7 +295,7 @@ void node_explain_heartbeats(struct node *n);
 
 /* --- host_news.c --- */
 
-/* Use the socket that the relay of --hosts has left, if any. */
+/* Receive findings through the socket of the relay of --hosts, if this process has such a socket. */
 void node_open_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the

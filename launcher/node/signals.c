@@ -186,9 +186,9 @@ static void pass_on(struct node *n, const struct signal_heard *heard)
     announce_passed(&n->out.announce, heard, passed);
 }
 
-/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. The second call stops processes
- * that were created during the first call. This process continues, because it hosts the store and forwards the
- * output. */
+/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, to stop
+ * processes that were created during the first call, too. This process continues, because it hosts the store and
+ * forwards the output. */
 static void rest(struct node *n)
 {
     n->run.resting = true;

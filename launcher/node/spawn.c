@@ -175,7 +175,7 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* A signal that the user ignores stays ignored, a signal that only ddprun ignores is reset. */
+        /* A signal that the user ignores stays ignored. A signal that only ddprun ignores is reset. */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }

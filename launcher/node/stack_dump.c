@@ -2,11 +2,11 @@
  *
  *     worker, its children --/proc--> state, system call --py-spy dump--> Python frames --> rows of record/stacks.h
  *
- * py-spy reads the memory of a process from outside. ddprun starts one py-spy for each process, called a helper, with
- * a time limit. A few helpers run at a time, and the loop never waits for a helper. A helper is started like a
- * worker: with SIGKILL as parent-death signal, in the control group of the attempt. So the helper cannot outlive the
- * job. A helper writes to a memory file of a fixed size, which ddprun reads after the end of the helper. With a pipe,
- * a helper could block, and ddprun would have to read while the helper runs. */
+ * py-spy reads the memory of a process from outside. For each process, ddprun starts one py-spy (a helper) with a
+ * time limit. A few helpers run at a time, and the loop never waits for a helper. A helper is started like a worker:
+ * with SIGKILL as parent-death signal, in the control group of the attempt. So the helper cannot outlive the job. A
+ * helper writes to a memory file of a fixed size, which ddprun reads after the end of the helper. With a pipe, a
+ * helper could block, and ddprun would have to read while the helper runs. */
 #include "base/clock.h"
 #include "base/syscalls.h"
 #include "base/text.h"
@@ -364,7 +364,7 @@ static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX]
                  "container this capability, or run ddprun as the user of the process");
 }
 
-/* Explain why py-spy failed. The first line of its errors is the reason. */
+/* Explain why py-spy failed. The first line of py-spy's stderr is the reason. */
 static void explain_end(const struct helper *h, int status, const char *error, char note[STACK_NOTE_MAX])
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||

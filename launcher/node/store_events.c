@@ -551,8 +551,7 @@ static void on_round(void *user, const struct heard_round *heard)
 
 /* --- gathering ------------------------------------------------------------------------------------------ */
 
-/* Print which nodes are missing. The remaining time in the last message has become shorter since the message
- * arrived. */
+/* Print which nodes are missing. Subtract the time since the last message from the remaining time in this message. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -718,7 +717,7 @@ static void on_stop(void *user, const struct failure *cause)
             n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            /* the rank is on this node, but with several nodes every node prints the line */
+            /* with several nodes, print this line also on the node of the rank, as on all other nodes */
             cause->rank >= 0)
             announce_remote_stop(&n->out.announce, cause);
         node_handle_event(n, (struct agent_event){ .type = AGENT_HEARD });

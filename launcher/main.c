@@ -493,35 +493,51 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 }
 
 /* Reject --hosts under a scheduler, because the scheduler itself starts one ddprun on each node. */
-static int refuse_hosts(const struct scheduler *s)
+static int refuse_hosts(const struct scheduler *s, const struct cli *cli)
 {
+    const bool srun_helps = strcmp(s->name, "slurm") == 0 && !start_by_srun(cli);
     log_error("--hosts: %s started this process, and can start ddprun on its nodes; use '%s ...' without "
               "--hosts, or "
               "pass %s--scheduler=none",
-              s->title, scheduler_launch(s), strcmp(s->name, "slurm") == 0 ? "--remote_shell=srun or " : "");
+              s->title, scheduler_launch(s), srun_helps ? "--remote_shell=srun or " : "");
     return EXIT_CODE_USAGE;
 }
+
+#define DETACH_UNDER                                                                              \
+    "--detach: %s ends the job's processes when this process exits; leave --detach out, or pass " \
+    "--scheduler=none"
 
 /* Reject --detach under a scheduler, because the scheduler ends a job as soon as the process that it has started
  * exits. */
 static int refuse_detach(const struct scheduler *s)
 {
-    log_error("--detach: %s ends the job's processes when this process exits; leave --detach out, or pass "
-              "--scheduler=none",
-              s->title);
+    log_error(DETACH_UNDER, s->title);
     return EXIT_CODE_USAGE;
 }
 
-/* Check that srun can start the job. If this process is the only task of the allocation, ignore Slurm's variables:
- * they describe this task, and srun will start other tasks. */
-static ddp_status use_srun(struct cli *cli, struct ddp_err *err)
+/* Choose srun as the remote shell in an allocation of Slurm, unless the user has set another one or srun started this
+ * process. If srun starts the hosts and this process is the only task, ignore Slurm's variables: they describe this
+ * task, and srun will start other tasks. */
+static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
+    const struct scheduler_facts facts = { .environ_block = environ, .host = host };
     const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    struct scheduler s;
+    const ddp_status status = scheduler_read(&s, cli->scheduler, &facts, err);
+    if (status != DDP_OK)
+        return status;
+    const bool outside_step = strcmp(s.name, "slurm") == 0 && s.reach == REACH_ONE;
+    if (outside_step && !cli_gives(cli, OPT_REMOTE_SHELL) && !cli_gives(cli, OPT_SSH))
+        cli->remote_shell = "srun";
+    if (!start_by_srun(cli))
+        return DDP_OK;
     if (getenv("SLURM_JOB_ID") == NULL)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--remote_shell=srun: not inside an allocation of Slurm; use 'salloc ...' or "
                         "'sbatch ...' first");
-    if (tasks == NULL || atoi(tasks) <= 1)
+    if (cli->detach && s.kind >= 0)
+        return ddp_fail(err, DDP_ERR_ARG, DETACH_UNDER, s.title);
+    if (outside_step || tasks == NULL || atoi(tasks) <= 1)
         cli->scheduler = "none";
     return DDP_OK;
 }
@@ -535,7 +551,7 @@ static int begin(struct cli *cli, char *const *argv)
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
-    if (hosts && start_by_srun(cli) && use_srun(cli, &err) != DDP_OK)
+    if (hosts && choose_srun(cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
     if (ask_scheduler(&scheduler, cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
@@ -543,7 +559,7 @@ static int begin(struct cli *cli, char *const *argv)
     if (cli->verbose && !cli->explain && !cli->json && scheduler.kind >= 0)
         log_scheduler_values(&scheduler, cli);
     if (hosts && scheduler.kind >= 0)
-        return refuse_hosts(&scheduler);
+        return refuse_hosts(&scheduler, cli);
     if (scheduler.finding.fatal)
         return cli->explain ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
     if (cli_check(cli, &err) != DDP_OK)

@@ -330,14 +330,25 @@ check "and says what it leaves idle" said err STEP_TOO_SMALL 1
 check "$soon" soon
 
 # --- --hosts ----------------------------------------------------------------------------------------------------------
-run salloc --nodes=2 "$ddprun" --hosts=n0:1,n1:2 true
-check "--hosts inside an allocation is refused" ended 2
+run salloc --nodes=2 "$ddprun" --hosts=n0:1,n1:2 sh -c "$show"
+check "--hosts inside an allocation starts all hosts" ended 0
+check "with the ranks of the list" said out "[n1:2] n1 rank 2/3 local 1/2 group 1/2 at 10.77.0.1" 1
+run salloc --nodes=2 "$ddprun" --hosts=n0:1,n1:2 --dry_run true
+check "srun is its remote shell" said out "srun --nodes=1" 2
+run salloc --nodes=2 "$ddprun" --hosts=n0:1,n1:2 --detach true
+check "without the allocation it would end, so --detach is refused" ended 2
+printf '#!/bin/bash\n%s --hosts=n0:1,n1:2 sh -c '"'%s'"'\n' "$ddprun" "$show" >hosts.sbatch
+run sbatch --wait --nodes=2 --output=hosts.out hosts.sbatch
+check "a batch script needs no srun with --hosts" said hosts.out "[n1:2] n1 rank 2/3 local 1/2 group 1/2 at 10.77.0.1" 1
+run srun --nodes=1 --ntasks=1 "$ddprun" --hosts=n0:1,n1:2 true
+check "inside a step --hosts is refused" ended 2
 check "with the line of srun" said err "srun --ntasks-per-node=1 ddprun ..." 1
 check "and with srun as remote shell" said err "--remote_shell=srun" 1
+run srun --nodes=2 --ntasks=2 "$ddprun" --hosts=n0:1,n1:2 --remote_shell=srun true
+check "a step of two tasks cannot start hosts" said err "--hosts: Slurm started this process" 2
 
-run salloc --nodes=2 "$ddprun" --hosts=n0:1,n1:2 --remote_shell=srun sh -c "$show"
-check "srun starts the job on all hosts of an allocation" ended 0
-check "with the ranks of the list" said out "[n1:2] n1 rank 2/3 local 1/2 group 1/2 at 10.77.0.1" 1
+run salloc --nodes=2 "$ddprun" '--hosts=n[0-1]' --ssh=false true
+check "another remote shell is not replaced" ended 2
 run salloc --nodes=2 "$ddprun" '--hosts=n[0-1]:2' --remote_shell=srun sh -c '[ $RANK != 3 ] || exit 7; sleep 50'
 check "and passes on the code of the first failure" ended 7
 run salloc --nodes=2 "$ddprun" '--hosts=n[0-1]' --remote_shell=srun --ship sh -c 'readlink /proc/$PPID/exe'

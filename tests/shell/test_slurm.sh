@@ -369,5 +369,8 @@ batch --output=node.out --export="ALL,DDPRUN=$ddprun"
 check "train.sbatch runs a ddprun for each node" said node.out "rank 1/2 local 0/1" 1
 batch --output=task.out --ntasks-per-node=2 --export="ALL,DDPRUN=$ddprun,MODE=task"
 check "and one for each worker" said task.out "rank 3/4 local 1/2 group 1/2" 1
+batch --output=secret.out --export="ALL,DDPRUN=$ddprun,SECRET_DIR=$tmp,DDP_MUNGE_LIBRARY=/missing"
+check "without MUNGE it makes a secret file" said secret.out "rank 1/2 local 0/1" 1
+check "for its user alone" [ "$(stat -c %a "$tmp"/ddprun-*.key)" = 600 ]
 
 finish

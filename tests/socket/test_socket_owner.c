@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -320,4 +321,50 @@ Test(socket_owner, a_second_address_of_one_network_is_of_this_host)
     cr_expect(is_soon_of_this_host("fd09::8"));
     cr_expect_eq(place_of("10.8.0.9"), OTHER_HOST);
     cr_expect_eq(place_of("fd08::9"), OTHER_HOST);
+}
+
+/* --- the gate ---------------------------------------------------------------------------------------------------- */
+
+/* Pass the accepted end of a connection to a gate. No descriptor is left, so neither netlink nor /proc/net/tcp can be
+ * opened, as in a sandbox that has none of them. */
+static bool admits_without_kernel(struct pair *p, bool insecure, int64_t *uid,
+                                  char why[static UID_GATE_WHY_MAX])
+{
+    struct uid_gate g = { .insecure = insecure };
+    struct rlimit limit, none;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){ .rlim_cur = 0, .rlim_max = limit.rlim_max };
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const bool admits = uid_gate_admits(&g, p->accepted, (const struct sockaddr *)&p->near, uid, why);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_expect(!g.owners.diag.is_open && !g.owners.route.is_open);
+    uid_gate_close(&g);
+    return admits;
+}
+
+static void expect_refusal(const char *at)
+{
+    char why[UID_GATE_WHY_MAX] = "";
+    struct pair p = open_pair(at, at);
+    int64_t uid = 0;
+    cr_expect_not(admits_without_kernel(&p, false, &uid, why), "%s", at);
+    cr_expect_eq(uid, -1);
+    cr_expect(strstr(why, "sock_diag") != NULL && strstr(why, "--insecure") != NULL, "%s", why);
+    cr_expect(admits_without_kernel(&p, true, &uid, why), "%s", at);
+    cr_expect_eq(uid, -1);
+    struct uid_gate g = { 0 };
+    cr_expect(uid_gate_admits(&g, p.accepted, (const struct sockaddr *)&p.near, &uid, why), "%s", why);
+    cr_expect_eq(uid, (int64_t)geteuid());
+    uid_gate_close(&g);
+    close_pair(&p);
+}
+
+Test(socket_owner, a_connection_whose_owner_the_kernel_does_not_report_is_refused)
+{
+    expect_refusal("127.0.0.1");
+}
+
+Test(socket_owner, an_ipv6_connection_whose_owner_the_kernel_does_not_report_is_refused)
+{
+    expect_refusal("::1");
 }

@@ -393,35 +393,39 @@ static void probe_paths(const struct unanswered *each, size_t n, uint64_t theirs
     }
 }
 
-/* Print the connections of the workers `pids` whose peers do not acknowledge data. Then probe the paths to these
- * peers, and print again the connections whose path loses large packets. */
-static bool print_unanswered(const char *pids)
+/* Read the records of the ranks and print them. Then ask the ranks for new records. */
+static bool print_ranks(const char *dir, int first, int n, int64_t since_ms)
 {
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++)
+        ok = print_rank(dir, first + i, since_ms);
+    for (int i = 0; i < n; i++)
+        ask_rank(dir, first + i);
+    return ok;
+}
+
+/* Print the workers' connections whose peers do not acknowledge data, before the records, because the file server of
+ * the records may never answer. Probe the paths to these peers at the end, because the probes may take so long that
+ * the agent kills this process. Print again the connections whose path loses large packets. */
+int flight_helper_run(int argc, char **argv)
+{
+    if (argc != FLIGHT_HELPER_WORDS)
+        return 1;
+    const char *dir = argv[2], *pids = argv[6];
+    const int n_ranks = dir[0] != '\0' ? atoi(argv[4]) : 0;
     struct buf found = { 0 };
     int lost_bytes[UNANSWERED_MAX];
     uint64_t theirs = 0;
     const size_t n = *pids != '\0' ? sockets_unanswered((pid_t)atoi(pids), &found) : 0;
     const struct unanswered *each = (const struct unanswered *)(const void *)found.data;
+    signal(SIGPIPE, SIG_IGN); /* a rank may close its FIFO */
     bool ok = print_peers(pids, each, n, NULL, &theirs);
+    if (n_ranks > 0)
+        ok = print_ranks(dir, atoi(argv[3]), n_ranks, server_ms(dir) - atoll(argv[5])) && ok;
     if (ok && theirs != 0) {
         probe_paths(each, n, theirs, lost_bytes);
         ok = print_peers(pids, each, n, lost_bytes, &theirs);
     }
     buf_free(&found);
-    return ok;
-}
-
-/* Print the connections before the records, because the file server of the records may never answer. */
-int flight_helper_run(int argc, char **argv)
-{
-    bool ok = argc == FLIGHT_HELPER_WORDS && print_unanswered(argv[6]);
-    const char *dir = argv[2];
-    const int first = atoi(argv[3]), n = dir[0] != '\0' ? atoi(argv[4]) : 0;
-    const int64_t since_ms = n > 0 ? server_ms(dir) - atoll(argv[5]) : 0;
-    signal(SIGPIPE, SIG_IGN); /* a rank may close its FIFO */
-    for (int i = 0; i < n && ok; i++)
-        ok = print_rank(dir, first + i, since_ms);
-    for (int i = 0; i < n; i++)
-        ask_rank(dir, first + i);
     return ok ? 0 : 1;
 }

@@ -690,11 +690,11 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 /* --- large packets -------------------------------------------------------------------------------------- */
 
 enum {
-    PATH_ANSWER_MS = 200,     /* longest wait for an answer */
-    PATH_LARGE_MS = 60,       /* shortest wait for the answer to a large packet */
-    PATH_LARGE_FACTOR = 20,   /* wait this many times as long as for the answer to the last small packet */
-    PATH_SMALL_BYTES = 8,     /* data of a small packet */
-    PATH_IP_MAX = UINT16_MAX, /* the largest IP packet */
+    PATH_ANSWER_MS = 200,   /* longest wait for an answer */
+    PATH_LARGE_MS = 60,     /* shortest wait for the answer to a large packet */
+    PATH_LARGE_FACTOR = 20, /* wait this many times as long as for the answer to the last small packet */
+    PATH_SMALL_BYTES = 8,   /* data of a small packet */
+    PATH_LARGE_MAX = 1500,  /* the largest IP packet that is probed */
 };
 
 /* Two connected UDP sockets to the same closed port: for small and for large packets. */
@@ -720,7 +720,8 @@ static int path_open(const struct addrinfo *to)
     return -1;
 }
 
-/* Open both sockets, and read the size of the largest packet that the kernel sends to this peer. */
+/* Open both sockets, and read the size of the largest packet that the kernel sends to this peer. Probe no packet above
+ * PATH_LARGE_MAX: if only this host has an MTU of 9000, TCP connections use smaller segments, and work. */
 static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 {
     const bool is_v6 = to->ai_family == AF_INET6;
@@ -731,25 +732,24 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
     if (p->fd[PATH_SMALL] < 0 || p->fd[PATH_LARGE] < 0 ||
         getsockopt(p->fd[PATH_LARGE], level, is_v6 ? IPV6_MTU : IP_MTU, &p->bytes, &len) != 0)
         return false;
-    if (p->bytes > PATH_IP_MAX)
-        p->bytes = PATH_IP_MAX;
+    if (p->bytes > PATH_LARGE_MAX)
+        p->bytes = PATH_LARGE_MAX;
     p->data[PATH_SMALL] = PATH_SMALL_BYTES;
     p->data[PATH_LARGE] = p->bytes - header;
     return p->data[PATH_LARGE] > PATH_SMALL_BYTES;
 }
 
 /* Wait for an answer. Return ECONNREFUSED if the peer has answered, another errno for another error, or 0 for no
- * answer. */
+ * answer. If a service uses this port, its datagram is the answer. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };
-    int error = 0;
-    socklen_t len = sizeof(error);
+    char byte;
     if (poll(&answer, 1, wait_ms) <= 0)
         return 0;
-    if ((answer.revents & POLLIN) != 0) /* a service uses this port */
+    if (recv(fd, &byte, 1, MSG_DONTWAIT) >= 0)
         return ECONNREFUSED;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 ? error : 0;
+    return errno == EAGAIN ? 0 : errno;
 }
 
 /* Send a packet, and wait for the answer. A late answer to an earlier packet of this size counts, too. */
@@ -768,9 +768,17 @@ static int path_large_wait(uint64_t took_ms)
     return wait_ms < PATH_LARGE_MS ? PATH_LARGE_MS : wait_ms > PATH_ANSWER_MS ? PATH_ANSWER_MS : (int)wait_ms;
 }
 
-/* Carry out the steps of path_next. Return true if the path loses large packets. Finally check once more for a late
- * answer to a large packet. */
-static bool path_is_lossy(const struct path_sockets *p, const void *data)
+/* Add the answer to a packet of this size, as path_answer returns it. */
+static void path_add(struct path_answers *a, enum path_size size, int error)
+{
+    a->answered[size] += error == ECONNREFUSED;
+    a->is_reported = a->is_reported || error == EMSGSIZE;
+    a->has_error = a->has_error || (error != 0 && error != ECONNREFUSED && error != EMSGSIZE);
+}
+
+/* Carry out the steps of path_next, and return the result. Finally check once more for a late answer to a large
+ * packet. */
+static enum path_step path_run(const struct path_sockets *p, const void *data)
 {
     struct path_answers a = { 0 };
     uint64_t begin_ms = clock_ms(), small_ms = 0;
@@ -785,27 +793,32 @@ static bool path_is_lossy(const struct path_sockets *p, const void *data)
             small_ms = now_ms - begin_ms;
         begin_ms = now_ms;
         a.sent[size]++;
-        a.answered[size] += error == ECONNREFUSED;
-        a.is_reported = a.is_reported || error == EMSGSIZE;
+        path_add(&a, size, error);
     }
-    return step == PROBE_LOSES && path_answer(p->fd[PATH_LARGE], 0) == 0;
+    if (step == PROBE_LOSES)
+        path_add(&a, PATH_LARGE, path_answer(p->fd[PATH_LARGE], 0));
+    step = path_next(&a);
+    return step > PROBE_SEND_LARGE ? step : PROBE_UNKNOWN;
 }
 
 /* Probe port 33434, the first port of traceroute, because services do not use it. */
-int path_probe(const char *address)
+enum path_step path_probe(const char *address, int *lost_bytes)
 {
+    static const char data[PATH_LARGE_MAX];
     const struct addrinfo numeric = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
                                       .ai_socktype = SOCK_DGRAM };
     struct addrinfo *to = NULL;
     struct path_sockets p = { .fd = { -1, -1 } };
-    void *data = calloc(1, PATH_IP_MAX);
-    const bool is_lossy = data != NULL && getaddrinfo(address, "33434", &numeric, &to) == 0 &&
-                          path_open_both(&p, to) && path_is_lossy(&p, data);
+    enum path_step result = PROBE_UNKNOWN;
+    *lost_bytes = 0;
+    if (address[0] != '\0' && getaddrinfo(address, "33434", &numeric, &to) == 0 && path_open_both(&p, to))
+        result = path_run(&p, data);
+    if (result == PROBE_LOSES)
+        *lost_bytes = p.bytes;
     for (int i = 0; i < 2; i++)
         if (p.fd[i] >= 0)
             close(p.fd[i]);
     if (to != NULL)
         freeaddrinfo(to);
-    free(data);
-    return is_lossy ? p.bytes : 0;
+    return result;
 }

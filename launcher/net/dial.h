@@ -84,10 +84,11 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 /* End the dial at once, without a callback. The loop's last close callback frees the memory. NULL is allowed. */
 void join_dial_close(struct join_dial *dial);
 
-/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). Return the
- * size of an IP packet that is lost, or 0 if large packets arrive or nothing is known. Block for at most about
- * PATH_PROBE_MS, so do not call this from the loop. */
+/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). Return
+ * PROBE_LOSES, and set *lost_bytes to the size of an IP packet that is lost. Otherwise return PROBE_CARRIES, or
+ * PROBE_UNKNOWN after errors and without answers, and set *lost_bytes to 0. Block for at most about PATH_PROBE_MS, so
+ * do not call this from the loop. */
 enum { PATH_PROBE_MS = 1000 };
-int path_probe(const char *address);
+enum path_step path_probe(const char *address, int *lost_bytes);
 
 #endif

@@ -631,7 +631,7 @@ enum path_step path_next(const struct path_answers *a)
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };
     if (a->answered[PATH_LARGE] > 0 || a->is_reported)
         return PROBE_CARRIES;
-    if (a->sent[PATH_SMALL] - a->answered[PATH_SMALL] > SMALL_LOST_MAX)
+    if (a->has_error || a->sent[PATH_SMALL] - a->answered[PATH_SMALL] > SMALL_LOST_MAX)
         return PROBE_UNKNOWN;
     if (a->answered[PATH_SMALL] <= a->sent[PATH_LARGE])
         return PROBE_SEND_SMALL;

@@ -409,7 +409,7 @@ struct path_question {
 static void path_question_run(void *user)
 {
     struct path_question *q = user;
-    q->lost_bytes = path_probe(q->address);
+    (void)path_probe(q->address, &q->lost_bytes);
 }
 
 static void free_path_call(uv_handle_t *timer)

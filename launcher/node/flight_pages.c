@@ -389,7 +389,7 @@ static void probe_paths(const struct unanswered *each, size_t n, uint64_t theirs
         if (same < i)
             lost_bytes[i] = lost_bytes[same];
         else if (to[i].host[0] != '\0' && clock_ms() < until_ms)
-            lost_bytes[i] = path_probe(to[i].host);
+            (void)path_probe(to[i].host, &lost_bytes[i]);
     }
 }
 

@@ -180,9 +180,10 @@
       "an acknowledgement, segments of 536 bytes arrive",                                                   \
       "The kernel has sent a segment of the agent's connection several times without an "                   \
       "acknowledgement. The next connection, with smaller segments, works. If a connection between two "    \
-      "nodes breaks or hangs, an agent also sends UDP packets of both sizes to port 33434 of the peer. "    \
-      "Only small packets get an answer (ICMP). Typical cause: a tunnel with a smaller MTU, and a "         \
-      "firewall that drops ICMP.")                                                                          \
+      "nodes breaks or hangs, an agent also sends UDP packets of two sizes to port 33434 of the peer: "     \
+      "small, and as large as the MTU permits, up to 1500 bytes. Only small packets get an answer (ICMP). " \
+      "Packets above 1500 bytes are not probed, because the MTU of the peer may be smaller. Typical "       \
+      "cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")                                                                          \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
@@ -771,7 +772,7 @@
       "(last messages 310 ms and 820 ms ago)",                                                              \
       "The last lines of the rank that failed first name a lost peer. The peer's address belongs to " \
       "another node. No worker had ended earlier, and the agents of both nodes still answered the store. "  \
-      "The agent of the rank has probed the path to the peer with small and large packets. Typical "        \
+      "The agent of the rank has probed the path to the peer with UDP packets up to 1500 bytes. Typical "   \
       "causes: a switch, cable or firewall that drops connections or large packets, or a rank that left a " \
       "process group early.")                                                                               \
     X(WORKER_FAILED, ERROR,                                                                                 \

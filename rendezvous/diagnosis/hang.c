@@ -856,7 +856,7 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
     for (int i = 0; i < 2; i++) {
         const struct spot *spot = h->ranks[cut->rank].spot[i];
         if (spot->lossy != NULL && strcmp(spot->lossy, cut->peer) == 0)
-            snprintf(out, sizeof(words), "; packets of %d bytes are lost, but small packets arrive",
+            snprintf(out, sizeof(words), "; UDP packets of %d bytes are lost, small ones arrive",
                      spot->lost_bytes);
     }
     return out;

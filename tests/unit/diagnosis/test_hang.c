@@ -316,7 +316,7 @@ Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
         char sentence[256];
         cut(&c, 1, "10.9.0.11:4711");
         lose(&c, i, 1, "10.9.0.11:4711", 9000);
-        snprintf(sentence, sizeof(sentence), "%s; packets of 9000 bytes are lost, but small packets arrive)",
+        snprintf(sentence, sizeof(sentence), "%s; UDP packets of 9000 bytes are lost, small ones arrive)",
                  between);
         expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", sentence);
         case_free(&c);

@@ -402,3 +402,10 @@ Test(dial_plan, a_router_that_reports_the_mtu_is_no_fault)
     struct path_answers a = { .sent = { 1, 1 }, .answered = { 1, 0 }, .is_reported = true };
     cr_expect_eq(path_next(&a), PROBE_CARRIES);
 }
+
+/* If the kernel cannot send the large packets, they are not lost on the path. */
+Test(dial_plan, a_path_with_another_error_is_unknown)
+{
+    struct path_answers a = { .sent = { 4, 3 }, .answered = { 4, 0 }, .has_error = true };
+    cr_expect_eq(path_next(&a), PROBE_UNKNOWN);
+}

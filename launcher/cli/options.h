@@ -188,7 +188,7 @@
       "streams that are written to files and to the console; same values as for --redirects")                                            \
     X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OURS, OUTPUT,                             \
       "name of each log file, instead of the layout of --log_dir: %h host, %r rank, %l local rank, %n node " \
-      "rank, %t time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
+      "rank, %t start time (UTC), %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
     X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, NULL, NULL, true, OURS, OUTPUT,                                  \
       "let several workers write to the same log file if --log_file gives them the same name; lines "           \
       "stay whole")               \
@@ -221,7 +221,7 @@
       "print events, including the workers' output, as JSON lines on stdout")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
       "append events of this node and the job to FILE as JSON lines, for 'ddpctl timeline'; the name may " \
-      "contain %h host, %n node rank, %j job, %t time of the start; a new file has mode 0600")                   \
+      "contain %h host, %n node rank, %j job, %t start time (UTC); a new file has mode 0600")                   \
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, NAME, event_log_handler, "NAME", "null", true, THEIRS, OUTPUT, \
       "'null' or 'console'; accepted without effect, because --events and --json write events")                         \
     X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \

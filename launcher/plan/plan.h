@@ -39,7 +39,7 @@ struct plan_facts {
      * numbers are available. */
     const char *cookie;
     const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
-    const char *start_time; /* time of the start, valid in a file name */
+    const char *start_time; /* start time of ddprun, valid in a file name */
     const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL = no directory is safe */
     const char *tmp_note;   /* why TMPDIR is not used; NULL = TMPDIR is used */
     const struct scheduler *scheduler;  /* the scheduler that started this process; NULL = not read */

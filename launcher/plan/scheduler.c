@@ -207,7 +207,7 @@ static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts
         return;
     if (visible != NULL && scheduler_entries(visible) < given)
         scheduler_set_number(s, SCHEDULER_WORKERS, scheduler_entries(visible),
-                             "CUDA_VISIBLE_DEVICES=%.80s, fewer GPUs than %s=%d", visible, name, given);
+                             "CUDA_VISIBLE_DEVICES=%.80s has fewer GPUs than %s=%d", visible, name, given);
     else
         scheduler_set_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }

@@ -101,7 +101,7 @@ bool json_print(struct buf *out, struct cJSON *object, bool indented);
     X('r', NUMBER(names->rank), "rank")             \
     X('l', NUMBER(names->local_rank), "local rank") \
     X('n', NUMBER(names->node_rank), "node rank")   \
-    X('t', TEXT(names->time), "time of the start")  \
+    X('t', TEXT(names->time), "start time (UTC)")   \
     X('j', TEXT(names->job), "job id")              \
     X('a', NUMBER(names->attempt), "attempt")       \
     X('s', TEXT(names->stream), "stdout or stderr") \

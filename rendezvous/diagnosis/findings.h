@@ -564,8 +564,9 @@
       "pass --ssh_fanout=0 to start all hosts from here; or give ${starting_host} a key and a known_hosts file " \
       "for ${subject}; --remote_shell='ssh -A' forwards your ssh-agent",                                    \
       "n20 was not reached from n4, which starts it: ann@n20: Permission denied (publickey).",              \
-      "With --ssh_fanout, a host starts other hosts with its own ssh. Typical causes: no ssh key, no "      \
-      "ssh-agent, or another known_hosts file on the host that starts it.")                                 \
+      "With --ssh_fanout, a host that ddprun has reached starts further hosts with its own ssh. Typical "   \
+      "causes on the first of these hosts: no ssh key, no ssh-agent, or a known_hosts file without the "    \
+      "other host.")                                                                                        \
     /* The login succeeded: the faults below are on the host itself. */                                     \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
       "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \

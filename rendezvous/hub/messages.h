@@ -80,7 +80,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                         \
     X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; empty: outdated")                  \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received since the token")                \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received, the token's included")           \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -138,7 +138,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "a node that is silent for this long is lost, 0 = never")                                            \
     X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                           \
     X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes (--grow): agreed (default), now, never")     \
-    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; none = adaptive")         \
+    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; absent = adaptive")       \
     X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                          \
     X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                           \
     X(MARK, resumes, 0, 0, 0, "node may send `resume`")                                                    \
@@ -248,7 +248,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, token, 0, LIMIT_TOKEN, 0, "for resume")                               \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
-#define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls since the token")
+#define FIELDS_OF_resumed(X) X(WHOLE, received, 0, MESSAGE_NUMBER_MAX, 0, "calls after the first join")
 
 /* The lists in the answer to `status`. */
 #define FIELDS_OF_status_lists(X)                                           \

@@ -32,19 +32,23 @@ def release(signum, frame):
 
 
 def load_batch():
-    time.sleep(1000000)
+    time.sleep(1000000)  # line of sleep
+
+
+def hold_gil():
+    ctypes.PyDLL(None).pause()  # line of gil
 
 
 def spin():
     n = 0
-    while n >= 0:
-        n += 1
+    while n >= 0:  # line of loop
+        n += 1  # line of loop
 
 
 def take_lock():
     lock = threading.Lock()
     lock.acquire()
-    lock.acquire()
+    lock.acquire()  # line of lock
 
 
 def read_fifo():
@@ -52,14 +56,14 @@ def read_fifo():
     if not os.path.exists(path):
         os.mkfifo(path)
     with open(os.open(path, os.O_RDWR), "rb") as f:
-        f.read(1)
+        f.read(1)  # line of fifo
 
 
 def lock_file():
     path = sys.argv[3] + "/cache.lock"
     holder, mine = open(path, "w"), open(path, "w")
     fcntl.flock(holder, fcntl.LOCK_EX)
-    fcntl.flock(mine, fcntl.LOCK_EX)
+    fcntl.flock(mine, fcntl.LOCK_EX)  # line of file
 
 
 def read_socket():
@@ -68,12 +72,12 @@ def read_socket():
     server.listen(1)
     client = socket.create_connection(server.getsockname())
     client.setblocking(True)
-    client.recv(1)
+    client.recv(1)  # line of socket
 
 
 def read_pipe():
     r, w = os.pipe()
-    os.read(r, 1)
+    os.read(r, 1)  # line of pipe
 
 
 def stop():
@@ -94,7 +98,7 @@ def wait_for_child():
     r, w = os.pipe()
     if os.fork() == 0:
         os._exit(1)
-    os.read(r, 1)
+    os.read(r, 1)  # line of child
 
 
 def traceback_stays():
@@ -103,11 +107,11 @@ def traceback_stays():
 
 
 def other_collective(x):
-    dist.broadcast(x, 0)
+    dist.broadcast(x, 0)  # line of other
 
 
 def wait_for_key():
-    dist.distributed_c10d._get_default_store().get("epoch/3")
+    dist.distributed_c10d._get_default_store().get("epoch/3")  # line of key
 
 
 def reduce(x, group):
@@ -158,7 +162,7 @@ def train(x):
     """Steps until the network is cut."""
     x = torch.ones(1 << 18)
     while True:
-        dist.all_reduce(x)
+        dist.all_reduce(x)  # line of network
         print("step done", flush=True)
         time.sleep(0.05)
 
@@ -171,11 +175,11 @@ def wait_in_pairs(x):
     """Each rank waits for another one, which is in another pair: as if messages were lost."""
     n = dist.get_world_size()
     pairs = [dist.new_group(sorted([rank, (rank + 1) % n])) for rank in range(n)]
-    dist.all_reduce(x, group=pairs[dist.get_rank()])
+    dist.all_reduce(x, group=pairs[dist.get_rank()])  # line of all_wait
 
 
 def slow(rank, x):
-    """Rank 1 needs 40 s for a few steps, in other places each time."""
+    """Rank 1 needs 30 s for 200 steps, in other places each time."""
     for i in range(200):
         if rank == CULPRIT:
             time.sleep(0.1) if i % 2 else wait_in_line()
@@ -227,12 +231,13 @@ def hang(way, rank, x):
     elif way == "other":
         other_collective(x)
     else:
-        {"sleep": load_batch, "loop": spin, "lock": take_lock, "fifo": read_fifo, "stop": stop, "child": wait_for_child,
-         "file": lock_file, "socket": read_socket, "pipe": read_pipe, "debugger": debug, "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
+        {"sleep": load_batch, "gil": hold_gil, "loop": spin, "lock": take_lock, "fifo": read_fifo, "stop": stop,
+         "child": wait_for_child, "file": lock_file, "socket": read_socket, "pipe": read_pipe, "debugger": debug,
+         "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
 
 
 def mark(way, rank):
-    """Tell the test that the hang begins. The test reads the pid and the time of the file."""
+    """Mark the beginning of the hang. The test reads the pid and the time of the file."""
     with open(sys.argv[3] + f"/{way}.{rank}", "w") as f:
         f.write(str(os.getpid()))
 

@@ -549,11 +549,25 @@ HOSTS_TEST(contradicting_options_are_refused)
     r = JOB("--hostfile=/nonexistent", "true");
     EXPECT(r, 2);
     SAYS(r, "/nonexistent: ");
-    r = job_run(
-        (const char *const[]){ "--hosts=a,b", "true", NULL },
-        &(struct run_options){ .env = (const char *const[]){ "SLURM_JOB_ID=7", "SLURM_NNODES=1", NULL } });
+}
+
+/* A step inside an allocation of Slurm, and the allocation itself. */
+HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
+{
+    static const char *const step[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1",         "SLURM_STEP_ID=0",
+                                        "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", NULL },
+                             *const job[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1", "SLURM_STEP_ID", NULL };
+    struct run_result r =
+        job_run((const char *const[]){ "--hosts=a,b", "true", NULL }, &(struct run_options){ .env = step });
     EXPECT(r, 2);
     SAYS(r, "srun --ntasks-per-node=1 ddprun");
+    r = job_run((const char *const[]){ "--hosts=a,b", "--dry_run", "true", NULL },
+                &(struct run_options){ .env = job });
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "srun --nodes=1 "), 2, "%s", r.out);
+    r = job_run((const char *const[]){ "--hosts=a,b", "--detach", "true", NULL },
+                &(struct run_options){ .env = job });
+    EXPECT(r, 2);
 }
 
 HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)

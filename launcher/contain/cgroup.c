@@ -91,18 +91,17 @@ static bool lists(const char *names, size_t len, const char *word)
     return false;
 }
 
-/* Return true if a mount shows the wanted hierarchy: version 2 with `v2`, else the hierarchy of version 1 that has
- * the memory controller. `super` is the list of options of the mounted file system. */
-static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
+/* Return true if a mount shows the wanted hierarchy. `super` is the list of options of the mounted file system. */
+static bool is_cgroup_mount(const char *fs, const char *super, const char *v1)
 {
-    if (v2)
+    if (v1 == NULL)
         return strncmp(fs, "- cgroup2 ", 10) == 0;
     return strncmp(fs, "- cgroup ", 9) == 0 && super != NULL &&
-           lists(super, (size_t)(word_end(super) - super), "memory");
+           lists(super, (size_t)(word_end(super) - super), v1);
 }
 
 /* Parse one line of mountinfo. Return false if the line is about another hierarchy or file system. */
-static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
+static bool parse_mount(const char *line, const char *v1, struct cgroup_mount *m)
 {
     const char *root = skip_words(line, 3);
     const char *where = root != NULL ? skip_words(root, 1) : NULL;
@@ -112,7 +111,7 @@ static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
     while (fs != NULL && strncmp(fs, "- ", 2) != 0)
         fs = skip_words(fs, 1);
     const char *super = fs != NULL ? skip_words(fs, 3) : NULL;
-    if (fs == NULL || !is_cgroup_mount(fs, super, v2))
+    if (fs == NULL || !is_cgroup_mount(fs, super, v1))
         return false;
     m->writable = begins_rw(options) && (super == NULL || begins_rw(super));
     return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
@@ -129,16 +128,16 @@ static const char *next_line(const char **text)
     return line;
 }
 
-bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m)
+bool cgroup_next_mount(const char **mounts, const char *v1, struct cgroup_mount *m)
 {
     const char *line;
     while ((line = next_line(mounts)) != NULL)
-        if (parse_mount(line, v2, m))
+        if (parse_mount(line, v1, m))
             return true;
     return false;
 }
 
-bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX])
+bool cgroup_own(const char *groups, const char *v1, char group[CGROUP_PATH_MAX])
 {
     const char *line;
     while ((line = next_line(&groups)) != NULL) {
@@ -148,7 +147,7 @@ bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX])
         if (path == NULL || path[1] != '/')
             continue;
         const size_t len = (size_t)(path - names - 1);
-        if (v2 ? len == 0 && line[0] == '0' : lists(names + 1, len, "memory"))
+        if (v1 == NULL ? len == 0 && line[0] == '0' : lists(names + 1, len, v1))
             return unescape(path + 1, end, group);
     }
     return false;
@@ -173,12 +172,12 @@ static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROU
     struct cgroup_mount m;
     const char *reason = "no cgroup v2 is mounted";
     const bool is_readable = groups[0] != '\0' && mounts[0] != '\0';
-    const bool has_group = is_readable && cgroup_own(groups, true, group);
+    const bool has_group = is_readable && cgroup_own(groups, NULL, group);
     if (!is_readable)
         reason = "cannot read /proc/self/cgroup and /proc/self/mountinfo";
     else if (!has_group)
         reason = "the kernel has no cgroup v2";
-    while (has_group && cgroup_next_mount(&mounts, true, &m)) {
+    while (has_group && cgroup_next_mount(&mounts, NULL, &m)) {
         const char *rest = cgroup_below(group, m.root);
         if (rest == NULL)
             reason = "ddprun's own group is outside the mounted cgroup v2";
@@ -283,7 +282,7 @@ static bool shows_above_us(const char *where, long magic)
 }
 
 /* Append the mounts at the usual places. These are, in the order of the table: cgroup version 2, version 2 beside
- * version 1, and the memory controller of version 1. */
+ * version 1, and the controllers of memory and processes of version 1. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -291,7 +290,8 @@ bool cgroup_usual_mounts(struct buf *mounts)
         long magic;
     } usual[] = { { "/sys/fs/cgroup", "cgroup2", "rw", CGROUP2_MAGIC },
                   { "/sys/fs/cgroup/unified", "cgroup2", "rw", CGROUP2_MAGIC },
-                  { "/sys/fs/cgroup/memory", "cgroup", "rw,memory", CGROUP1_MAGIC } };
+                  { "/sys/fs/cgroup/memory", "cgroup", "rw,memory", CGROUP1_MAGIC },
+                  { "/sys/fs/cgroup/pids", "cgroup", "rw,pids", CGROUP1_MAGIC } };
     for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
         if (is_of_kind(usual[i].where, usual[i].magic) && !shows_above_us(usual[i].where, usual[i].magic))
             buf_printf(mounts, "0 0 0:0 / %s rw - %s none %s\n", usual[i].where, usual[i].type,

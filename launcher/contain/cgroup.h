@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. Two hierarchies are supported: version 2 (`v2`), and the
- * hierarchy of version 1 that has the memory controller. */
+/* Parsing of /proc/self/cgroup and /proc/self/mountinfo. `v1` selects the hierarchy: the controller that a hierarchy
+ * of version 1 has, for example "memory", or NULL for version 2. */
 
 enum { CGROUP_PATH_MAX = 4096 };
 
@@ -22,13 +22,13 @@ struct cgroup_mount {
     bool writable;               /* false = mounted read-only */
 };
 
-/* Find the next mount of control groups in `*mounts`, the unread rest of the text of /proc/self/mountinfo. Search for
- * version 2 if `v2` is true, else for version 1. Return false if no mount is left. */
-bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m);
+/* Find the next mount of control groups in `*mounts`, the unread rest of the text of /proc/self/mountinfo. Return
+ * false if no mount is left. */
+bool cgroup_next_mount(const char **mounts, const char *v1, struct cgroup_mount *m);
 
 /* Copy the path of this process's own group out of the text of /proc/self/cgroup. Return false if the process has no
  * group, or if the path does not fit. */
-bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX]);
+bool cgroup_own(const char *groups, const char *v1, char group[CGROUP_PATH_MAX]);
 
 /* Return the part of `group` below the root of a mount: "" or "/...". Return NULL if `group` is outside the mount.
  * The result points into `group`. */

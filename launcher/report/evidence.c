@@ -162,6 +162,11 @@ enum {
     LOG_BYTES_MAX = 256 * 1024,
 };
 
+/* The hierarchies of control groups. The first two are also the values of `v2`. */
+enum { MEMORY_V1, ALL_V2, PIDS_V1, HIERARCHIES };
+
+static const char *const controllers[HIERARCHIES] = { [MEMORY_V1] = "memory", [PIDS_V1] = "pids" };
+
 struct watch {
     char *dir;               /* owned */
     char name[CGROUP_SHOWN]; /* name of the group, as in /proc/PID/cgroup */
@@ -169,8 +174,8 @@ struct watch {
 };
 
 struct evidence {
-    struct cgroup_mount mounts[2]; /* index 0 = version 1, index 1 = version 2 */
-    bool mounted[2];
+    struct cgroup_mount mounts[HIERARCHIES];
+    bool mounted[HIERARCHIES];
     const char *groups; /* text of /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
@@ -243,20 +248,6 @@ static void read_limits(struct watch *w)
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 
-/* Return the lowest pids.max of the watched groups, because the limit of an outer group may be lower; 0 = none. */
-static uint64_t lowest_pids_max(const struct evidence *e)
-{
-    char bytes[GROUP_FILE_BYTES];
-    uint64_t lowest = 0;
-    for (size_t i = 0; i < e->n_watches; i++) {
-        const struct watch *w = &e->watches[i];
-        const uint64_t max = w->counts.v2 ? limit_in(read_in(w->dir, "pids.max", bytes)) : 0;
-        if (max > 0 && (lowest == 0 || max < lowest))
-            lowest = max;
-    }
-    return lowest;
-}
-
 /* Return true if the group is already watched. The job's group and ddprun's own group have the same outer groups. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
@@ -296,20 +287,45 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
+/* Remove the last name of a path below a mount point. Return false if no name is left. */
+static bool leave_group(char *name)
+{
+    char *slash = strrchr(name, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    return slash != NULL;
+}
+
 /* Watch a group and all groups that contain it, the innermost first. `below` is the group's path below the mount. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];
     if (!e->mounted[v2] || !join_path(name, below, ""))
         return;
-    for (;;) {
+    do {
         if (join_path(dir, e->mounts[v2].where, name))
             watch(e, dir, name, v2, late);
-        char *slash = strrchr(name, '/');
-        if (slash == NULL)
-            return;
-        *slash = '\0';
-    }
+    } while (leave_group(name));
+}
+
+/* Return the lowest pids.max of ddprun's own group and of all groups that contain it; 0 = no limit or not known. The
+ * group of a job is below ddprun's own group and has no limit of its own. */
+static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
+{
+    char group[CGROUP_PATH_MAX], name[PATH_MAX], dir[PATH_MAX], bytes[GROUP_FILE_BYTES];
+    uint64_t lowest = 0;
+    if (!e->mounted[hierarchy] || !cgroup_own(e->groups, controllers[hierarchy], group))
+        return 0;
+    const char *below = cgroup_below(group, e->mounts[hierarchy].root);
+    if (!join_path(name, below != NULL ? below : "", ""))
+        return 0;
+    do {
+        const bool fits = join_path(dir, e->mounts[hierarchy].where, name);
+        const uint64_t max = fits ? limit_in(read_in(dir, "pids.max", bytes)) : 0;
+        if (max > 0 && (lowest == 0 || max < lowest))
+            lowest = max;
+    } while (leave_group(name));
+    return lowest;
 }
 
 /* Watch a group, named as in /proc/PID/cgroup. If a container hides this group, watch the visible groups that contain
@@ -326,15 +342,15 @@ static void watch_own(struct evidence *e)
 {
     char path[CGROUP_PATH_MAX];
     for (int v2 = 0; v2 < 2; v2++)
-        if (cgroup_own(e->groups, v2, path))
+        if (cgroup_own(e->groups, controllers[v2], path))
             watch_group(e, path, v2, false);
 }
 
 static void find_mounts(struct evidence *e, const char *mounts)
 {
-    for (int v2 = 0; v2 < 2; v2++) {
+    for (int i = 0; i < HIERARCHIES; i++) {
         const char *rest = mounts;
-        e->mounted[v2] = cgroup_next_mount(&rest, v2, &e->mounts[v2]);
+        e->mounted[i] = cgroup_next_mount(&rest, controllers[i], &e->mounts[i]);
     }
 }
 
@@ -486,7 +502,7 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->processes = geteuid() != 0 ? soft_limit(RLIMIT_NPROC) : 0;
     if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0)
         facts->locked = locked.rlim_cur == RLIM_INFINITY ? UINT64_MAX : locked.rlim_cur;
-    facts->pids_max = lowest_pids_max(e);
+    facts->pids_max = lowest_pids_max(e, e->mounted[PIDS_V1] ? PIDS_V1 : ALL_V2);
 }
 
 /* Collect the facts that may explain the signal that ended the worker: closed pipes, limits, the core file. */

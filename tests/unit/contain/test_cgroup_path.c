@@ -152,12 +152,12 @@ Test(cgroup_path, the_group_that_counts_memory)
 {
     static char group[CGROUP_PATH_MAX];
     const char *groups = "9:name=systemd:/a\n4:cpu,memory:/jobs/x y\n0::/user.slice\n";
-    cr_expect(cgroup_own(groups, false, group));
+    cr_expect(cgroup_own(groups, "memory", group));
     cr_expect_str_eq(group, "/jobs/x y");
-    cr_expect(cgroup_own(groups, true, group));
+    cr_expect(cgroup_own(groups, NULL, group));
     cr_expect_str_eq(group, "/user.slice");
-    cr_expect_not(cgroup_own("4:memoryx:/a\n::\nx\n", false, group));
-    cr_expect_not(cgroup_own("4:cpu:/memory\n", false, group));
+    cr_expect_not(cgroup_own("4:memoryx:/a\n::\nx\n", "memory", group));
+    cr_expect_not(cgroup_own("4:cpu:/memory\n", "memory", group));
 }
 
 Test(cgroup_path, where_hierarchies_are_mounted)
@@ -168,14 +168,14 @@ Test(cgroup_path, where_hierarchies_are_mounted)
                        "31 24 0:28 /docker/7 /sys/fs/c\\040g/memory rw - cgroup cgroup rw,memory\n"
                        "32 24 0:29 / /sys/fs/cgroup/unified rw master:1 - cgroup2 cgroup2 rw\nbroken - \n";
     const char *at = text;
-    cr_assert(cgroup_next_mount(&at, false, &m));
+    cr_assert(cgroup_next_mount(&at, "memory", &m));
     cr_expect_str_eq(m.root, "/docker/7");
     cr_expect_str_eq(m.where, "/sys/fs/c g/memory");
-    cr_expect_not(cgroup_next_mount(&at, false, &m), "there is only one");
+    cr_expect_not(cgroup_next_mount(&at, "memory", &m), "there is only one");
     at = text;
-    cr_assert(cgroup_next_mount(&at, true, &m));
+    cr_assert(cgroup_next_mount(&at, NULL, &m));
     cr_expect_str_eq(m.where, "/sys/fs/cgroup/unified");
     at = "a b - cgroup2\n - \n";
-    cr_expect_not(cgroup_next_mount(&at, true, &m));
+    cr_expect_not(cgroup_next_mount(&at, NULL, &m));
     cr_expect_eq(*at, '\0', "all of it was looked at");
 }

@@ -120,19 +120,17 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* The outer group has the lower limit, and the inner group has no limit. */
-Test(evidence, has_the_limits_of_a_worker_that_failed)
+/* The outer group has the lower limit, and the inner group has no limit. No group has a memory controller. */
+static void expect_limits(const char *type, const char *groups)
 {
     char mounts[300];
     const struct rusage usage = { 0 };
     cr_assert_not_null(mkdtemp(root));
     cr_assert(mkdir(under_root("job"), 0700) == 0);
-    put("memory.events", "oom_kill 0\n");
     put("pids.max", "77\n");
-    put("job/memory.events", "oom_kill 0\n");
     put("job/pids.max", "max\n");
-    snprintf(mounts, sizeof(mounts), "30 1 0:26 / %s rw - cgroup2 cgroup2 rw\n", root);
-    struct evidence *e = evidence_new(mounts, "0::/job\n", 20);
+    snprintf(mounts, sizeof(mounts), "30 1 0:26 / %s rw - %s\n", root, type);
+    struct evidence *e = evidence_new(mounts, groups, 20);
     cr_assert_not_null(e);
     evidence_attempt(e, -1);
     evidence_ended(e, 0, 1234, 1 << 8, &usage);
@@ -141,9 +139,18 @@ Test(evidence, has_the_limits_of_a_worker_that_failed)
     cr_expect_eq(facts->pids_max, 77);
     cr_expect_eq(facts->open_files, 20);
     evidence_free(e);
-    static const char *const names[] = { "job/memory.events", "job/pids.max", "memory.events", "pids.max" };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        unlink(under_root(names[i]));
+    unlink(under_root("job/pids.max"));
+    unlink(under_root("pids.max"));
     rmdir(under_root("job"));
     rmdir(root);
+}
+
+Test(evidence, has_the_limits_of_a_worker_that_failed)
+{
+    expect_limits("cgroup2 cgroup2 rw", "0::/job\n");
+}
+
+Test(evidence, has_the_limits_of_version_1)
+{
+    expect_limits("cgroup cgroup rw,pids", "8:pids:/job\n0::/\n");
 }

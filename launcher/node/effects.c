@@ -666,6 +666,7 @@ static void spawn(struct node *n, int local_rank)
     pid_t pid = 0;
     int error = spawner_start(&n->run.spawner, local_rank, &pid);
     if (error != 0) {
+        evidence_not_started(n->run.evidence, local_rank);
         node_handle_event(
             n, (struct agent_event){ .type = AGENT_SPAWN_FAILED, .local_rank = local_rank, .error = error });
         announce_worker_ended(&n->out.announce, local_rank, agent_worker(n->agent, local_rank));

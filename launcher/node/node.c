@@ -794,9 +794,8 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
     /* Create the evidence before make_ready(), which may begin an attempt that uses it. */
-    const rlim_t open_files = n->run.spawner.nofile.rlim_cur;
     n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),
-                                   open_files == RLIM_INFINITY ? 0 : open_files);
+                                   n->run.spawner.nofile.rlim_cur);
     if (status == DDP_OK && !n->ended)
         send_greeting(n);
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;

@@ -45,7 +45,8 @@ static struct start_failure start_failure(const struct report *r, const struct a
     return (struct start_failure){ .error = w->error,
                                    .program = look->is_python_file ? look->path : r->plan->workers[0].argv[0],
                                    .path = r->path,
-                                   .look = look };
+                                   .look = look,
+                                   .limits = r->evidence };
 }
 
 /* Append how a worker ended. The headline, the reports of other nodes and the list of attempts use this text. */
@@ -438,28 +439,6 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
-/* Format a limit as " (1024)", or "" if the limit is missing or not known. */
-enum { LIMIT_SHOWN = SIZE_TEXT_MAX + 16 };
-
-static const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit)
-{
-    out[0] = '\0';
-    if (limit > 0)
-        snprintf(out, LIMIT_SHOWN, " (%llu)", (unsigned long long)limit);
-    return out;
-}
-
-static const char *locked_text(char out[LIMIT_SHOWN], uint64_t bytes)
-{
-    char size[SIZE_TEXT_MAX];
-    out[0] = '\0';
-    if (bytes == UINT64_MAX)
-        snprintf(out, LIMIT_SHOWN, " (unlimited)");
-    else if (bytes > 0)
-        snprintf(out, LIMIT_SHOWN, " (%s)", words_size(size, bytes));
-    return out;
-}
-
 static void room_text(char *out, size_t size, const struct disk_room *room)
 {
     char bytes[SIZE_TEXT_MAX];
@@ -513,10 +492,10 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
     const struct hint *found = find_hint(text, facts);
     const struct word words[] = { { "python", facts->python },
                                   { "room", room },
-                                  { "files", limit_text(files, e->open_files) },
-                                  { "processes", limit_text(processes, e->processes) },
-                                  { "pids", limit_text(pids, e->pids_max) },
-                                  { "locked", locked_text(locked, e->locked) } };
+                                  { "files", limit_text(files, e->open_files, false) },
+                                  { "processes", limit_text(processes, e->processes, false) },
+                                  { "pids", limit_text(pids, e->pids_max, false) },
+                                  { "locked", limit_text(locked, e->locked, true) } };
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 

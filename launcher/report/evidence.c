@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -308,17 +309,17 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     } while (leave_group(name));
 }
 
-/* Return the lowest pids.max of ddprun's own group and of all groups that contain it; 0 = no limit or not known. The
- * group of a job is below ddprun's own group and has no limit of its own. */
+/* Return the lowest pids.max of ddprun's own group and of all groups that contain it; UINT64_MAX = no limit, 0 = not
+ * known. A job's group is below ddprun's own group, and ddprun sets no limit there. */
 static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 {
     char group[CGROUP_PATH_MAX], name[PATH_MAX], dir[PATH_MAX], bytes[GROUP_FILE_BYTES];
-    uint64_t lowest = 0;
     if (!e->mounted[hierarchy] || !cgroup_own(e->groups, controllers[hierarchy], group))
         return 0;
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
+    uint64_t lowest = below != NULL ? UINT64_MAX : 0; /* a hidden group has an unknown limit */
     do {
         const bool fits = join_path(dir, e->mounts[hierarchy].where, name);
         const uint64_t max = fits ? limit_in(read_in(dir, "pids.max", bytes)) : 0;
@@ -387,6 +388,14 @@ static bool in_first_pid_namespace(void)
     char text[64];
     ssize_t n = readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
     return n > 0 && strncmp(text, "pid:[4026531836]", (size_t)n) == 0;
+}
+
+/* Return true if this process is in the machine's first user namespace (PROC_USER_INIT_INO). */
+static bool in_first_user_namespace(void)
+{
+    char text[64];
+    ssize_t n = readlink("/proc/self/ns/user", text, sizeof(text) - 1);
+    return n > 0 && strncmp(text, "user:[4026531837]", (size_t)n) == 0;
 }
 
 /* Open the kernel's log at its end, because only new lines matter. Not every user may read the log. */
@@ -460,11 +469,31 @@ static bool reader_is_gone(int fd)
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Return a soft limit of this process, which the workers inherit; 0 = no limit. */
+/* Return a soft limit of this process, which the workers inherit; UINT64_MAX = no limit. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
-    return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : 0;
+    if (getrlimit(resource, &limit) != 0)
+        return 0;
+    return limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : UINT64_MAX;
+}
+
+static uint64_t limit_or_0(uint64_t limit)
+{
+    return limit != UINT64_MAX ? limit : 0;
+}
+
+/* Return true if RLIMIT_NPROC does not apply to this process: the kernel exempts root and processes with
+ * CAP_SYS_ADMIN or CAP_SYS_RESOURCE, but only in the machine's first user namespace. */
+static bool has_free_processes(void)
+{
+    char bytes[FILE_BYTES];
+    const uint64_t exempt = UINT64_C(1) << CAP_SYS_ADMIN | UINT64_C(1) << CAP_SYS_RESOURCE;
+    const struct slice status = file_head("/proc/self/status", bytes, FILE_BYTES - 1);
+    bytes[status.len] = '\0';
+    const char *effective = strstr(bytes, "\nCapEff:");
+    const uint64_t capabilities = effective != NULL ? strtoull(effective + strlen("\nCapEff:"), NULL, 16) : 0;
+    return in_first_user_namespace() && (getuid() == 0 || (capabilities & exempt) != 0);
 }
 
 static void check_cpu(struct worker_evidence *facts)
@@ -494,14 +523,13 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_find_cause(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
-/* Record the limits that may explain an error of a worker. RLIMIT_NPROC does not apply to root. */
+/* Record the limits that may explain an error of a worker. */
 static void check_limits(const struct evidence *e, struct worker_evidence *facts)
 {
-    struct rlimit locked;
     facts->open_files = e->open_files;
-    facts->processes = geteuid() != 0 ? soft_limit(RLIMIT_NPROC) : 0;
-    if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0)
-        facts->locked = locked.rlim_cur == RLIM_INFINITY ? UINT64_MAX : locked.rlim_cur;
+    facts->processes = has_free_processes() ? UINT64_MAX : soft_limit(RLIMIT_NPROC);
+    facts->locked = soft_limit(RLIMIT_MEMLOCK);
+    facts->stack = soft_limit(RLIMIT_STACK);
     facts->pids_max = lowest_pids_max(e, e->mounted[PIDS_V1] ? PIDS_V1 : ALL_V2);
 }
 
@@ -515,8 +543,8 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
     }
     if (sig == SIGILL)
         check_cpu(facts);
-    facts->cpu_limit_s = soft_limit(RLIMIT_CPU);
-    facts->file_limit = soft_limit(RLIMIT_FSIZE);
+    facts->cpu_limit_s = limit_or_0(soft_limit(RLIMIT_CPU));
+    facts->file_limit = limit_or_0(soft_limit(RLIMIT_FSIZE));
     coredump_find(pid, status, e->began, facts);
 }
 
@@ -580,6 +608,17 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
         l->facts.port = e->port;
         l->facts.port_uid = e->port_uid;
     }
+}
+
+/* Record ddprun's own limit of open files instead of that of the workers, because ddprun failed. */
+void evidence_not_started(struct evidence *e, int local_rank)
+{
+    if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
+        return;
+    struct looked_at *l = &e->looked_at[e->n_looked_at++];
+    *l = (struct looked_at){ .local_rank = local_rank };
+    check_limits(e, &l->facts);
+    l->facts.open_files = soft_limit(RLIMIT_NOFILE);
 }
 
 void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid)
@@ -881,15 +920,12 @@ static void find_near(const char *path, char out[PATH_MAX])
 static void program_examine(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
-    struct rlimit processes;
     bool ok, self_ok;
     *look = (struct program_look){ .kind = kind_of(path) };
     snprintf(look->path, sizeof(look->path), "%s", path);
     find_locked(path, look->locked);
     if (look->kind == PATH_MISSING)
         find_near(path, look->near);
-    if (getrlimit(RLIMIT_NPROC, &processes) == 0 && processes.rlim_cur != RLIM_INFINITY)
-        look->processes_max = processes.rlim_cur;
     if (look->kind != PATH_EXECUTABLE && look->kind != PATH_NO_X)
         return;
     look->noexec = on_noexec(path);

@@ -24,8 +24,7 @@ struct evidence;
 
 /* Return a new collector, or NULL when memory is short. All functions below accept NULL and then do nothing.
  * `mounts` contains at least the control groups' lines of /proc/self/mountinfo. `groups` is the text of
- * /proc/self/cgroup and must outlive the collector. `open_files` is the workers' limit of open files; 0 = no
- * limit. */
+ * /proc/self/cgroup and must outlive the collector. `open_files` is the workers' limit of open files. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
@@ -36,6 +35,9 @@ void evidence_attempt(struct evidence *e, int cgroup_fd);
 /* Examine a worker that has failed. `status` and `usage` are from wait4. Only the first few failures of an attempt
  * are examined. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage);
+
+/* Read the limits that apply when a worker could not be started. */
+void evidence_not_started(struct evidence *e, int local_rank);
 
 /* Record that user `uid` has taken the port that was held for the worker's store. ddprun then kills the worker. */
 void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid);

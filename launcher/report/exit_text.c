@@ -246,6 +246,19 @@ uint64_t limit_in(struct slice text)
     return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;
 }
 
+const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes)
+{
+    char size[SIZE_TEXT_MAX];
+    out[0] = '\0';
+    if (limit == UINT64_MAX)
+        snprintf(out, LIMIT_SHOWN, " (unlimited)");
+    else if (limit > 0 && is_bytes)
+        snprintf(out, LIMIT_SHOWN, " (%s)", words_size(size, limit));
+    else if (limit > 0)
+        snprintf(out, LIMIT_SHOWN, " (%llu)", (unsigned long long)limit);
+    return out;
+}
+
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
 /* Return by how much a counter has risen. If it is lower than before, a new group has the same name: return 0. */

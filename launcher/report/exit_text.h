@@ -55,13 +55,18 @@ struct worker_evidence {
     int port;                /* port of the worker's store that user `port_uid` has taken; 0 = none */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 = no limit */
-    uint64_t open_files, processes;   /* ulimit -n, ulimit -u; 0 = no limit */
-    uint64_t locked;                  /* ulimit -l in bytes; UINT64_MAX = no limit, 0 = not known */
-    uint64_t pids_max;                /* lowest pids.max of the worker's groups; 0 = no limit or not known */
-    char cpu[CPU_SHOWN];              /* processor model, for SIGILL */
+    /* The limits below: UINT64_MAX = no limit, 0 = not known. */
+    uint64_t open_files, processes; /* ulimit -n, ulimit -u */
+    uint64_t locked, stack;         /* ulimit -l, ulimit -s; in bytes */
+    uint64_t pids_max;              /* lowest pids.max of the worker's groups */
+    char cpu[CPU_SHOWN];            /* processor model, for SIGILL */
 };
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
+
+/* Format a limit of worker_evidence as " (1024)", in bytes as " (64 KiB)", or as "" if it is not known. */
+enum { LIMIT_SHOWN = 48 };
+const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
 
 /* Return ddprun's exit code for this failure. Return 0 if `cause` is no failure but another reason to restart,
  * such as new nodes. */

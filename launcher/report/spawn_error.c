@@ -219,7 +219,6 @@ enum {
     OTHER_SIZE = 1 << 14,
     CUT = 1 << 15,
     NO_PROGRAM = 1 << 16,
-    HAS_LIMIT = 1 << 17, /* the number of processes is limited */
 };
 
 static unsigned observations(const struct start_failure *f)
@@ -250,7 +249,6 @@ static unsigned observations(const struct start_failure *f)
         { elf == ELF_BITS, OTHER_SIZE },
         { elf == ELF_CUT, CUT },
         { elf == ELF_NO_PROGRAM, NO_PROGRAM },
-        { look->processes_max > 0, HAS_LIMIT },
     };
     unsigned seen = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
@@ -304,13 +302,11 @@ static const struct row {
     { ETXTBSY, ALWAYS, "{program} is open for writing: a process is building or copying it",
       "wait until that process is done, or find the process: fuser -v {program}" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
-      "use fewer or shorter arguments and variables, or raise the limit: ulimit -s" },
-    { EAGAIN, HAS_LIMIT, "{program}: the system cannot create another process ({errno})",
-      "raise the user's limit of {processes} processes and threads (ulimit -u), or pids.max of the cgroup" },
+      "use fewer or shorter arguments and variables, or raise the limit: ulimit -s{stack}" },
     { EAGAIN, ALWAYS, "{program}: the system cannot create another process ({errno})",
-      "raise ulimit -u, or pids.max of the cgroup" },
+      "raise the limit for processes and threads: ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "free memory, or start fewer workers" },
-    { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise ulimit -n" },
+    { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise ulimit -n{files}" },
     { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },
 };
 /* clang-format on */
@@ -330,12 +326,14 @@ static const struct row *row_of(const struct start_failure *f)
 /* Fill the placeholders of a sentence. All values are formatted, although a sentence contains only some of them. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
-    char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];
+    char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4];
+    char processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], files[LIMIT_SHOWN], stack[LIMIT_SHOWN];
+    static const struct worker_evidence nothing;
+    const struct worker_evidence *limits = f->limits != NULL ? f->limits : &nothing;
     const char *path = f->path != NULL ? f->path : "which is not set";
     const struct program_look *look = f->look;
     const char *why = strerror(f->error);
     snprintf(search, sizeof(search), "%.*s%s", PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "");
-    snprintf(processes, sizeof(processes), "%llu", look->processes_max);
     const struct word words[] = {
         { "program", f->program },
         { "search", search },
@@ -347,7 +345,10 @@ static bool fill_row(const struct start_failure *f, const char *sentence, struct
         { "our_machine", elf_machine_name(look->elf.our_machine, ours) },
         { "bits", look->elf.bits == 64 ? "64" : "32" },
         { "our_bits", look->elf.our_bits == 64 ? "64" : "32" },
-        { "processes", processes },
+        { "processes", limit_text(processes, limits->processes, false) },
+        { "pids", limit_text(pids, limits->pids_max, false) },
+        { "files", limit_text(files, limits->open_files, false) },
+        { "stack", limit_text(stack, limits->stack, true) },
         { "errno", why },
     };
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));

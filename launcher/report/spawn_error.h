@@ -4,6 +4,7 @@
 #define LAUNCHER_REPORT_SPAWN_ERROR_H
 
 #include "base/buf.h"
+#include "report/exit_text.h"
 
 #include <limits.h>
 
@@ -53,7 +54,6 @@ struct program_look {
     bool carriage_return;              /* the first line ends with \r\n */
     struct elf_look elf;               /* the header of a binary program */
     enum path_kind helper;             /* kind of `interpreter` or elf.interpreter */
-    unsigned long long processes_max;  /* ulimit -u; 0 = no limit or not known */
 };
 
 /* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `ours`
@@ -65,6 +65,7 @@ struct start_failure {
     const char *program; /* as the user wrote it */
     const char *path;    /* PATH of the worker; NULL = not set */
     const struct program_look *look;
+    const struct worker_evidence *limits; /* only the limits count; NULL = not known */
 };
 
 /* Append why the program could not be started: "./train: no such file". Return false when memory is short. */

@@ -120,7 +120,7 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* The outer group has the lower limit, and the inner group has no limit. No group has a memory controller. */
+/* Check that the lower limit of the outer group is found. No group has a memory controller. */
 static void expect_limits(const char *type, const char *groups)
 {
     char mounts[300];
@@ -148,6 +148,39 @@ static void expect_limits(const char *type, const char *groups)
 Test(evidence, has_the_limits_of_a_worker_that_failed)
 {
     expect_limits("cgroup2 cgroup2 rw", "0::/job\n");
+}
+
+/* ddprun's own limits explain why a worker could not be started. */
+Test(evidence, has_the_limits_of_a_worker_that_did_not_start)
+{
+    struct rlimit limit;
+    cr_assert(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    struct evidence *e = evidence_new("", "", 20);
+    cr_assert_not_null(e);
+    evidence_attempt(e, -1);
+    evidence_not_started(e, 3);
+    const struct worker_evidence *facts = evidence_of(e, 3);
+    cr_assert_not_null(facts);
+    cr_expect_eq(facts->open_files, limit.rlim_cur);
+    cr_expect_gt(facts->stack, 0);
+    cr_expect_gt(facts->processes, 0);
+    cr_expect_eq(facts->pids_max, 0, "no group is known");
+    evidence_free(e);
+}
+
+/* Root is exempt from RLIMIT_NPROC in the first user namespace. */
+Test(evidence, knows_who_is_exempt_from_the_limit_of_processes)
+{
+    struct worker_evidence facts = { 0 };
+    const struct evidence none = { 0 };
+    struct rlimit limit;
+    cr_assert(getrlimit(RLIMIT_NPROC, &limit) == 0);
+    limit.rlim_cur = limit.rlim_max < 50000 ? limit.rlim_max : 50000;
+    cr_assert(setrlimit(RLIMIT_NPROC, &limit) == 0);
+    check_limits(&none, &facts);
+    cr_expect_eq(facts.processes, has_free_processes() ? UINT64_MAX : limit.rlim_cur);
+    if (in_first_user_namespace() && getuid() == 0)
+        cr_expect(has_free_processes());
 }
 
 Test(evidence, has_the_limits_of_version_1)

@@ -8,13 +8,14 @@
 #include <stdlib.h>
 
 static struct program_look seen;
+static struct worker_evidence limits;
 static struct buf told;
 
 static const char *say(bool (*what)(const struct start_failure *f, struct buf *out), int error,
                        const char *program)
 {
     const struct start_failure f = {
-        .error = error, .program = program, .path = "/usr/bin:/bin", .look = &seen
+        .error = error, .program = program, .path = "/usr/bin:/bin", .look = &seen, .limits = &limits
     };
     told.len = 0;
     cr_assert(what(&f, &told) && buf_append(&told, "", 1));
@@ -113,9 +114,18 @@ Test(start_words, of_a_program_for_another_machine)
 
 Test(start_words, of_a_system_without_room)
 {
-    set((struct program_look){ .kind = PATH_EXECUTABLE, .processes_max = 100 });
+    set((struct program_look){ .kind = PATH_EXECUTABLE });
+    limits = (struct worker_evidence){
+        .processes = UINT64_MAX, .pids_max = 99, .open_files = 1024, .stack = 8 << 20
+    };
     expect(EAGAIN, "./train: the system cannot create another process (Resource temporarily unavailable)",
-           "raise the user's limit of 100 processes and threads (ulimit -u), or pids.max of the cgroup");
+           "raise the limit for processes and threads: ulimit -u (unlimited) or pids.max of the cgroup (99)");
+    expect(
+        EMFILE,
+        "./train: ddprun has no file descriptors left for the output of this program (Too many open files)",
+        "raise ulimit -n (1024)");
+    expect(E2BIG, "the arguments and the environment of ./train are too long for the system",
+           "use fewer or shorter arguments and variables, or raise the limit: ulimit -s (8 MiB)");
     expect(ETXTBSY, "./train is open for writing: a process is building or copying it",
            "wait until that process is done, or find the process: fuser -v ./train");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");

@@ -848,16 +848,25 @@ static bool is_same_pair(const struct cut *a, const struct cut *b)
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
 }
 
-/* Format that large packets between the ends of a cut are lost, or "" if no probe of an agent has shown this. Use the
- * later sample that has such a result. */
+/* Return true if two peers have the same address. Gloo opens several connections between two ranks, so ports differ. */
+static bool is_same_host(const char *a, const char *b)
+{
+    const char *a_port = strrchr(a, ':'), *b_port = strrchr(b, ':');
+    return a_port != NULL && b_port != NULL && a_port - a == b_port - b &&
+           strncmp(a, b, (size_t)(a_port - a)) == 0;
+}
+
+/* Format the result of the agent's probe of the cut's path, or "" without a result. Use the later sample with a result,
+ * because not every probe gets answers. */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
     for (int i = 0; i < 2; i++) {
         const struct spot *spot = h->ranks[cut->rank].spot[i];
-        if (spot->lossy != NULL && strcmp(spot->lossy, cut->peer) == 0)
-            snprintf(out, sizeof(words), "; UDP packets of %d bytes are lost, small ones arrive",
-                     spot->lost_bytes);
+        for (uint32_t k = 0; k < spot->n_lossy; k++)
+            if (is_same_host(spot->lossy[k].peer, cut->peer))
+                snprintf(out, sizeof(words), "; UDP packets of %d bytes are lost, small ones arrive",
+                         spot->lossy[k].bytes);
     }
     return out;
 }

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any function),
@@ -95,6 +96,20 @@ static void read_frames(struct spot *spot)
     }
 }
 
+/* Return the size of the packets that are lost, from a text that follows STACKS_LOSES_LARGE. Return 0 for other texts.
+ * Agents of other nodes have sent the text, so check the range. */
+static int read_lost_bytes(const char *does)
+{
+    static const char format[] = STACKS_LOSES_LARGE;
+    const size_t before = strcspn(format, "%");
+    char *end;
+    if (strncmp(does, format, before) != 0)
+        return 0;
+    const long bytes = strtol(does + before, &end, 10);
+    return bytes >= 1 && bytes <= UINT16_MAX && strcmp(end, format + before + strlen("%d")) == 0 ? (int)bytes
+                                                                                                 : 0;
+}
+
 /* Store a thread in the spot of its rank. Return true if it is a main thread with frames. Of other threads, store only
  * unacknowledged connections and child processes that have ended. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
@@ -106,8 +121,11 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     struct spot *spot = &spots[(uint32_t)item->valuedouble];
     if (strcmp(does, STACKS_UNANSWERED) == 0 && spot->n_unanswered < SPOT_PEERS_MAX)
         spot->unanswered[spot->n_unanswered++] = spot_text(thread, "object");
-    if (spot->lossy == NULL && sscanf(does, STACKS_LOSES_LARGE, &spot->lost_bytes) == 1)
-        spot->lossy = spot_text(thread, "object");
+    const int lost_bytes = read_lost_bytes(does);
+    if (lost_bytes > 0 && spot->n_lossy < SPOT_PEERS_MAX) {
+        spot->lossy[spot->n_lossy].peer = spot_text(thread, "object");
+        spot->lossy[spot->n_lossy++].bytes = lost_bytes;
+    }
     if (cJSON_IsTrue(member(thread, "child"))) {
         if (strcmp(does, STACKS_ENDED) == 0)
             spot->ended_child = spot_number(thread, "pid");

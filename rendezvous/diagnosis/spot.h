@@ -24,8 +24,11 @@ struct spot {
     const char
         *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge the rank's data: "10.0.0.2:4711" */
     uint32_t n_unanswered;
-    const char *lossy; /* the peer among them to which packets of `lost_bytes` bytes are lost; NULL = none */
-    int lost_bytes;
+    struct {
+        const char *peer;
+        int bytes;           /* packets of this size are lost, 1 to UINT16_MAX */
+    } lossy[SPOT_PEERS_MAX]; /* peers of such connections whose paths lose large packets */
+    uint32_t n_lossy;
     int ended_child; /* pid of a zombie that the rank has started; 0 = none */
 };
 

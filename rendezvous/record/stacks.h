@@ -46,7 +46,7 @@ enum {
 #define STACKS_ENDED "has ended"
 /* The value of "does" for a connection whose peer does not acknowledge data; "object" names the peer. */
 #define STACKS_UNANSWERED "sends the same data again and again, without an answer"
-/* The value of "does" for such a connection if only its large packets are lost. scanf reads the size from it. */
+/* The value of "does" for such a connection if only its large packets are lost. It contains one %d. */
 #define STACKS_LOSES_LARGE "sends packets of %d bytes, which are lost, although small packets arrive"
 
 struct stacks {

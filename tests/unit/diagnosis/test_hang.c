@@ -4,6 +4,7 @@
 #include "snapshot_case.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -315,7 +316,8 @@ Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
         struct hang_case c = load("all_wait", "all_wait");
         char sentence[256];
         cut(&c, 1, "10.9.0.11:4711");
-        lose(&c, i, 1, "10.9.0.11:4711", 9000);
+        lose(&c, i, 1, "192.0.2.7:443", 1400);  /* another host */
+        lose(&c, i, 1, "10.9.0.11:4713", 9000); /* another connection to the same host */
         snprintf(sentence, sizeof(sentence), "%s; UDP packets of 9000 bytes are lost, small ones arrive)",
                  between);
         expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", sentence);
@@ -323,11 +325,24 @@ Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
     }
 }
 
-Test(hang, the_path_of_another_connection_is_not_quoted)
+Test(hang, no_packet_has_such_a_size)
+{
+    static const int sizes[] = { INT_MIN, -1, 0, UINT16_MAX + 1, INT_MAX };
+    struct hang_case c = load("all_wait", "all_wait");
+    cut(&c, 1, "10.9.0.11:4711");
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        lose(&c, 1, 1, "10.9.0.11:4711", sizes[i]);
+    expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
+                   "between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an answer)");
+    case_free(&c);
+}
+
+Test(hang, the_path_of_another_host_is_not_quoted)
 {
     struct hang_case c = load("all_wait", "all_wait");
     cut(&c, 1, "10.9.0.11:4711");
     lose(&c, 1, 1, "192.0.2.7:443", 1500);
+    lose(&c, 1, 1, "10.9.0.110:4711", 1500);
     expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks",
                    "between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an answer)");
     case_free(&c);

@@ -324,8 +324,9 @@ static bool man_torchrun(struct buf *out)
         "'ddprun shim DIR' creates a command torchrun in DIR that starts ddprun. Under the name torchrun, "
         "ddprun has torchrun's defaults: one worker starts; Python runs every program, unless "
         "\\-\\-no_python is given; SIGQUIT stops the job; the scheduler is ignored; only streams in "
-        "\\-\\-tee have a prefix; \\-\\-log_dir alone redirects nothing; with a port or an endpoint, the "
-        "job id is 'none'. ddprun rejects etcd and Python plug\\-ins, and cannot join a rendezvous of "
+        "\\-\\-tee have a prefix; \\-\\-log_dir alone redirects nothing; with \\-\\-master_port, "
+        "\\-\\-rdzv_endpoint or \\-\\-rdzv_backend=c10d, but without \\-\\-standalone, the job id is 'none'. "
+        "ddprun rejects etcd and Python plug\\-ins, and cannot join a rendezvous of "
         "torchrun's own agents.\n");
 }
 

@@ -135,7 +135,7 @@ enum { RETRY_MS = 1000, SEALING_MS = 1 };
 
 struct store_host {
     struct store_host_options options;
-    struct hosting decided;   /* the decision; kept while the secret is sealed */
+    struct hosting decided;   /* result of decide(), kept until MUNGE has sealed the secret */
     struct secret_call *seal; /* owned; the call of MUNGE that seals the secret; NULL = none */
     struct dial waiting;      /* decides when to look up the store's name, and which messages the user gets */
     struct loop_lookup *lookup; /* owned; NULL = no lookup is in progress */

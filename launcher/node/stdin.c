@@ -328,8 +328,8 @@ static void read_if_wanted(struct input *in)
 
 /* --- workers start and end -------------------------------------------------------------------------------- */
 
-/* Begin an attempt. The new workers get the bytes that the old workers did not get, because typed input cannot be
- * read twice. */
+/* Begin an attempt. The new workers get the input after the last chunk that was read. The rest of that chunk is
+ * dropped. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);

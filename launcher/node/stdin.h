@@ -24,7 +24,7 @@ struct input;
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err);
 
-/* Begin an attempt. Its workers continue where the previous workers stopped reading. */
+/* Begin an attempt. Its workers get the input that was not yet read from stdin. */
 void input_attempt(struct input *input);
 
 /* Return the descriptor that becomes descriptor 0 of the worker, or -1 with errno set if no descriptor is left. When

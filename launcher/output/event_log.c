@@ -152,8 +152,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Open the file and write the early lines. Create the parent directories if they are missing. From then on `path`
- * is set, so the file is not opened again after an error. */
+/* Set `path`, open the file, and write the early lines. Create missing parent directories. If the file cannot be opened,
+ * later lines do not try again, because they call this function only while `path` is NULL. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;

@@ -311,9 +311,9 @@ bool collection_report(const struct collection *all, bool is_quiet, struct buf *
                             all->hosts[i].name, all->root, i);
     }
     if (!is_quiet)
-        ok = ok && buf_printf(out, "ddprun: %" PRIu64 " log file%s of %d host%s: %s (%s)\n", files,
-                              files == 1 ? "" : "s", all->n, all->n == 1 ? "" : "s", all->root,
-                              words_size(size, bytes));
+        ok = ok && buf_printf(out, "ddprun: copied %" PRIu64 " log file%s (%s) of %d host%s to %s\n", files,
+                              files == 1 ? "" : "s", words_size(size, bytes), all->n, all->n == 1 ? "" : "s",
+                              all->root);
     return ok;
 }
 

@@ -32,7 +32,7 @@
     X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
     X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \
     X(DATA, 'd', 32768, "bytes of the file")                            \
-    X(FILES_END, 'e', 79, "the end, and a reason if entries are left out")
+    X(FILES_END, 'e', 79, "end of the files; if some are left out, their number and the reason")
 
 /* Messages between the starter and a branch. A slot identifies a process of the branch: two bytes, big-endian. */
 #define REMOTE_TREE_MESSAGES(X)                                                                           \

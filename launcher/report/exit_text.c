@@ -298,10 +298,10 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* Decide whether memory ran out, and where. If groups can be read, the machine's counter is ignored, because a
- * group also counts its victims when the whole machine runs out of memory. The innermost group at its limit is the
- * cause, because its memory also fills the outer groups. If no group was at its limit, the machine was out of
- * memory, or a group outside ddprun's container. */
+/* Decide whether memory ran out, and where. The machine's counter is used only if no group can be read. Otherwise the
+ * groups' counters are enough, because they also include kills when the whole machine runs out of memory. Of several
+ * groups at their limit, blame the innermost, because its memory also counts in the outer groups. If no group was at
+ * its limit, the whole machine or a group outside ddprun's container ran out of memory. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {

@@ -68,8 +68,8 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
     };
 }
 
-/* Return true for a stopped rank. Leave out ranks with steps, because diagnose_still reports them together with the
- * ranks that wait for them. */
+/* Return true if the rank has been stopped for at least `least_ms`. Return false for a rank that reports its steps:
+ * diagnose_still reports such a rank and the ranks that wait for it in one finding. */
 bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
 {
     return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&

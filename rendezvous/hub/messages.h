@@ -369,7 +369,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, n, 0, MESSAGE_NUMBER_MAX, 0, "elements")              \
     X(WHOLE, root, 0, WIRE_MAX_RANKS, 0, "root")                   \
     X(WHOLE, created_ms, 0, MESSAGE_NUMBER_MAX, 0, "since 1970")   \
-    X(TEXT, at, 0, 127, 0, "line of the program")
+    X(TEXT, at, 0, 127, 0, "function, file and line")
 
 #define FIELDS_OF_findings(X)                                         \
     X(FLAG, final, 0, 0, 0, "last report before the job fails")       \

@@ -191,12 +191,15 @@ SCENE(strangers, an_elastic_job_restarts, .elastic = true,
       .says = "starting attempt 1", .never = "confirmed within", .within_ms = 60000,
       .node = { { .prints = "met|met|again|again" }, { .prints = "met|met|again|again" } })
 
-/* --- half-open handshakes ---------------------------------------------------------------------------------- */
+/* --- many bytes, slow bytes, nonsense ------------------------------------------------------------------------ */
 
-static long resident_kb(const struct host *host)
+/* Return the memory of the ddprun that uses the most: VmRSS now, or VmHWM at its peak. */
+static long memory_kb(const struct host *host, const char *row)
 {
     long most = 0;
-    char command[] = "for pid in $(pgrep -x ddprun); do sed -n 's/VmRSS: *//p' /proc/$pid/status; done";
+    char command[128];
+    snprintf(command, sizeof(command),
+             "for pid in $(pgrep -x ddprun); do sed -n 's/%s: *//p' /proc/$pid/status; done", row);
     const char *argv[] = { "/bin/sh", "-c", command, NULL };
     struct run_result r = host_run(host, argv);
     for (char *line = strtok(r.out, "\n"); line != NULL; line = strtok(NULL, "\n"))
@@ -204,12 +207,62 @@ static long resident_kb(const struct host *host)
     return most;
 }
 
+/* Make the program /run/job: it waits for the end of the attack, and then needs the store. */
+static void make_waiting_job(struct play *play)
+{
+    for (int i = 0; i < 2; i++)
+        cr_assert(host_sh(&play->net->host[i],
+                          "printf '#!/bin/sh\necho up\nuntil [ -e /run/end ]; do sleep 0.1; done\n"
+                          "exec %s sum say:served\n' >/run/job && chmod +x /run/job",
+                          bin("tests/prog/member")));
+}
+
+/* Attack with every mode of the program stranger. Expect that the store closes every connection, keeps no key and
+ * little memory, and lists the stranger. The limit is that of the gate: 128 strangers with 64 KiB each. */
+static void besiege(struct play *play, int from, const char *as, const char *listed)
+{
+    static const char *const modes[] = { "fill 200", "stall 16", "unread 200", "huge 45", "random 32" };
+    const struct host *store = &play->net->host[0];
+    const char *rejects[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "rejects", NULL };
+    const char *keys[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "keys", NULL };
+    const long before_kb = memory_kb(store, "VmHWM");
+    cr_expect_gt(before_kb, 0);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        char command[512], words[64];
+        const int name = (int)strcspn(modes[i], " ");
+        snprintf(command, sizeof(command), "%s %s 10.9.0.1 29500 %s", as, bin("tests/prog/stranger"),
+                 modes[i]);
+        snprintf(words, sizeof(words), "%.*s done: %s closed", name, modes[i], modes[i] + name + 1);
+        const char *argv[] = { "/bin/sh", "-c", command, NULL };
+        struct run_result r = host_run(&play->net->host[from], argv);
+        cr_expect_not_null(strstr(r.out, words), "%s: %s%s", modes[i], r.out, r.err);
+        cr_expect_lt(memory_kb(store, "VmHWM"), before_kb + 128 * 64, "%s", modes[i]);
+    }
+    struct run_result r = host_run(store, rejects);
+    cr_expect_not_null(strstr(r.out, listed), "%s%s", r.out, r.err);
+    r = host_run(store, keys);
+    cr_expect(r.exit_code == 0 && strstr(r.out, "evil") == NULL, "%s%s", r.out, r.err);
+    for (int i = 0; i < 2; i++)
+        cr_assert(host_sh(&play->net->host[i], "touch /run/end"));
+}
+
+static void besiege_from_third_host(struct play *play)
+{
+    besiege(play, 2, "", "10.9.0.3");
+}
+
+SCENE(strangers, a_third_host_fills_and_stalls_nothing, .hosts = 3, .options = "--nnodes=2",
+      .program = "/run/job", .before = make_waiting_job, .until = "up", .fault = besiege_from_third_host,
+      .node = { { .prints = "served|served" }, { .prints = "served|served" }, { .by_hand = true } })
+
+/* --- half-open handshakes ---------------------------------------------------------------------------------- */
+
 /* Let node 1 join after a third host has begun 10,000 authentications, and while that host begins more. */
 static void flood(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "half", "10000", NULL };
     long before_kb = 0;
-    for (int i = 0; i < 600 && (before_kb = resident_kb(&play->net->host[0])) == 0; i++)
+    for (int i = 0; i < 600 && (before_kb = memory_kb(&play->net->host[0], "VmRSS")) == 0; i++)
         usleep(100 * 1000);
     struct run_process *attacker =
         host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 300000 });
@@ -217,7 +270,7 @@ static void flood(struct play *play)
     scene_start(play, 1, NULL);
     cr_expect(run_until_output(play->node[1], "up", 60000), "node 1 has not joined during the flood");
     cr_expect_gt(before_kb, 0);
-    cr_expect_lt(resident_kb(&play->net->host[0]), before_kb + 20 * 1024);
+    cr_expect_lt(memory_kb(&play->net->host[0], "VmRSS"), before_kb + 20 * 1024);
     run_signal(attacker, SIGTERM);
     struct run_result r = run_wait(attacker);
     cr_expect_eq(r.signal, SIGTERM, "the flood has ended by itself: %s%s", r.out, r.err);

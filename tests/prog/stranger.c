@@ -3,13 +3,17 @@
  *     stranger HOST PORT HEX          prints "closed after N bytes: HEX", or "open after N bytes: HEX" after 8 s
  *     stranger HOST PORT half N       begins authentications, without an end, until killed; prints "half done"
  *                                     after N
- *     stranger HOST PORT many N       connects N times, then adds 1 to a key on each; prints "many done: SUM" */
+ *     stranger HOST PORT many N       connects N times, then adds 1 to a key on each; prints "many done: SUM"
+ *     stranger HOST PORT ATTACK N     attacks on N connections, OPEN_MAX at a time, until the store has closed each;
+ *                                     prints "ATTACK done: N closed". The table `attacks` lists the attacks. */
 #include "base/clock.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +22,7 @@
 #include <unistd.h>
 
 enum { WAIT_MS = 8000, BYTES_MAX = 4096, KEPT = 512, HELLO = 5 + 9 + 282 };
+enum { OPEN_MAX = 16, CHUNK = 64 << 10, GREETING = 5, PAUSE_MS = 100, GIVE_UP_MS = 60000 };
 
 static int dial(const char *host, const char *port)
 {
@@ -108,6 +113,142 @@ static int add_on_many(const char *host, const char *port, int count)
     return 0;
 }
 
+/* --- attacks ------------------------------------------------------------------------------------------------ */
+
+/* Each function writes the next bytes of connection `i` to `bytes`, and returns their number. `n` is the number of calls
+ * for this connection. */
+
+/* Make a SET of a new key with a large value. */
+static size_t make_fill(int i, unsigned n, uint8_t *bytes)
+{
+    static const uint8_t set[] = { 1, 12, 0, 0, 0, 0, 0, 0, 0, 'e', 'v', 'i', 'l' };
+    const uint32_t key[] = { htole32((uint32_t)i), htole32(n) };
+    const uint64_t size = htole64(CHUNK - sizeof(set) - sizeof(key) - sizeof(size));
+    memset(bytes, 'v', CHUNK);
+    memcpy(bytes, set, sizeof(set));
+    memcpy(bytes + sizeof(set), key, sizeof(key));
+    memcpy(bytes + sizeof(set) + sizeof(key), &size, sizeof(size));
+    return CHUNK;
+}
+
+/* Make one byte of AUTH or of a SET. Every third connection stops after four bytes. */
+static size_t make_stall(int i, unsigned n, uint8_t *bytes)
+{
+    static const uint8_t set[] = { 1, 0, 0, 1 }, auth[] = { 0x83, 26, 1 };
+    const uint8_t *head = i % 2 == 0 ? auth : set;
+    bytes[0] = n < (i % 2 == 0 ? sizeof(auth) : sizeof(set)) ? head[n] : 0;
+    return i % 3 == 0 && n >= 4 ? 0 : 1;
+}
+
+/* Make PINGs, whose replies stay unread. */
+static size_t make_unread(int i, unsigned n, uint8_t *bytes)
+{
+    static const uint8_t ping[] = { 0x0d, 1, 2, 3, 4 };
+    (void)i, (void)n;
+    for (size_t at = 0; at < 1000; at += sizeof(ping))
+        memcpy(bytes + at, ping, sizeof(ping));
+    return 1000;
+}
+
+/* Make a request with a length far above every limit. */
+static size_t make_huge(int i, unsigned n, uint8_t *bytes)
+{
+    static const uint8_t ops[] = { 1, 3, 6, 10, 11, 0x80, 0x81, 0x82, 0x83 };
+    static const uint64_t lengths[] = { 1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX, UINT64_MAX - 7 };
+    const uint64_t length = htole64(lengths[i % 5]);
+    bytes[0] = ops[i % (int)sizeof(ops)];
+    memcpy(bytes + 1, &length, sizeof(length));
+    return n == 0 ? 1 + sizeof(length) : 0;
+}
+
+static size_t make_random(int i, unsigned n, uint8_t *bytes)
+{
+    (void)i, (void)n;
+    for (size_t at = 0; at < 1000; at++)
+        bytes[at] = (uint8_t)rand();
+    return 1000;
+}
+
+static const struct attack {
+    const char *name;
+    size_t (*make)(int i, unsigned n, uint8_t *bytes);
+    bool is_slow; /* PAUSE_MS between two calls of `make` */
+    bool reads;   /* reads what the store sends */
+} attacks[] = { { "fill", make_fill, false, true },
+                { "stall", make_stall, true, true },
+                { "unread", make_unread, false, false },
+                { "huge", make_huge, true, true },
+                { "random", make_random, true, true } };
+
+struct target {
+    int fd; /* -1 = not open */
+    int i;
+    unsigned n;
+    size_t at, len;
+    uint8_t bytes[CHUNK];
+};
+
+static void open_target(struct target *t, const char *host, const char *port, int i, const struct attack *a)
+{
+    static const uint8_t greeting[GREETING] = { 0, 0xce, 0xf7, 0x85, 0x3c };
+    *t = (struct target){ .fd = dial(host, port), .i = i, .len = sizeof(greeting) };
+    memcpy(t->bytes, greeting, sizeof(greeting));
+    if (a->make == make_random && i % 2 == 0)
+        t->len = 0;
+}
+
+/* Send what the socket accepts, and read. Return false if the store has closed the connection. */
+static bool attack_target(struct target *t, const struct attack *a, bool is_time)
+{
+    struct pollfd state = { .fd = t->fd, .events = POLLRDHUP };
+    uint8_t got[512];
+    ssize_t more = 1;
+    if (poll(&state, 1, 0) > 0 && state.revents != 0)
+        return false;
+    while (a->reads && (more = recv(t->fd, got, sizeof(got), MSG_DONTWAIT)) > 0)
+        ;
+    if (more == 0 || (more < 0 && errno != EAGAIN))
+        return false;
+    if (t->at == t->len && is_time) {
+        t->len = a->make(t->i, t->n++, t->bytes);
+        t->at = 0;
+    }
+    while (t->at < t->len) {
+        more = send(t->fd, t->bytes + t->at, t->len - t->at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (more < 0)
+            return errno == EAGAIN;
+        t->at += (size_t)more;
+    }
+    return true;
+}
+
+static int attack_all(const struct attack *a, const char *host, const char *port, int count)
+{
+    static struct target targets[OPEN_MAX];
+    const uint64_t until_ms = clock_ms() + GIVE_UP_MS;
+    int opened = 0, closed = 0;
+    for (int k = 0; k < OPEN_MAX; k++)
+        targets[k].fd = -1;
+    for (uint64_t next_ms = 0; closed < count && clock_ms() < until_ms;) {
+        const bool is_time = !a->is_slow || clock_ms() >= next_ms;
+        if (is_time)
+            next_ms = clock_ms() + PAUSE_MS;
+        for (int k = 0; k < OPEN_MAX; k++) {
+            struct target *t = &targets[k];
+            if (t->fd < 0 && opened < count)
+                open_target(t, host, port, opened++, a);
+            if (t->fd < 0 || attack_target(t, a, is_time))
+                continue;
+            close(t->fd);
+            t->fd = -1;
+            closed++;
+        }
+        poll(NULL, 0, 1);
+    }
+    printf("%s done: %d closed\n", a->name, closed);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -115,5 +256,8 @@ int main(int argc, char **argv)
         begin_many(argv[1], argv[2], atoi(argv[4]));
     if (argc == 5 && strcmp(argv[3], "many") == 0)
         return add_on_many(argv[1], argv[2], atoi(argv[4]));
+    for (size_t i = 0; argc == 5 && i < sizeof(attacks) / sizeof(attacks[0]); i++)
+        if (strcmp(argv[3], attacks[i].name) == 0)
+            return attack_all(&attacks[i], argv[1], argv[2], atoi(argv[4]));
     return argc == 4 ? send_bytes(argv[1], argv[2], argv[3]) : 2;
 }

@@ -255,6 +255,15 @@ SCENE(strangers, a_third_host_fills_and_stalls_nothing, .hosts = 3, .options = "
       .program = "/run/job", .before = make_waiting_job, .until = "up", .fault = besiege_from_third_host,
       .node = { { .prints = "served|served" }, { .prints = "served|served" }, { .by_hand = true } })
 
+static void besiege_as_another_user(struct play *play)
+{
+    besiege(play, 0, "setpriv --reuid=65534 --regid=65534 --clear-groups", "of uid 65534");
+}
+
+SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .program = "/run/job",
+      .before = make_waiting_job, .until = "up", .fault = besiege_as_another_user,
+      .node = { { .prints = "served|served" }, { .prints = "served|served" } })
+
 /* --- half-open handshakes ---------------------------------------------------------------------------------- */
 
 /* Let node 1 join after a third host has begun 10,000 authentications, and while that host begins more. */

@@ -364,7 +364,7 @@ static const struct hint {
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: raise it with ulimit -l unlimited, or in a systemd service with LimitMEMLOCK=infinity" },
     { .piece = "Cannot allocate memory",
-      "memory is used up, or a limit is too low: check free -h, the cgroup's limit, ulimit -v, and for InfiniBand ulimit -l{locked}" },
+      "memory is used up, or a limit is too low: check free -h, the cgroup's limit{memory}, ulimit -v{space}, and for InfiniBand ulimit -l{locked}" },
     { .piece = "can't start new thread", "a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { .piece = "Resource temporarily unavailable", "often a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { .piece = "is killed by signal: Bus error", "/dev/shm was full when a DataLoader worker needed it: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
@@ -439,6 +439,17 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
+/* Format the memory limit of a group as " (64 MiB, of which 10 MiB are in use)". */
+static const char *memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e)
+{
+    char limit[SIZE_TEXT_MAX], used[SIZE_TEXT_MAX];
+    if (e->group_limit == 0 || e->group_limit == UINT64_MAX)
+        return limit_text(out, e->group_limit, true);
+    snprintf(out, 2 * LIMIT_SHOWN, " (%s, of which %s are in use)", words_size(limit, e->group_limit),
+             words_size(used, e->group_used));
+    return out;
+}
+
 static void room_text(char *out, size_t size, const struct disk_room *room)
 {
     char bytes[SIZE_TEXT_MAX];
@@ -487,6 +498,7 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
     static const struct worker_evidence nothing;
     const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
     char files[LIMIT_SHOWN], processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], locked[LIMIT_SHOWN];
+    char memory[2 * LIMIT_SHOWN], space[LIMIT_SHOWN];
     char room[PATH_MAX + 64];
     room_text(room, sizeof(room), facts->room);
     const struct hint *found = find_hint(text, facts);
@@ -495,7 +507,9 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
                                   { "files", limit_text(files, e->open_files, false) },
                                   { "processes", limit_text(processes, e->processes, false) },
                                   { "pids", limit_text(pids, e->pids_max, false) },
-                                  { "locked", limit_text(locked, e->locked, true) } };
+                                  { "locked", limit_text(locked, e->locked, true) },
+                                  { "memory", memory_text(memory, e) },
+                                  { "space", limit_text(space, e->address_space, true) } };
     return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
 }
 

@@ -249,6 +249,26 @@ static void read_limits(struct watch *w)
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 
+/* Record limit and use of the watched group with the least memory left. */
+static void find_group_limit(const struct evidence *e, struct worker_evidence *facts)
+{
+    char bytes[GROUP_FILE_BYTES];
+    uint64_t least = UINT64_MAX;
+    facts->group_limit = e->n_watches > 0 ? UINT64_MAX : 0;
+    for (size_t i = 0; i < e->n_watches; i++) {
+        const char *dir = e->watches[i].dir;
+        const bool v2 = e->watches[i].counts.v2;
+        const uint64_t limit = limit_in(read_in(dir, CGROUP_LIMIT_FILE(v2), bytes));
+        const uint64_t used = limit_in(read_in(dir, v2 ? "memory.current" : "memory.usage_in_bytes", bytes));
+        const uint64_t left = limit > used ? limit - used : 0;
+        if (limit == 0 || left >= least)
+            continue;
+        least = left;
+        facts->group_limit = limit;
+        facts->group_used = used;
+    }
+}
+
 /* Return true if the group is already watched. The job's group and ddprun's own group have the same outer groups. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
@@ -530,6 +550,8 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->processes = has_free_processes() ? UINT64_MAX : soft_limit(RLIMIT_NPROC);
     facts->locked = soft_limit(RLIMIT_MEMLOCK);
     facts->stack = soft_limit(RLIMIT_STACK);
+    facts->address_space = soft_limit(RLIMIT_AS);
+    find_group_limit(e, facts);
     facts->pids_max = lowest_pids_max(e, e->mounted[PIDS_V1] ? PIDS_V1 : ALL_V2);
 }
 

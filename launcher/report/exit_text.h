@@ -59,6 +59,9 @@ struct worker_evidence {
     uint64_t open_files, processes; /* ulimit -n, ulimit -u */
     uint64_t locked, stack;         /* ulimit -l, ulimit -s; in bytes */
     uint64_t pids_max;              /* lowest pids.max of the worker's groups */
+    uint64_t address_space;         /* ulimit -v in bytes */
+    uint64_t group_limit;           /* memory limit of the group with the least memory left, in bytes */
+    uint64_t group_used;            /* memory that this group uses */
     char cpu[CPU_SHOWN];            /* processor model, for SIGILL */
 };
 

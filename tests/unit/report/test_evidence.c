@@ -150,6 +150,40 @@ Test(evidence, has_the_limits_of_a_worker_that_failed)
     expect_limits("cgroup2 cgroup2 rw", "0::/job\n");
 }
 
+/* The inner group has more memory left than the outer group. */
+Test(evidence, has_the_memory_of_the_group_with_the_least_left)
+{
+    char mounts[300];
+    const struct rusage usage = { 0 };
+    static const char *const files[][2] = {
+        { "job/memory.events", "oom_kill 0\n" },
+        { "job/memory.max", "1000\n" },
+        { "job/memory.current", "100\n" },
+        { "memory.events", "oom_kill 0\n" },
+        { "memory.max", "800\n" },
+        { "memory.current", "300\n" },
+    };
+    cr_assert_not_null(mkdtemp(root));
+    cr_assert(mkdir(under_root("job"), 0700) == 0);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        put(files[i][0], files[i][1]);
+    snprintf(mounts, sizeof(mounts), "30 1 0:26 / %s rw - cgroup2 cgroup2 rw\n", root);
+    struct evidence *e = evidence_new(mounts, "0::/job\n", 20);
+    cr_assert_not_null(e);
+    evidence_attempt(e, -1);
+    evidence_ended(e, 0, 1234, 1 << 8, &usage);
+    const struct worker_evidence *facts = evidence_of(e, 0);
+    cr_assert_not_null(facts);
+    cr_expect_eq(facts->group_limit, 800);
+    cr_expect_eq(facts->group_used, 300);
+    cr_expect_gt(facts->address_space, 0);
+    evidence_free(e);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        unlink(under_root(files[i][0]));
+    rmdir(under_root("job"));
+    rmdir(root);
+}
+
 /* ddprun's own limits explain why a worker could not be started. */
 Test(evidence, has_the_limits_of_a_worker_that_did_not_start)
 {

@@ -63,16 +63,24 @@ static const char *hint(const char *text)
 /* The hint shows each limit with its value if the value is known, and without a gap if it is not. */
 Test(hints, show_the_limits_that_they_mention)
 {
-    static const struct worker_evidence limits = {
-        .open_files = 1024, .processes = 512, .pids_max = 99, .locked = 65536
-    };
+    static const struct worker_evidence limits = { .open_files = 1024,
+                                                   .processes = 512,
+                                                   .pids_max = 99,
+                                                   .locked = 65536,
+                                                   .group_limit = 64 << 20,
+                                                   .group_used = 10 << 20,
+                                                   .address_space = UINT64_MAX };
     const struct hint_facts facts = { .evidence = &limits };
-    static const char *const texts[] = { "Too many open files", "can't start new thread",
-                                         "Resource temporarily unavailable", "Call to ibv_reg_mr failed" };
+    static const char *const texts[] = {
+        "Too many open files",       "can't start new thread", "Resource temporarily unavailable",
+        "Call to ibv_reg_mr failed", "Cannot allocate memory", "Cannot allocate memory"
+    };
     static const char *const shown[] = { "open files (1024) is",
                                          "ulimit -u (512) or pids.max of the cgroup (99)",
                                          "ulimit -u (512) or pids.max of the cgroup (99)",
-                                         "locked memory (64 KiB) is" };
+                                         "locked memory (64 KiB) is",
+                                         "limit (64 MiB, of which 10 MiB are in use), ulimit -v (unlimited)",
+                                         "ulimit -l (64 KiB)" };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         cr_expect_not_null(strstr(hint_with(texts[i], &facts), shown[i]), "%s", hint_with(texts[i], &facts));
         cr_expect_null(strpbrk(hint(texts[i]), "{}("), "%s", hint(texts[i]));

@@ -283,7 +283,7 @@ struct hint_facts {
     bool standalone;     /* --standalone is set */
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
     const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL = not known */
-    const struct disk_room *room; /* free space of the full file system; borrowed; NULL = not known */
+    const struct full_disk *full;           /* a file that could not be written; borrowed; NULL = not known */
 };
 
 /* clang-format off */
@@ -358,7 +358,7 @@ static const struct hint {
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
     { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
     { .piece = "devices are busy or unavailable", .is_gpu_in_use = true, .sentence = "another process has reserved the GPU, or the GPU's compute mode allows no more processes; nvidia-smi -q -d COMPUTE,PIDS shows the mode and the processes" },
-    { .piece = "No space left on device", "a disk or /dev/shm is full{room}: find the full one with df -h (bytes) and df -i (inodes)" },
+    { .piece = "No space left on device", "a disk or /dev/shm is full{room}: delete files there, or write to another directory" },
     { .piece = "Disk quota exceeded", "the user's quota on that file system is used up{room}: check it with quota -s, and delete files" },
     { .piece = "Too many open files", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
@@ -450,13 +450,20 @@ static const char *memory_text(char out[2 * LIMIT_SHOWN], const struct worker_ev
     return out;
 }
 
-static void room_text(char *out, size_t size, const struct disk_room *room)
+/* Format free space as " (/data/x: 4 KiB and 7 inodes free; /dev/shm: 0 bytes and 5 inodes free)". */
+static bool room_text(struct buf *out, const struct full_disk *full)
 {
-    char bytes[SIZE_TEXT_MAX];
-    out[0] = '\0';
-    if (room != NULL)
-        snprintf(out, size, " (%s: %s and %llu inodes free)", room->path, words_size(bytes, room->bytes),
-                 (unsigned long long)room->inodes);
+    char bytes[SIZE_TEXT_MAX], inodes[LIMIT_SHOWN];
+    bool ok = true;
+    for (int i = 0; full != NULL && i < full->n_rooms; i++) {
+        const struct disk_room *room = &full->rooms[i];
+        snprintf(inodes, sizeof(inodes), " and %llu inodes", (unsigned long long)room->inodes);
+        ok = ok && buf_printf(out, "%s%s: %s%s free", i == 0 ? " (" : "; ", room->path,
+                              words_size(bytes, room->bytes), room->inodes != UINT64_MAX ? inodes : "");
+    }
+    if (full != NULL && full->is_quota && full->path[0] != '\0')
+        ok = buf_printf(out, " (%s", full->path);
+    return ok && (out->len == 0 || buf_printf(out, ")")) && buf_append(out, "", 1);
 }
 
 /* Return the last line that contains `piece`, or an empty slice. */
@@ -472,23 +479,90 @@ static struct slice line_with(struct slice text, const char *piece)
     return slice_of(begin, (size_t)(end - begin));
 }
 
-/* Copy the first quoted absolute path of a line. */
-static bool quoted_path(struct slice line, char path[PATH_MAX])
+/* Quotes around file names: of Python, of C programs, and of GNU programs in UTF-8. */
+static const struct {
+    const char *open, *close;
+} quotes[] = { { "'", "'" }, { "\"", "\"" }, { "\342\200\230", "\342\200\231" } };
+
+enum { N_QUOTES = sizeof(quotes) / sizeof(quotes[0]) };
+
+/* Copy a path. Return false if the path is empty or too long. */
+static bool copy_path(const char *from, const char *to, char path[PATH_MAX])
 {
-    const char *quote = line.len > 0 ? memmem(line.data, line.len, "'/", 2) : NULL;
-    if (quote == NULL)
-        return false;
-    const char *from = quote + 1;
-    const char *to = memchr(from, '\'', (size_t)((const char *)line.data + line.len - from));
-    return to != NULL && to - from < PATH_MAX && snprintf(path, PATH_MAX, "%.*s", (int)(to - from), from) > 0;
+    return to > from && to - from < PATH_MAX && snprintf(path, PATH_MAX, "%.*s", (int)(to - from), from) > 0;
 }
 
-/* Find an absolute path in a line such as "No space left on device: '/data/x'" or "write '/data/x': Disk quota
- * exceeded". Return false if no line contains such a path. */
-static bool hint_full_path(struct slice text, char path[PATH_MAX])
+/* Copy the path with which the text begins: quoted, or a word that contains a slash. */
+static bool path_from(struct slice text, char path[PATH_MAX])
 {
-    return quoted_path(line_with(text, "No space left on device"), path) ||
-           quoted_path(line_with(text, "Disk quota exceeded"), path);
+    const char *from = text.data, *end = from + text.len, *to = from;
+    for (int i = 0; i < N_QUOTES; i++) {
+        const size_t len = strlen(quotes[i].open);
+        if (text.len <= len || memcmp(from, quotes[i].open, len) != 0)
+            continue;
+        to = memmem(from + len, text.len - len, quotes[i].close, strlen(quotes[i].close));
+        return to != NULL && copy_path(from + len, to, path);
+    }
+    while (to < end && strchr(" \t\r,;)]'\"", *to) == NULL)
+        to++;
+    return to - from > 1 && memchr(from, '/', (size_t)(to - from)) != NULL && copy_path(from, to, path);
+}
+
+/* Copy the path with which the text ends: quoted, or a word that contains a slash. */
+static bool path_until(struct slice text, char path[PATH_MAX])
+{
+    const char *front = text.data, *end = front + text.len, *from = end;
+    for (int i = 0; i < N_QUOTES; i++) {
+        const size_t len = strlen(quotes[i].close);
+        if (text.len <= len || memcmp(end - len, quotes[i].close, len) != 0)
+            continue;
+        from = (const char *)last_place(slice_of(front, text.len - len), quotes[i].open);
+        return from != NULL && copy_path(from + strlen(quotes[i].open), end - len, path);
+    }
+    while (from > front && strchr(" \t('\"=", from[-1]) == NULL)
+        from--;
+    return end - from > 1 && memchr(from, '/', (size_t)(end - from)) != NULL && copy_path(from, end, path);
+}
+
+/* Copy the first absolute path that follows a blank, a quote or a similar character. The first word of a line is
+ * the name of a program. */
+static bool path_within(struct slice line, char path[PATH_MAX])
+{
+    const char *front = line.data;
+    for (size_t i = 1; i < line.len; i++) {
+        const bool is_quoted = front[i - 1] == '\'' || front[i - 1] == '"';
+        if (front[i] == '/' && (is_quoted || strchr(" (=[", front[i - 1]) != NULL) &&
+            path_from(slice_of(front + i - is_quoted, line.len - i + is_quoted), path))
+            return true;
+    }
+    return false;
+}
+
+/* Find the path in the last line with this error: after it as in "No space left on device: '/data/x'", before it as
+ * in "write '/data/x': Disk quota exceeded", or elsewhere. */
+static bool path_of_error(struct slice text, const char *piece, char path[PATH_MAX])
+{
+    const struct slice line = line_with(text, piece);
+    const char *front = line.data, *at = (const char *)last_place(line, piece);
+    if (at == NULL)
+        return false;
+    const char *after = at + strlen(piece), *end = front + line.len;
+    return (end - after > 2 && memcmp(after, ": ", 2) == 0 &&
+            path_from(slice_of(after + 2, (size_t)(end - after - 2)), path)) ||
+           (at - front > 2 && memcmp(at - 2, ": ", 2) == 0 &&
+            path_until(slice_of(front, (size_t)(at - front - 2)), path)) ||
+           path_within(line, path);
+}
+
+/* Find an error about a full file system or quota. Return false if the text contains none. */
+static bool hint_full_disk(struct slice text, struct full_disk *full)
+{
+    static const char no_space[] = "No space left on device", no_quota[] = "Disk quota exceeded";
+    const uint8_t *space = last_place(text, no_space), *quota = last_place(text, no_quota);
+    full->is_quota = quota != NULL && (space == NULL || quota > space);
+    if (!path_of_error(text, full->is_quota ? no_quota : no_space, full->path))
+        full->path[0] = '\0';
+    return space != NULL || quota != NULL;
 }
 
 /* Append the hint for the last lines, or nothing if no row of the table applies. Return false when memory is
@@ -499,18 +573,20 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
     const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
     char files[LIMIT_SHOWN], processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], locked[LIMIT_SHOWN];
     char memory[2 * LIMIT_SHOWN], space[LIMIT_SHOWN];
-    char room[PATH_MAX + 64];
-    room_text(room, sizeof(room), facts->room);
+    struct buf room = { 0 };
+    bool ok = room_text(&room, facts->full);
     const struct hint *found = find_hint(text, facts);
     const struct word words[] = { { "python", facts->python },
-                                  { "room", room },
+                                  { "room", (const char *)room.data },
                                   { "files", limit_text(files, e->open_files, false) },
                                   { "processes", limit_text(processes, e->processes, false) },
                                   { "pids", limit_text(pids, e->pids_max, false) },
                                   { "locked", limit_text(locked, e->locked, true) },
                                   { "memory", memory_text(memory, e) },
                                   { "space", limit_text(space, e->address_space, true) } };
-    return found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0]));
+    ok = ok && (found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0])));
+    buf_free(&room);
+    return ok;
 }
 
 /* Return true if the text says that another rank is gone. The program's own connections break with the same messages,
@@ -528,19 +604,19 @@ static struct hint_facts hint_facts(const struct report *r)
     const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
     return (struct hint_facts){ .python = r->python,
                                 .evidence = r->evidence,
-                                .room = r->room,
+                                .full = r->full,
                                 .no_gpu = plan->facts->physical_gpus == 0,
                                 .rank0_store = plan->rank0_store,
                                 .standalone = plan->cli->standalone,
                                 .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };
 }
 
-bool cause_full_path(const struct report *r, char path[PATH_MAX])
+bool cause_full_disk(const struct report *r, struct full_disk *full)
 {
     struct buf lines = { 0 };
-    bool from_stdout, found = r->error != NULL && hint_full_path(slice_str(r->error->message), path);
+    bool from_stdout, found = r->error != NULL && hint_full_disk(slice_str(r->error->message), full);
     if (!found && cause_last_lines(r, HINT_LINES, &lines, &from_stdout) > 0)
-        found = hint_full_path(buf_slice(&lines), path);
+        found = hint_full_disk(buf_slice(&lines), full);
     buf_free(&lines);
     return found;
 }

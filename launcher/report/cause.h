@@ -22,10 +22,21 @@
 struct cJSON;
 struct loss;
 
-/* A file system that was full when a worker wrote the file `path`. */
+/* Free space of the file system of `path`. */
 struct disk_room {
-    char path[PATH_MAX];
-    uint64_t bytes, inodes; /* still free for users other than root */
+    char path[PATH_MAX];    /* as in the error, or a name for readers */
+    uint64_t bytes, inodes; /* still free for users other than root; UINT64_MAX = inodes are not limited */
+};
+
+enum { ROOMS_MAX = 2 };
+
+/* An error of a worker that could not write, because a file system is full or a quota is used up. */
+struct full_disk {
+    char path
+        [PATH_MAX]; /* path of the file in the error, absolute or relative; "" = the error names no file */
+    bool is_quota;
+    int n_rooms;
+    struct disk_room rooms[ROOMS_MAX]; /* of the file, or of all likely places; none for a quota */
 };
 
 /* An attempt that has failed, on any node. */
@@ -69,7 +80,7 @@ struct report {
     const char *path;                /* PATH of the workers, printed if the program was not found */
     const char *python;              /* path of the Python that ran the workers; NULL = not known or none */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
-    const struct disk_room *room;           /* free space of the full file system; NULL = not known */
+    const struct full_disk *full;           /* a file that could not be written; NULL = none or not known */
     const struct error_text *error;         /* error file of the first failure; NULL = none */
     const struct failure *elsewhere;        /* the first failure, if it is not on this node; NULL otherwise */
     const struct failed_attempt *failed;    /* array of n_failed attempts; the latest is last */
@@ -120,9 +131,9 @@ bool cause_core(const struct report *r, struct buf *out);
  * of lines. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
-/* Search the error file and the last lines for the path of a file on a full file system. Return false if these texts
- * contain no such path. */
-bool cause_full_path(const struct report *r, char path[PATH_MAX]);
+/* Find an error about a full file system or quota in the error file or the last lines, and set `path` and `is_quota`.
+ * Return false if these texts contain no such error. */
+bool cause_full_disk(const struct report *r, struct full_disk *full);
 
 /* Return true if the hint of cause_hint says that another process may use the worker's GPU. */
 bool cause_is_gpu_in_use(const struct report *r);

@@ -524,7 +524,7 @@ struct details {
     struct program_look look;
     struct error_text error;
     struct ddp_err trouble;
-    struct disk_room room;
+    struct full_disk full;
     struct finding gpus[GPU_FINDINGS_MAX];
 };
 
@@ -552,24 +552,46 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Find the free space of the full file system. If the file does not exist, use the nearest existing directory
- * above it. */
-static void find_room(struct report *r, struct details *d)
+/* Add the free space of a file system. If the file does not exist, use the nearest existing directory above it. A
+ * relative path begins in ddprun's working directory, where the workers start. */
+static void add_room(struct full_disk *full, const char *file, const char *name)
 {
     char path[PATH_MAX];
     struct statvfs fs;
-    if (!cause_full_path(r, d->room.path))
-        return;
-    snprintf(path, sizeof(path), "%s", d->room.path);
+    struct disk_room *room = &full->rooms[full->n_rooms];
+    snprintf(path, sizeof(path), "%s", file);
     while (statvfs(path, &fs) != 0) {
         char *slash = strrchr(path, '/');
-        if (slash == NULL || path[1] == '\0')
+        if (strcmp(path, "/") == 0 || strcmp(path, ".") == 0)
             return;
-        slash[slash == path] = '\0';
+        if (slash == NULL)
+            snprintf(path, sizeof(path), ".");
+        else
+            slash[slash == path] = '\0';
     }
-    d->room.bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
-    d->room.inodes = (uint64_t)fs.f_favail;
-    r->room = &d->room;
+    snprintf(room->path, sizeof(room->path), "%s", name);
+    room->bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    room->inodes = fs.f_files != 0 ? (uint64_t)fs.f_favail : UINT64_MAX;
+    full->n_rooms++;
+}
+
+/* Find the free space of the full file system. If the error names no file, find that of the likely places: the
+ * working directory and /dev/shm. The free space is not the rest of a quota. */
+static void find_room(struct report *r, struct details *d)
+{
+    struct full_disk *full = &d->full;
+    if (!cause_full_disk(r, full))
+        return;
+    r->full = full;
+    full->n_rooms = 0;
+    if (full->is_quota)
+        return;
+    if (full->path[0] != '\0') {
+        add_room(full, full->path, full->path);
+        return;
+    }
+    add_room(full, ".", "the working directory");
+    add_room(full, "/dev/shm", "/dev/shm");
 }
 
 /* Ask the driver which other processes use the GPUs, if a worker failed because its GPU was full or busy. */

@@ -89,23 +89,45 @@ Test(hints, show_the_limits_that_they_mention)
 
 Test(hints, show_the_room_of_the_file_that_could_not_be_written)
 {
-    static const char *const full[] = {
-        "x '/no'\nOSError: [Errno 28] No space left on device: '/data/a b.pt'\nbye",
-        "cp: error writing '/data/a b.pt': Disk quota exceeded"
+    static const char *const errors[][2] = {
+        { "x '/no'\nOSError: [Errno 28] No space left on device: '/data/a b.pt'\nbye", "/data/a b.pt" },
+        { "OSError: [Errno 28] No space left on device: \"/data/it's.pt\"", "/data/it's.pt" },
+        { "OSError: [Errno 28] No space left on device: 'rel/x' -> 'rel/y'", "rel/x" },
+        { "OSError: [Errno 28] No space left on device: 'rel'", "rel" },
+        { "cp: error writing '/data/a b.pt': No space left on device", "/data/a b.pt" },
+        { "cp: error writing \342\200\230rel\342\200\231: No space left on device", "rel" },
+        { "/usr/bin/sort: write failed: /tmp/sort1: No space left on device\r", "/tmp/sort1" },
+        { "/opt/train: out/x.bin: No space left on device (28)", "out/x.bin" },
+        { "h5: errno = 28, error message = 'No space left on device', name = '/data/x.h5'", "/data/x.h5" },
+        { "No space left on device (path=/data/x)", "/data/x" },
+        { "/opt/train: write: No space left on device", "" },
+        { "write error: No space left on device: 1 / 2 GiB", "" },
+        { "No space left on device: '/cut", "" },
+        { "'/data/x'\nNo space left on device", "" },
     };
-    static const char *const none[] = { "", "No space left on device", "No space left on device: 'rel'",
-                                        "No space left on device: '/cut",
-                                        "'/data/x'\nNo space left on device" };
-    const struct disk_room room = { .path = "/data/a b.pt", .bytes = 4096, .inodes = 7 };
-    char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof(full) / sizeof(full[0]); i++) {
-        cr_assert(hint_full_path(slice_str(full[i]), path));
-        cr_expect_str_eq(path, "/data/a b.pt");
-        cr_expect_not_null(strstr(hint_with(full[i], &(struct hint_facts){ .room = &room }),
-                                  " (/data/a b.pt: 4 KiB and 7 inodes free): "));
+    static struct full_disk full;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        cr_assert(hint_full_disk(slice_str(errors[i][0]), &full), "%s", errors[i][0]);
+        cr_expect_str_eq(full.path, errors[i][1], "%s", errors[i][0]);
+        cr_expect_not(full.is_quota);
     }
-    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
-        cr_expect_not(hint_full_path(slice_str(none[i]), path), "%s", none[i]);
+    cr_expect_not(hint_full_disk(slice_str("File '/data/x'"), &full));
+    cr_expect_not(hint_full_disk(slice_of(NULL, 0), &full));
+}
+
+/* Without a path, the hint shows all likely places. The free space is not the rest of a quota. */
+Test(hints, show_the_room_of_each_place)
+{
+    static struct full_disk full = { .n_rooms = 2,
+                                     .rooms = { { .path = "/data", .bytes = 4096, .inodes = 7 },
+                                                { .path = "/dev/shm", .bytes = 0, .inodes = UINT64_MAX } } };
+    const struct hint_facts facts = { .full = &full };
+    cr_expect_not_null(strstr(hint_with("No space left on device", &facts),
+                              "full (/data: 4 KiB and 7 inodes free; /dev/shm: 0 bytes free): "));
+    cr_assert(hint_full_disk(slice_str("cp: error writing '/d/x': Disk quota exceeded"), &full));
+    cr_expect(full.is_quota);
+    full.n_rooms = 0;
+    cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "used up (/d/x): "));
 }
 
 Test(hints, know_what_users_meet)

@@ -277,6 +277,7 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 
 /* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
 struct hint_facts {
+    const char *host;    /* host of the failure if that is another node, borrowed; NULL = this node */
     const char *python;  /* path of the Python that ran the worker; borrowed; NULL = not known */
     bool no_gpu;         /* this machine has no GPU */
     bool rank0_store;    /* --torch_store=rank0 applies */
@@ -565,6 +566,12 @@ static bool hint_full_disk(struct slice text, struct full_disk *full)
     return space != NULL || quota != NULL;
 }
 
+/* Return true if the report of the failed node shows values for this hint, which other nodes do not know. */
+static bool hint_has_values(const struct hint *h)
+{
+    return h->is_gpu_in_use || strchr(h->sentence, '{') != NULL;
+}
+
 /* Append the hint for the last lines, or nothing if no row of the table applies. Return false when memory is
  * short. */
 static bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
@@ -585,6 +592,8 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
                                   { "memory", memory_text(memory, e) },
                                   { "space", limit_text(space, e->address_space, true) } };
     ok = ok && (found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0])));
+    if (ok && found != NULL && facts->host != NULL && hint_has_values(found))
+        ok = buf_printf(out, "; ddprun on %s reports the values", facts->host);
     buf_free(&room);
     return ok;
 }
@@ -602,10 +611,11 @@ static struct hint_facts hint_facts(const struct report *r)
 {
     const struct plan *plan = r->plan;
     const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
-    return (struct hint_facts){ .python = r->python,
+    return (struct hint_facts){ .host = r->elsewhere != NULL ? r->elsewhere->host : NULL,
+                                .python = r->python,
                                 .evidence = r->evidence,
                                 .full = r->full,
-                                .no_gpu = plan->facts->physical_gpus == 0,
+                                .no_gpu = r->elsewhere == NULL && plan->facts->physical_gpus == 0,
                                 .rank0_store = plan->rank0_store,
                                 .standalone = plan->cli->standalone,
                                 .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };

@@ -87,6 +87,18 @@ Test(hints, show_the_limits_that_they_mention)
     }
 }
 
+/* Other nodes do not know the values. */
+Test(hints, of_another_node_name_the_report_with_the_values)
+{
+    const struct hint_facts facts = { .host = "n1" };
+    static const char pointer[] = "; ddprun on n1 reports the values";
+    cr_expect(strstr(hint_with("Too many open files", &facts), pointer));
+    cr_expect(strstr(hint_with("No space left on device", &facts), pointer));
+    cr_expect(strstr(hint_with("CUDA out of memory", &facts), pointer));
+    cr_expect_null(strstr(hint_with("Stale file handle", &facts), "n1"));
+    cr_expect_null(strstr(hint("Too many open files"), "ddprun on"));
+}
+
 Test(hints, show_the_room_of_the_file_that_could_not_be_written)
 {
     static const char *const errors[][2] = {

@@ -6,6 +6,7 @@
 #include "auth/tls.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/timed_call.h"
 #include "contain/descendants.h"
@@ -81,8 +82,6 @@ static void node_on_timer(uv_timer_t *timer)
  * with the agent, so this connection needs no timeout. */
 
 enum {
-    BEATS_TO_LOSS = 3, /* heartbeats that a node sends within the node timeout */
-    BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
     /* If this node should host the store but cannot: how long to wait for the answer of another store. This limit
      * ends before the first message about waiting is due. */
     ASK_MS = 1500,
@@ -305,11 +304,10 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     report_open_store(user);
 }
 
-/* Open the link. A node sends BEATS_TO_LOSS heartbeats within the node timeout, so one late heartbeat does no harm.
- * With a store in this process, silent_ms is 0, because only a busy machine can make this store silent. */
+/* Open the link. With a store in this process, silent_ms is 0, because only a busy machine can make this store silent. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
-    const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
+    const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms;
     struct store_link_options options = { .loop = &n->loop,
                                           .fd = at->fd,
                                           .tls = at->tls,
@@ -317,7 +315,7 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
                                           .port = at->port,
                                           .plan = n->plan,
                                           .who = who_am_i(at->source),
-                                          .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
+                                          .beat_ms = limit_beat_ms(timeout_ms),
                                           .silent_ms = n->meet.store != NULL ? 0 : timeout_ms,
                                           .calls = node_store_calls,
                                           .user = n };

@@ -2,6 +2,8 @@
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
+#include <stdint.h>
+
 enum {
     LIMIT_NODES = 16384, /* nodes of a job */
     LIMIT_NPROC = 4096,  /* workers of a node */
@@ -14,9 +16,20 @@ enum {
 
     RDZV_DEFAULT_PORT = 29400, /* port of an elastic job's store and of ddp-rendezvous, as in torchrun */
 
+    BEATS_TO_LOSS =
+        3, /* heartbeats that a node sends within the node timeout, so one late heartbeat does no harm */
+    BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
+
     /* A timer that fires this many ms late shows that the process or its virtual machine was suspended. */
     STOOD_STILL_MS = 500,
 };
+
+/* Return the time between two heartbeats of a node. */
+static inline uint64_t limit_beat_ms(uint64_t node_timeout_ms)
+{
+    const uint64_t beat_ms = node_timeout_ms / BEATS_TO_LOSS;
+    return beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS;
+}
 
 /* Key: how many waiting nodes a restart would add to the job, in decimal digits. A missing key means 0. */
 #define GROW_WAITING_KEY "ddprun/waiting_nodes"

@@ -761,10 +761,9 @@
       "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
       "environment on a local disk of the other nodes.")                                                            \
     /* Usually a connection between ranks breaks because one of the ranks has ended. So this row needs      \
-     * proof that no rank had ended, and that both nodes still reached the store. */                        \
+     * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */         \
     X(CONNECTION_BROKE, ERROR,                                                                              \
-      "${subject} broke: ${rank} reported '${line}', but no rank had ended, and the agents of both nodes "  \
-      "still reach the store (last messages ${here_ago} and ${peer_ago} ago)${path}",                       \
+      "${subject} broke: ${rank} reported '${line}', but no rank had ended${agents}${path}",                \
       "check the network between these nodes: 'ping -M do -s 1472 ${address}' on ${host} (8972 for an "     \
       "MTU of 9000), 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "      \
       "${peer_host} for a process group that a rank left early",                                            \
@@ -772,10 +771,10 @@
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
       "The last lines of the rank that failed first name a lost peer. The peer's address belongs to " \
-      "another node. No worker had ended earlier, and the agents of both nodes still answered the store. "  \
-      "The agent of the rank has probed the path to the peer with UDP packets up to 1500 bytes. Typical "   \
-      "causes: a switch, cable or firewall that drops connections or large packets, or a rank that left a " \
-      "process group early.")                                                                               \
+      "another node. No worker had ended earlier. If the agent of a node has sent no message for two "      \
+      "heartbeats, the finding names this node, which may be lost. The agent of the rank has probed the "   \
+      "path to the peer with UDP packets up to 1500 bytes. Typical causes: a switch, cable or firewall "    \
+      "that drops connections or large packets, or a rank that left a process group early.")                \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
       "read the end of the rank's log and of the report, which show the reason; later failures of "         \

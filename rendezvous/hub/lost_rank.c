@@ -10,6 +10,7 @@
  * Third case: a rank reports a lost connection, but no rank has ended. So the network between two nodes is the likely
  * cause. */
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -295,24 +296,54 @@ static void format_path(const struct job *job, const struct failure *failure, co
         snprintf(out, sizeof(words), "; a path between the nodes loses large packets (PATH_LOSES_LARGE)");
 }
 
+/* Append when the store received the last message from the agent of a node. */
+static void append_last_message(const struct rdzv_node_facts *node, uint64_t now_ms, words out)
+{
+    words ago;
+    const size_t len = strlen(out);
+    snprintf(out + len, sizeof(words) - len, "; the last message from the agent of %.40s arrived %.20s ago",
+             node->host, duration(ago, now_ms - node->heard_ms));
+}
+
+/* Format whether the agents of both nodes still reach the store: each has sent a message within the time of two
+ * heartbeats. Otherwise one of the nodes may be lost, so format the last message from each late agent. */
+static void format_agents(const struct job *job, const struct broken *b, words out)
+{
+    struct rdzv_facts facts;
+    words here_ago, peer_ago;
+    const uint64_t now_ms = job->hub->now_ms;
+    rdzv_facts(job->rdzv, &facts);
+    const uint64_t limit_ms = 2 * limit_beat_ms(facts.node_timeout_ms);
+    const bool here_is_late = now_ms - b->here.heard_ms > limit_ms;
+    const bool peer_is_late = now_ms - b->peer.heard_ms > limit_ms;
+    out[0] = '\0';
+    if (!here_is_late && !peer_is_late)
+        snprintf(out, sizeof(words),
+                 ", and the agents of both nodes still reach the store (last messages %.20s and %.20s ago)",
+                 duration(here_ago, now_ms - b->here.heard_ms),
+                 duration(peer_ago, now_ms - b->peer.heard_ms));
+    if (here_is_late)
+        append_last_message(&b->here, now_ms, out);
+    if (peer_is_late)
+        append_last_message(&b->peer, now_ms, out);
+}
+
 /* Report a broken connection between the node of the failed worker and the node of its peer. */
 static void report_broken(struct job *job, const struct failure *failure)
 {
     struct broken b;
     struct finding f;
     char ends[FINDING_SUBJECT_MAX], rank[32], line[256];
-    words here_ago, peer_ago, path;
-    const uint64_t now_ms = job->hub->now_ms;
+    words agents, path;
     if (!find_broken(job, failure, &b))
         return;
+    format_agents(job, &b, agents);
     format_path(job, failure, &b, path);
     format_ends(&b, ends, sizeof(ends));
     snprintf(rank, sizeof(rank), "rank %d", failure->rank);
     snprintf(line, sizeof(line), "%.250s", b.line);
     finding_make(&f, FINDING_CONNECTION_BROKE, ends, "rank", rank, "line", line, "address", b.peer.addr,
-                 "host", b.here.host, "peer_host", b.peer.host, "here_ago",
-                 duration(here_ago, now_ms - b.here.heard_ms), "peer_ago",
-                 duration(peer_ago, now_ms - b.peer.heard_ms), "path", path, NULL);
+                 "host", b.here.host, "peer_host", b.peer.host, "agents", agents, "path", path, NULL);
     push_loss(job, &f);
 }
 

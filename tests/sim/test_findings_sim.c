@@ -774,6 +774,24 @@ Test(findings_ranks_sim, a_connection_that_breaks_on_a_path_that_loses_large_pac
     cr_assert(says("1500 bytes from n0 to n1 ") && says("(PATH_LOSES_LARGE)"), "%s", text_of(told, "text"));
 }
 
+/* Node 1 has stopped its workers, and is silent for longer than two heartbeats, but not for the node timeout. */
+Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
+{
+    for (int node = 0; node < 3; node++)
+        join((conn_id)(N0 + node), node, 3, "");
+    sim_say(&sim, N0,
+            "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"victim\":true,"
+            "\"words\":\"exit 1\",\"stderr\":[\"Connection closed by peer [10.0.0.2]:41234\"]}");
+    sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":143}");
+    sim_at(&sim, sim.now_ms + 2500);
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":1}");
+    sim_say(&sim, N2, "{\"op\":\"stopped\",\"round\":1,\"max_code\":143}");
+    told = last_push(N2, "left_waiting");
+    cr_assert(has(told, "CONNECTION_BROKE", NULL));
+    cr_assert(says("agent of n1 ") && says("2.5 s ago") && !says("agent of n0 ") && !says("last messages "),
+              "%s", text_of(told, "text"));
+}
+
 /* The log contains an address of the rank's own node, a longer address, or no address. So the fault may not be
  * between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)

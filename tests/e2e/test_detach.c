@@ -247,6 +247,26 @@ DETACH_TEST(a_killed_supervisor_leaves_nothing)
     job_witness_close(&w);
 }
 
+DETACH_TEST(a_killed_supervisor_of_hosts_leaves_nothing)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_result r =
+        DDPRUN("--hosts=a,b", "--detach", shell, WORKER, w.hold, "child", "say:ready", "forever");
+    const char *id = id_of(&r);
+    struct run_process *viewer = START("attach", id);
+    cr_assert(run_until_output(viewer, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    cr_assert(run_until_output(viewer, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    kill(only_supervisor(), SIGKILL);
+    cr_expect(job_witness_alone(&w));
+    r = run_wait(viewer);
+    EXPECT(r, 125);
+    SAYS(r, "the supervisor");
+    expect_no_job();
+    cr_expect_eq(sockets(), 0, "list keeps a stale entry");
+    job_witness_close(&w);
+}
+
 DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
 {
     char advice[32];

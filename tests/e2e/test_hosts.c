@@ -65,6 +65,11 @@ static const char script[] =
     "dies) sh -c \"$*\" | dd bs=64k count=6 2>/dev/null; exit 255 ;;\n"
     "clean) exec env -i \"PATH=$PATH\" sh -c \"$*\" ;;\n"
     "low) ulimit -S -n 100 ;;\n"
+    "gpus) LD_LIBRARY_PATH=${0%/*}/nvml; export LD_LIBRARY_PATH ;;\n"
+    "masked) umask 077 ;;\n"
+    "tapped) tee \"${0%/*}/tapped\" | sh -c \"$*\"; exit ;;\n"
+    "slow*) mkdir \"${0%/*}/on/$host\" && ls \"${0%/*}/on\" | wc -l >>\"${0%/*}/counts\" && " AT_GATE
+    "; rmdir \"${0%/*}/on/$host\" ;;\n"
     "capped) ulimit -n 100 ;;\n"
     "hung) exec unshare -mr python3 -c \"\n"
     "import ctypes, os, subprocess, sys\n"
@@ -116,6 +121,15 @@ static int count(const char *text, const char *piece)
     for (; (text = strstr(text, piece)) != NULL; text += strlen(piece))
         n++;
     return n;
+}
+
+/* Return the output of a shell command in the test's directory. */
+static char *in_dir(const char *command)
+{
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, &(struct run_options){ .cwd = dir });
+    free(r.err);
+    return r.out;
 }
 
 /* --- a job --------------------------------------------------------------------------------------------------- */
@@ -273,6 +287,54 @@ HOSTS_TEST(a_host_gets_the_limits_of_the_starting_host)
     SAYS(r, "100 open files, but");
 }
 
+HOSTS_TEST(a_host_gets_the_umask_of_the_starting_host)
+{
+    char command[800];
+    snprintf(command, sizeof(command), "umask 027; exec %s --hosts=masked '%s' sh -c umask", bin("ddprun"),
+             shell);
+    const char *const argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "[masked:0] 0027\n", "%s%s", r.out, r.err);
+}
+
+/* A virtual environment that has another ddprun and another Python than PATH. */
+HOSTS_TEST(a_host_uses_the_virtual_environment_of_the_starting_host)
+{
+    char command[800], path[300], venv[320], expected[700];
+    snprintf(command, sizeof(command), "mkdir -p venv/bin && cp '%s' venv/bin/ddprun && : >job.py",
+             bin("ddprun"));
+    free(in_dir(command));
+    write_file("venv/bin/python", "#!/bin/sh\nreadlink /proc/$PPID/exe\necho python of $VIRTUAL_ENV\n", 0755,
+               path);
+    snprintf(venv, sizeof(venv), "VIRTUAL_ENV=%s/venv", dir);
+    struct run_result r =
+        job_run((const char *const[]){ "--hosts=clean", shell, "job.py", NULL },
+                &(struct run_options){ .env = (const char *const[]){ venv, NULL }, .cwd = dir });
+    EXPECT(r, 0);
+    snprintf(expected, sizeof(expected), "[clean:0] %s/venv/bin/ddprun\n[clean:0] python of %s/venv\n", dir,
+             dir);
+    cr_expect_str_eq(r.out, expected, "%s%s", r.out, r.err);
+}
+
+/* Only this host has the stand-in for NVIDIA's library, which reports two GPUs. */
+HOSTS_TEST(a_host_counts_its_own_gpus)
+{
+    static const char *const lists[] = { "--hosts=b:1,gpus:gpu", "--hosts=b:1,gpus" };
+    char path[300];
+    snprintf(path, sizeof(path), "%s/nvml", dir);
+    cr_assert_eq(symlink(bin("tests/fake/nvml"), path), 0);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        struct run_result r =
+            job_run((const char *const[]){ lists[i], shell, "--no_python", "sh", "-c",
+                                           "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK", NULL },
+                    &(struct run_options){ .env = (const char *const[]){ "LD_LIBRARY_PATH", NULL } });
+        EXPECT(r, 0);
+        cr_expect_eq(job_count(r.out, "[b:0] rank 0 of 3, local 0"), 1, "%s", r.out);
+        cr_expect_eq(job_count(r.out, "[gpus:2] rank 2 of 3, local 1"), 1, "%s", r.out);
+    }
+}
+
 /* Another program may read the same pipe later, so ddprun must not change the pipe's flags. */
 HOSTS_TEST(a_shared_pipe_stays_blocking)
 {
@@ -285,7 +347,6 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* A worker searches its environment and the command lines of its ancestors for 64 hexadecimal digits. */
 /* After su, the terminal belongs to another user. Without its capabilities, root is such a user, too. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
@@ -305,6 +366,7 @@ HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
     PRINTS(r, "[a:0] over\n");
 }
 
+/* A worker searches its environment and the command lines of its ancestors for 64 hexadecimal digits. */
 HOSTS_TEST(no_worker_finds_the_secret)
 {
     struct run_result r =
@@ -315,6 +377,59 @@ HOSTS_TEST(no_worker_finds_the_secret)
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[a:0] 0"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
+}
+
+/* Search the environment, command line and memory of the workers argv[2] and argv[3], and of their parents, the agents.
+ * Print how many of them have the secret. argv[1] has the messages for a relay. */
+static const char search[] =
+    "import re, sys\n"
+    "text = re.search(rb'\"secret\":\"([0-9a-f]{64})\"', open(sys.argv[1], 'rb').read())[1]\n"
+    "needles = [text, bytes.fromhex(text.decode())]\n"
+    "def blobs(pid):\n"
+    "    yield open(f'/proc/{pid}/cmdline', 'rb').read()\n"
+    "    yield open(f'/proc/{pid}/environ', 'rb').read()\n"
+    "    with open(f'/proc/{pid}/mem', 'rb') as memory:\n"
+    "        for m in re.finditer(r'^([0-9a-f]+)-([0-9a-f]+) r', open(f'/proc/{pid}/maps').read(), re.M):\n"
+    "            begin, end = int(m[1], 16), int(m[2], 16)\n"
+    "            for at in range(begin, min(end, begin + (1 << 28)), 1 << 20):\n"
+    "                try:\n"
+    "                    memory.seek(at)\n"
+    "                    yield memory.read(min(end - at, (1 << 20) + 64))\n"
+    "                except (OSError, ValueError, OverflowError):\n"
+    "                    break\n"
+    "def has(pid):\n"
+    "    return any(n in b for b in blobs(pid) for n in needles)\n"
+    "def parent(pid):\n"
+    "    return int(re.search(r'^PPid:\\s*(\\d+)', open(f'/proc/{pid}/status').read(), re.M)[1])\n"
+    "try:\n"
+    "    agents = sum(has(parent(pid)) for pid in sys.argv[2:])\n"
+    "    print('agents', agents, 'workers', sum(has(pid) for pid in sys.argv[2:]))\n"
+    "except PermissionError:\n"
+    "    print('no permission')\n";
+
+static pid_t pid_of(struct run_process *p, const char *prefix);
+
+HOSTS_TEST(the_secret_is_in_no_memory_of_a_worker)
+{
+    char messages[300], pids[2][16];
+    if (bin_is_sanitized())
+        cr_skip_test("skipped, because the memory of a sanitizer is too large to search");
+    const char *const probe[] = { "python3", "-c", "import re", NULL };
+    if (run_command(probe, NULL).exit_code != 0)
+        cr_skip_test("skipped, because python3 is not installed");
+    struct run_process *p =
+        JOB_START("--hosts=b,tapped", shell, "sh", "-c", "echo pid $$ is up; exec sleep 1000");
+    snprintf(pids[0], sizeof(pids[0]), "%d", (int)pid_of(p, "[b:0]"));
+    snprintf(pids[1], sizeof(pids[1]), "%d", (int)pid_of(p, "[tapped:1]"));
+    snprintf(messages, sizeof(messages), "%s/tapped", dir);
+    const char *const argv[] = { "python3", "-c", search, messages, pids[0], pids[1], NULL };
+    struct run_result found = run_command(argv, NULL);
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    if (strcmp(found.out, "no permission\n") == 0)
+        cr_skip_test("skipped, because this user cannot read the memory of its processes");
+    cr_expect_str_eq(found.out, "agents 2 workers 0\n", "%s%s", found.out, found.err);
 }
 
 /* --- a host that cannot start -------------------------------------------------------------------------------- */
@@ -732,6 +847,28 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     job_witness_close(&w);
 }
 
+/* The workers continue after SIGINT and SIGTERM, and the grace period is longer than the test. A host that learns from
+ * another host that the job stops sends SIGTERM. */
+HOSTS_TEST(a_second_ctrl_c_kills_on_all_hosts)
+{
+    struct job_witness w;
+    job_witness_open(&w);
+    struct run_process *p = JOB_START("--hosts=a,b", shell, "--grace=1000", WORKER, w.hold, "catch:15",
+                                      "catch:2", "say:ready", "forever");
+    cr_assert(run_until_output(p, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    run_signal(p, SIGINT);
+    cr_expect(run_until_output(p, "[a:0] caught ", PATIENCE_MS), "%s", run_output(p));
+    cr_expect(run_until_output(p, "[b:1] caught ", PATIENCE_MS), "%s", run_output(p));
+    cr_expect(job_witness_sees_some(&w), "the first SIGINT has killed the workers");
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+    cr_expect_not(r.timed_out);
+    cr_expect(job_witness_alone(&w));
+    job_witness_close(&w);
+}
+
 HOSTS_TEST(nothing_is_left_when_the_starter_is_killed)
 {
     struct job_witness w;
@@ -834,6 +971,21 @@ HOSTS_TEST(ctrl_z_stops_the_workers_of_all_hosts_and_fg_continues_them)
     EXPECT(r, 130);
 }
 
+HOSTS_TEST(ctrl_backslash_prints_the_state_of_all_hosts_and_the_job_continues)
+{
+    struct run_process *p = JOB_START("--hosts=a,b", shell, WORKER, "catch:10", "say:ready", "forever");
+    cr_assert(run_until_output(p, "[a:0] ready\n", PATIENCE_MS), "%s", run_output(p));
+    cr_assert(run_until_output(p, "[b:1] ready\n", PATIENCE_MS), "%s", run_output(p));
+    run_signal(p, SIGQUIT);
+    cr_expect(run_until_error(p, "ddprun: rank 0 (pid ", PATIENCE_MS));
+    cr_expect(run_until_error(p, "ddprun: rank 1 (pid ", PATIENCE_MS));
+    run_signal(p, SIGUSR1);
+    cr_expect(run_until_output(p, "[b:1] caught 10\n", PATIENCE_MS), "%s", run_output(p));
+    run_signal(p, SIGINT);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 130);
+}
+
 HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 {
     struct run_process *p = JOB_START("--hosts=a,b", shell, WORKER, "catch:10", "say:ready", "forever");
@@ -847,15 +999,6 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
     EXPECT(r, 130);
 }
 
-/* Return the output of a shell command in the test's directory. */
-static char *in_dir(const char *command)
-{
-    const char *const argv[] = { "sh", "-c", command, NULL };
-    struct run_result r = run_command(argv, &(struct run_options){ .cwd = dir });
-    free(r.err);
-    return r.out;
-}
-
 /* --- a tree ------------------------------------------------------------------------------------------------------ */
 
 /* HOPS has the hosts that have started a host. */
@@ -866,6 +1009,31 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
     cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[n15:15] at /n15"), 1, "%s", r.out);
     cr_expect_eq(job_count(r.out, "[n69:69] at /n5/n69"), 1, "%s", r.out);
+}
+
+/* Each remote shell adds itself to the directory `on`, and appends the number of entries to `counts`. It then waits at
+ * the gate, which opens when a shell has counted 32. */
+HOSTS_TEST(at_most_32_remote_shells_start_at_once)
+{
+    char path[300];
+    snprintf(path, sizeof(path), "%s/on", dir);
+    cr_assert_eq(mkdir(path, 0755), 0);
+    gate_shut();
+    struct run_process *p =
+        JOB_START("--hosts=slow[1-40]", "--ssh_fanout=0", "--node_timeout=60s", shell, "true");
+    char *n = NULL;
+    for (struct patience wait = { 0 }; (n == NULL || atoi(n) == 0) && patience_left(&wait);) {
+        free(n);
+        n = in_dir("grep -cx 32 counts");
+    }
+    gate_open();
+    free(n);
+    struct run_result r = run_wait(p);
+    gate_gone();
+    EXPECT(r, 0);
+    char *counts = in_dir("wc -l <counts; sort -n counts | tail -1; ls on");
+    cr_expect_str_eq(counts, "40\n32\n", "%s", counts);
+    free(counts);
 }
 
 /* A default tree whose hosts have no keys falls back. A tree of the user does not. */

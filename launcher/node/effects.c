@@ -393,11 +393,11 @@ static void on_more(uv_idle_t *idle);
  * verdict when all nodes have stopped. */
 struct path_call {
     struct node *node;
-    uv_timer_t timer;
+    uv_poll_t poll;   /* polls the descriptor of `call` */
+    uv_timer_t timer; /* the limit */
     struct timed_call *call;
     struct path_question *question; /* owned by `call` */
-    uint64_t until_ms;
-    struct failure failure; /* the cause that waits for the result */
+    struct failure failure;         /* the cause that waits for the result */
 };
 
 /* Question and answer of the thread. */
@@ -417,6 +417,12 @@ static void free_path_call(uv_handle_t *timer)
     free(timer->data);
 }
 
+static void close_path_timer(uv_handle_t *poll)
+{
+    struct path_call *p = poll->data;
+    uv_close((uv_handle_t *)&p->timer, free_path_call);
+}
+
 /* End the probe. Return the size of the lost packets, or 0. */
 static int end_probe(struct node *n)
 {
@@ -425,11 +431,12 @@ static int end_probe(struct node *n)
     if (p == NULL)
         return 0;
     n->probe = NULL;
+    uv_timer_stop(&p->timer);
+    uv_close((uv_handle_t *)&p->poll, close_path_timer); /* before timed_call_end closes the descriptor */
     if (timed_call_end(p->call)) {
         lost_bytes = p->question->lost_bytes;
         free(p->question);
     }
-    uv_close((uv_handle_t *)&p->timer, free_path_call);
     return lost_bytes;
 }
 
@@ -446,35 +453,43 @@ static void finish_probe(struct node *n)
     uv_idle_start(&n->more, on_more);
 }
 
-static void on_probe_timer(uv_timer_t *timer)
+static void on_probe_result(uv_poll_t *poll, int status, int events)
+{
+    const struct path_call *p = poll->data;
+    (void)status;
+    (void)events;
+    finish_probe(p->node);
+}
+
+static void on_probe_limit(uv_timer_t *timer)
 {
     const struct path_call *p = timer->data;
-    if (timed_call_has_returned(p->call) || clock_ms() >= p->until_ms)
-        finish_probe(p->node);
+    finish_probe(p->node);
 }
 
 /* Begin a probe of the path to `address` for this failure. Return false if memory is short or no thread can be started. */
 static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
-    enum { CHECK_MS = 5 };
     struct path_call *p = calloc(1, sizeof(*p));
     struct path_question *q = calloc(1, sizeof(*q));
     if (q != NULL)
         snprintf(q->address, sizeof(q->address), "%s", address);
     if (p != NULL && q != NULL)
         p->call = timed_call_begin(path_question_run, free, q);
-    if (p == NULL || q == NULL || p->call == NULL) {
+    if (p == NULL || q == NULL || p->call == NULL ||
+        uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
+        if (p == NULL || p->call == NULL || timed_call_end(p->call)) /* else the thread frees `q` */
+            free(q);
         free(p);
-        free(q);
         return false;
     }
     p->node = n;
     p->question = q;
     p->failure = *f;
-    p->until_ms = clock_ms() + PATH_PROBE_MS + PATH_PROBE_MS / 4;
     uv_timer_init(&n->loop, &p->timer);
-    p->timer.data = p;
-    uv_timer_start(&p->timer, on_probe_timer, CHECK_MS, CHECK_MS);
+    p->poll.data = p->timer.data = p;
+    uv_poll_start(&p->poll, UV_READABLE, on_probe_result);
+    uv_timer_start(&p->timer, on_probe_limit, PATH_PROBE_MS + PATH_PROBE_MS / 4, 0);
     n->probe = p;
     n->run.holds = true;
     return true;

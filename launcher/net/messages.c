@@ -212,6 +212,7 @@ static void decode_nodes(const cJSON *list, struct heard_round *r)
         node->store_port = (int)m.store_port;
         text_copy(node->host, sizeof(node->host), m.host);
         text_copy(node->addr, sizeof(node->addr), m.addr);
+        text_copy(node->own, sizeof(node->own), m.own);
     }
 }
 

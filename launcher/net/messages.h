@@ -66,7 +66,7 @@ enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512
 struct heard_node {
     int node_rank, nproc;
     int store_port; /* port at which the node's rank 0 hosts the workers' store; 0 = the launcher hosts the store */
-    char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX]; /* longer texts are cut */
+    char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX], own[HEARD_NAME_MAX]; /* longer texts are cut */
 };
 
 /* The push "round": all nodes have joined, the store is empty, and the workers can be started. */

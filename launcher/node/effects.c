@@ -495,13 +495,21 @@ static bool begin_probe(struct node *n, const char *address, const struct failur
     return true;
 }
 
-/* Return true if a line of the failure names this node as a peer. */
-static bool names_node(const struct failure *f, const struct heard_node *node)
+static bool has_peer(const struct failure *f, const char *name)
 {
     for (int i = 0; i < f->n_lines; i++)
-        if (text_has_peer(f->lines[i], node->addr) || text_has_peer(f->lines[i], node->host))
+        if (text_has_peer(f->lines[i], name))
             return true;
     return false;
+}
+
+/* Return the address of the node if a line of the failure names the node as a peer, by this or its other address or by
+ * its host name. Otherwise return NULL. The store uses the same rule (hub/lost_rank.c). */
+static const char *find_named(const struct failure *f, const struct heard_node *node)
+{
+    if (has_peer(f, node->own))
+        return node->own;
+    return has_peer(f, node->addr) || has_peer(f, node->host) ? node->addr : NULL;
 }
 
 /* Return the address of the only node that a victim names as its peer. If it names several nodes or its own node, the
@@ -513,11 +521,12 @@ static const char *find_lost_peer(const struct node *n, const struct failure *f)
                           !agent_is_stuck(n->agent);
     for (int i = 0; is_cause && n->meet.round != NULL && i < n->meet.round->n_nodes; i++) {
         const struct heard_node *node = &n->meet.round->nodes[i];
-        if (!names_node(f, node))
+        const char *address = find_named(f, node);
+        if (address == NULL)
             continue;
         if (found != NULL || node->node_rank == n->plan->node_rank)
             return NULL;
-        found = node->addr;
+        found = address;
     }
     return found;
 }

@@ -290,6 +290,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "host name")   \
     X(WHOLE, nproc, 0, INT32_MAX, 0, "workers")        \
     X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address")     \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "as in join")   \
     X(WHOLE, store_port, 1, UINT16_MAX, 0, "as in join")
 
 #define FIELDS_OF_waiting(X)                                                              \

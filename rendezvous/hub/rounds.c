@@ -39,6 +39,7 @@ static char *print_nodes(const struct rdzv_round *world)
                         .host = row->host,
                         .nproc = row->nproc,
                         .addr = row->addr,
+                        .own = row->own[0] != '\0' && strcmp(row->own, row->addr) != 0 ? row->own : NULL,
                         .store_port = row->store_port != 0 ? (int64_t)row->store_port : MESSAGE_NONE }));
     }
     char *text = cJSON_PrintUnformatted(array);

@@ -49,9 +49,13 @@ static void waiting_of(const char *text)
 
 Test(net_messages, a_store_of_rank_0)
 {
-    cr_assert(round_of("{" ROUND ",\"nodes\":[{\"node_rank\":0,\"addr\":\"10.0.0.2\",\"store_port\":4711},"
-                       "{\"node_rank\":1,\"store_port\":65536},{\"node_rank\":2,\"store_port\":-1}]}"));
+    cr_assert(round_of(
+        "{" ROUND
+        ",\"nodes\":[{\"node_rank\":0,\"addr\":\"10.0.0.2\",\"own\":\"10.1.0.2\",\"store_port\":4711},"
+        "{\"node_rank\":1,\"store_port\":65536},{\"node_rank\":2,\"store_port\":-1}]}"));
     cr_expect_eq(round_.nodes[0].store_port, 4711);
+    cr_expect_str_eq(round_.nodes[0].own, "10.1.0.2");
+    cr_expect_str_eq(round_.nodes[1].own, "");
     cr_expect_eq(round_.nodes[1].store_port, 0, "no port has that number");
     cr_expect_eq(round_.nodes[2].store_port, 0);
 }

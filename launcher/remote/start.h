@@ -42,7 +42,7 @@
       "without arguments, run a relay")                                                                   \
     X(PASS, 'w', REMOTE_PIECE_MAX + 2, "slot, bytes for the stdin of the process")                        \
     X(CLOSE, 'q', 2, "slot: close the stdin of the process")                                              \
-    X(KILL, 'k', 8, "slot, a number: send this signal to the process")                                    \
+    X(KILL, 'k', 8, "slot, signal number: send the signal to the process")                                \
     X(OUT, '1', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stdout")                              \
     X(ERR, '2', REMOTE_PIECE_MAX + 2, "slot, bytes of the process's stderr")                              \
     X(EXIT, '0', 8, "slot, exit status: the process has ended")

@@ -813,7 +813,8 @@ static void end_peer(struct peer *p)
         fail(s, &f);
     } else if (ran && s->kill_ms == 0 && p->said_code != exit_code) {
         snprintf(words, sizeof(words), "exit status %d", link_exit_code(p->link));
-        s->exit_code = -1; /* forget the code of a host that ended earlier as a consequence */
+        s->exit_code =
+            -1; /* so that fail() reports this host: a host that ended before probably ended because this host was lost */
         finding_make(&f, FINDING_HOST_LOST, p->host->name, "words", words, NULL);
         fail(s, &f);
     } else if (ran && exit_code != 0 &&

@@ -565,8 +565,8 @@
       "for ${subject}; --remote_shell='ssh -A' forwards your ssh-agent",                                    \
       "n20 was not reached from n4, which starts it: ann@n20: Permission denied (publickey).",              \
       "With --ssh_fanout, a host that ddprun has reached starts further hosts with its own ssh. Typical "   \
-      "causes on the first of these hosts: no ssh key, no ssh-agent, or a known_hosts file without the "    \
-      "other host.")                                                                                        \
+      "causes on the starting host: no ssh key, no ssh-agent, or a known_hosts file without the host to "   \
+      "start.")                                                                                             \
     /* The login succeeded: the faults below are on the host itself. */                                     \
     X(HOST_HAS_NO_DDPRUN, ERROR,                                                                            \
       "${subject} has no ddprun: neither ${path} nor ddprun in the PATH of a non-interactive shell",        \

@@ -940,10 +940,11 @@ static uint32_t count_there(const struct hang *h, uint32_t rank)
     return n;
 }
 
-/* Mark culprits as waiting ranks if most ranks of the job are culprits at one line. A rank that waits for a GPU has no
- * frame of a collective: it is at the line that reads a result, and the GPU's driver spins. Mark no rank in three
- * cases: the job has fewer than three ranks, all ranks are at this line, or the job has never shown progress, so it
- * may still be starting. */
+/* Mark the culprits at one line as waiting ranks if they are more than half of all ranks: they probably wait for a GPU.
+ * Such a rank has no frame of a collective, because it is at the line that reads a result, while the GPU's driver
+ * spins. Mark no rank in these cases: the job has fewer than three ranks, all ranks are at this line, this round has
+ * shown no progress yet, there is no room for another group, or other ranks wait in a collective and the ranks at this
+ * line do not compute. */
 static void adopt_majority(struct hang *h)
 {
     const uint32_t n = h->s->n_ranks;

@@ -35,8 +35,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
-/* Format "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If a rank is unknown, format only their number, like
- * waiters_of. */
+/* Format which ranks wait: "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If `wait` is not the main wait, or some of
+ * its ranks are unknown, return waiters_of(): "3 ranks wait". */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
 /* Format the ranks that are not at the main wait: "rank 3" or "ranks 1, 3-7". The text is "none" if there is no such
  * rank. If they are unknown, the text is a sentence. */

@@ -94,15 +94,16 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample, unless the hang was already reported:
+/* Count a sample, unless the hang was already reported. A verdict compares a sample with the one before:
  *
- *     1st                 no verdict yet, because a verdict compares two samples
- *     2nd, no verdict     end the suspicion
- *     3rd                 report the verdict if the 2nd sample gave the same one
- *     3rd, other verdict  take a 4th sample after HANG_CONFIRM_MS: from the 3rd on, a verdict also uses flight records
- *     4th                 report the verdict if the 3rd sample gave the same one
+ *     1st sample            no verdict yet: take the 2nd
+ *     2nd, a verdict        take the 3rd
+ *     3rd, other verdict    take a 4th after HANG_CONFIRM_MS
+ *     3rd or 4th, the same  report the verdict
+ *     otherwise             end the suspicion
  *
- * A certain verdict ends the search. An uncertain verdict is reported once as a hint, and the suspicion ends. */
+ * The 4th sample exists because flight records can be compared only from the 3rd on, and may change the verdict. If the
+ * repeated verdict is uncertain, report it once as a hint, and end the suspicion. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -122,8 +122,8 @@ void schedule_attempt(struct job *job, bool begins);
 /* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `tell` =
  * this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Return true if a wait is shorter than the longest usual wait of this round, multiplied by `factor` of SCHEDULE
- * (situation STANDS_STILL). */
+/* Return true if no report about the present wait was due, and `waited_ms` is less than usual_factor (row STANDS_STILL
+ * of SCHEDULE) times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 /* Return true if the finding with this digest was part of a usual wait of this round. schedule_learn() adds the digest
  * of such a finding. */

@@ -31,7 +31,7 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
 /* Send `stop` to all members that are not stopping yet. The caller must set r->end.cause before. Return the next
  * state. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r);
-/* Begin another attempt or end the job, if no member is open. Return the next state. */
+/* Begin another attempt or end the job, if every member has sent `stopped` or is gone. Return the next state. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r);
 /* Send the last verdict to every node that has none. Return the next state. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);

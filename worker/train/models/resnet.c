@@ -177,8 +177,9 @@ const struct resnet_config resnet20 = { 3 };
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* numbers of the normalization for backward */
-    void *out;     /* output of the convolution */
+    double *
+        saved; /* of the last forward, for backward: mean and 1 / deviation of each channel, then the count */
+    void *out; /* output of the convolution */
 };
 
 struct block {

@@ -81,9 +81,10 @@ ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err)
     pthread_cond_init(&thread->idle, NULL);
     int error = thread_start(&thread->id, run_jobs, thread);
     if (error != 0) {
+        char limit[THREAD_LIMIT_MAX];
         comm_thread_free(thread);
-        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a communication thread: %s; check `ulimit -u`",
-                        strerror(error));
+        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a communication thread: %s; check `ulimit -u` (%s)",
+                        strerror(error), thread_limit(limit));
     }
     *out = thread;
     return DDP_OK;

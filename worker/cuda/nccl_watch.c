@@ -276,10 +276,12 @@ static void *watch_run(void *user)
 
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
 {
+    char limit[THREAD_LIMIT_MAX];
     int error = thread_start(&n->watch, watch_run, n);
     if (error != 0)
         return ddp_fail(err, DDP_ERR_LIMIT,
-                        "cannot start the thread that watches NCCL: %s; check `ulimit -u`", strerror(error));
+                        "cannot start the thread that watches NCCL: %s; check `ulimit -u` (%s)",
+                        strerror(error), thread_limit(limit));
     n->watched = true;
     return DDP_OK;
 }

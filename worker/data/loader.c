@@ -502,11 +502,13 @@ static void point_slots(ddp_loader *loader)
 static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
 {
     for (; loader->threads < loader->queue.options.threads; loader->threads++) {
+        char limit[THREAD_LIMIT_MAX];
         int error = thread_start(&loader->thread[loader->threads], read_batches, loader);
         if (error != 0)
-            return ddp_fail(err, DDP_ERR_LIMIT,
-                            "loader: cannot start thread %d of %d: %s; check `ulimit -u`, or use threads = 0",
-                            loader->threads + 1, loader->queue.options.threads, strerror(error));
+            return ddp_fail(
+                err, DDP_ERR_LIMIT,
+                "loader: cannot start thread %d of %d: %s; check `ulimit -u` (%s), or use threads = 0",
+                loader->threads + 1, loader->queue.options.threads, strerror(error), thread_limit(limit));
     }
     return DDP_OK;
 }

@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -658,6 +659,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 {
     struct join_dial *j = calloc(1, sizeof(*j));
     uint32_t seed = 0;
+    struct rlimit files = { 0 };
     if (j == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
     if (sys_getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
@@ -670,6 +672,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
     j->handles = 1;
     uv_timer_init(options->loop, &j->timer);
     j->timer.data = j;
+    getrlimit(RLIMIT_NOFILE, &files);
     const struct dial_options plan = { .host = j->host,
                                        .port = options->port,
                                        .master = options->master,
@@ -679,6 +682,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
                                        .note = j->note,
                                        .local_only = options->local_only,
                                        .budget_ms = options->budget_ms,
+                                       .open_files = files.rlim_cur,
                                        .seed = seed };
     dial_begin(&j->plan, &plan, clock_ms());
     uv_timer_start(&j->timer, on_timer,

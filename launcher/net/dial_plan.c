@@ -455,6 +455,8 @@ static bool append_value(void *user, struct slice name, struct buf *out)
         return met->address[0] != '\0' ? buf_printf(out, "%s", met->address) : append_addresses(out, d);
     if (is_name(name, "took"))
         return text_append_ms(out, met->took_ms);
+    if (is_name(name, "open_files"))
+        return buf_printf(out, "%llu", (unsigned long long)d->options.open_files);
     if (is_name(name, "bytes"))
         return buf_printf(out, "%s", met->bytes);
     if (is_name(name, "hosts"))

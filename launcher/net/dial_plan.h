@@ -108,6 +108,7 @@ struct dial_options {
     const char *note;       /* a line that messages in full contain; "" or NULL = none */
     const char *local_only; /* a warning that follows each message about waiting; "" or NULL = none */
     uint64_t budget_ms;     /* the dial gives up after this time */
+    uint64_t open_files;    /* this process's limit of open files, for messages */
     uint32_t seed;          /* seed of the random part of the pauses */
 };
 

@@ -468,6 +468,7 @@ static const char *counter_words(const char *name)
         { "refused_no_fd", "connections without a file descriptor" },
         { "cut_off_slow_reader", "slow readers disconnected" },
         { "accept_overflows", "accept queue overflows" },
+        { "open_files_limit", "limit of open files" },
     };
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcmp(name, words[i][0]) == 0)

@@ -316,10 +316,10 @@
       "connect failed with EPERM or EACCES. Typical causes: an output rule of iptables, or a "              \
       "security policy of the container.")                                                                  \
     X(NO_DESCRIPTORS, ERROR,                                                                                \
-      "${this_host} has no file descriptor left for a connection",                                          \
+      "${this_host} has no file descriptor left for a connection (ulimit -n ${open_files})",                \
       "raise the limit of open files on ${this_host}: 'ulimit -n 65536' before ddprun, or LimitNOFILE= of " \
       "the service that starts ddprun",                                                                     \
-      "n1 has no file descriptor left for a connection",                                                    \
+      "n1 has no file descriptor left for a connection (ulimit -n 1024)",                                   \
       "socket failed with EMFILE or ENFILE. Typical causes: a low limit of open files, or a leak in another "       \
       "program.")                                                                                                   \
     X(CONNECT_FAILED, ERROR,                                                                                \
@@ -736,10 +736,10 @@
       "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 seconds, so "        \
       "the start is slow. Typical cause: thousands of workers that connect at once.")                               \
     X(STORE_NO_DESCRIPTORS, ERROR,                                                                          \
-      "the store on ${subject} rejected ${count}: no file descriptor was left",                             \
+      "the store on ${subject} rejected ${count}: no file descriptor was left (ulimit -n ${open_files})",   \
       "raise the hard limit of open files on that node: 'ulimit -n 65536' if you are root, else "           \
       "LimitNOFILE= of the service that starts the store",                                                  \
-      "the store on n0 rejected 7 connections: no file descriptor was left",                                \
+      "the store on n0 rejected 7 connections: no file descriptor was left (ulimit -n 1024)",               \
       "accept failed with EMFILE or ENFILE. Typical cause: the default of 1024 open files, with many workers.")     \
     X(STORE_NEARLY_FULL, ERROR,                                                                             \
       "the store on ${subject} is full: ${used} of ${max} bytes",                                           \

@@ -153,6 +153,7 @@ enum hub_counter {
     HUB_CUT_OFF_SLOW_READER, /* clients that were dropped because they did not read their replies */
     HUB_ACCEPT_OVERFLOWS,    /* connections dropped because the queue of new connections was full */
     HUB_SOMAXCONN,           /* limit of the queue of new connections */
+    HUB_OPEN_FILES,          /* limit of open files, read when no file descriptor was left */
     HUB_COUNTERS
 };
 /* Add 1 to a counter, or set it. */

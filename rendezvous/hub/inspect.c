@@ -154,10 +154,9 @@ bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJ
 static void add_counters(struct hub *hub, cJSON *answer)
 {
     static const char *const names[HUB_COUNTERS] = {
-        [HUB_REFUSED_NO_FD] = "refused_no_fd",
-        [HUB_CUT_OFF_SLOW_READER] = "cut_off_slow_reader",
-        [HUB_ACCEPT_OVERFLOWS] = "accept_overflows",
-        [HUB_SOMAXCONN] = "somaxconn",
+        [HUB_REFUSED_NO_FD] = "refused_no_fd",       [HUB_CUT_OFF_SLOW_READER] = "cut_off_slow_reader",
+        [HUB_ACCEPT_OVERFLOWS] = "accept_overflows", [HUB_SOMAXCONN] = "somaxconn",
+        [HUB_OPEN_FILES] = "open_files_limit",
     };
     cJSON *counters = cJSON_AddObjectToObject(answer, "counters");
     cJSON_AddNumberToObject(counters, "requests", (double)hub->requests);

@@ -382,6 +382,7 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .accept_overflows = hub->counter[HUB_ACCEPT_OVERFLOWS],
                                         .somaxconn = hub->counter[HUB_SOMAXCONN],
                                         .refused_no_fd = hub->counter[HUB_REFUSED_NO_FD],
+                                        .open_files = hub->counter[HUB_OPEN_FILES],
                                         .used = hub->quota.used,
                                         .max = hub->quota.max };
 }

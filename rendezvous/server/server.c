@@ -35,6 +35,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
@@ -189,12 +190,15 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
 {
     struct store_server *s = a->user;
     unsigned left_out;
+    struct rlimit files = { 0 };
+    getrlimit(RLIMIT_NOFILE, &files);
     hub_count(s->hub, HUB_REFUSED_NO_FD);
+    hub_set_counter(s->hub, HUB_OPEN_FILES, files.rlim_cur);
     if (gate_pass(&s->short_of_fds, uv_now(&s->loop), &left_out))
         log_warn(
             "no file descriptors left: %s (connected clients: %u, clients that must wait: %u); raise the "
-            "limit with 'ulimit -n'",
-            why, a->open, waiting);
+            "limit with 'ulimit -n' (%llu)",
+            why, a->open, waiting, (unsigned long long)files.rlim_cur);
 }
 
 /* Close the last two handles after the last client was freed, which ends the loop. */

@@ -17,6 +17,7 @@ static void begin(const char *host, uint64_t budget_ms)
                                           .here = "n1",
                                           .knob = "--timeout",
                                           .budget_ms = budget_ms,
+                                          .open_files = 64,
                                           .seed = 7 };
     now = 1000;
     buf_free(&heard);
@@ -191,6 +192,8 @@ Test(dial_plan, a_change_is_told, .fini = tear_down)
     cr_assert(hears("refused the connection"));
     live(20000, ENETUNREACH, 0);
     cr_assert(hears("n1 has no route to 10.0.0.1"), "%s", (char *)heard.data);
+    live(30000, EMFILE, 1);
+    cr_assert(hears("ulimit -n 64"), "%s", (char *)heard.data);
 }
 
 /* The result of each stage becomes a finding with its code. */

@@ -532,6 +532,6 @@ Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
     snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
     cr_assert_eq(mkfifo(fifo, 0600), 0);
     expect_flight(fifo, fifo);
-    expect_flight(FLIGHT "0.json", FLIGHT "0.json: a second");
+    expect_flight(FLIGHT "0.json", FLIGHT "0.json: not used");
     temp_dir_remove(folder);
 }

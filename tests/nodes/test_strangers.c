@@ -1,11 +1,20 @@
 /* Attacks on a job of two nodes that has a secret: from a third host, and by another user of a worker's host. */
+#include "auth_peer.h"
+#include "ddp/context.h"
+#include "hub/messages.h"
 #include "scene.h"
+#include "sim_hub.h" /* hex_read */
+#include "store_peers.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define GREETING "00cef7853c"
@@ -217,6 +226,12 @@ static void make_waiting_job(struct play *play)
                           bin("tests/prog/member")));
 }
 
+static void end_job(struct play *play)
+{
+    for (int i = 0; i < 2; i++)
+        cr_assert(host_sh(&play->net->host[i], "touch /run/end"));
+}
+
 /* Attack with every mode of the program stranger. Expect that the store closes every connection, keeps no key and
  * little memory, and lists the stranger. The limit is that of the gate: 128 strangers with 64 KiB each. */
 static void besiege(struct play *play, int from, const char *as, const char *listed)
@@ -242,8 +257,7 @@ static void besiege(struct play *play, int from, const char *as, const char *lis
     cr_expect_not_null(strstr(r.out, listed), "%s%s", r.out, r.err);
     r = host_run(store, keys);
     cr_expect(r.exit_code == 0 && strstr(r.out, "evil") == NULL, "%s%s", r.out, r.err);
-    for (int i = 0; i < 2; i++)
-        cr_assert(host_sh(&play->net->host[i], "touch /run/end"));
+    end_job(play);
 }
 
 static void besiege_from_third_host(struct play *play)
@@ -263,6 +277,170 @@ static void besiege_as_another_user(struct play *play)
 SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .program = "/run/job",
       .before = make_waiting_job, .until = "up", .fault = besiege_as_another_user,
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
+
+/* --- the messages of an agent ------------------------------------------------------------------------------- */
+
+static const struct play *attacked;
+
+/* Connect from the third host to the store. Only this thread enters the network of the host, and leaves it at once. */
+static int connect_from_third_host(void)
+{
+    char path[64];
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(29500) };
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)attacked->net->host[2].init);
+    const int own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), its = open(path, O_RDONLY | O_CLOEXEC);
+    cr_assert(own >= 0 && its >= 0 && setns(its, CLONE_NEWNET) == 0);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    inet_pton(AF_INET, "10.9.0.1", &to.sin_addr);
+    const bool is_connected = connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0;
+    cr_assert(setns(own, CLONE_NEWNET) == 0 && is_connected);
+    close(own);
+    close(its);
+    return fd;
+}
+
+static int greet_from_third_host(void)
+{
+    const int fd = connect_from_third_host();
+    peer_send_hex(fd, PEER_GREETING);
+    peer_expect(fd, PEER_GREETING_ANSWER);
+    return fd;
+}
+
+/* Use the secret of the job in further messages from the third host. */
+static void use_secret(struct play *play, struct secret **secret)
+{
+    struct ddp_err err;
+    attacked = play;
+    cr_assert_eq(secret_read(play->secret, secret, &err), DDP_OK, "%s", err.msg);
+    auth_peer = (struct auth_peer){ greet_from_third_host, *secret };
+}
+
+enum { CALLS = 4 };
+
+/* Encode the calls of an agent with which an attacker becomes a node, claims a connection, or ends the job. */
+static void encode_calls(char *calls[CALLS])
+{
+    cJSON *const messages[CALLS] = {
+        message_encode_join(&(struct message_join){ .job = "demo",
+                                                    .instance = "",
+                                                    .version = DDP_VERSION,
+                                                    .host = "node1",
+                                                    .pid = 7,
+                                                    .boot_id = "",
+                                                    .addr = "",
+                                                    .own = "",
+                                                    .mode = "static",
+                                                    .nnodes_min = 2,
+                                                    .nnodes_max = 2,
+                                                    .node_rank = 1,
+                                                    .nproc = 2,
+                                                    .store_port = MESSAGE_NONE,
+                                                    .task = "",
+                                                    .program = "",
+                                                    .role = "",
+                                                    .join_knob = "",
+                                                    .join_timeout_ms = 60000,
+                                                    .node_timeout_ms = 60000,
+                                                    .grow = "agreed",
+                                                    .hang_ms = MESSAGE_NONE,
+                                                    .on_hang = "report" }),
+        message_encode_vouch(&(struct message_vouch){ .conn = 1, .rank = 0, .pid = 1, .round = 1 }),
+        message_encode_worker_exited(
+            &(struct message_worker_exited){ .rank = 0, .pid = 1, .exit_code = 9, .round = 1 }),
+        cJSON_Parse(
+            "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"local_rank\":0,\"pid\":1,\"exit_code\":9}")
+    };
+    for (int i = 0; i < CALLS; i++) {
+        calls[i] = cJSON_PrintUnformatted(messages[i]);
+        cr_assert_not_null(calls[i]);
+        cJSON_Delete(messages[i]);
+    }
+}
+
+/* How the attacker begins. */
+enum { AT_ONCE, AFTER_IDENTIFY, WITH_OTHER_SECRET, WITH_WRONG_PROOF, STARTS };
+
+/* Begin a connection, and make the call. The attacker has another secret than the job. With WITH_WRONG_PROOF it sends
+ * the fingerprint of the job's secret, which everyone on the network can read, so that the store asks for the proof. */
+static void begin_attack(struct client *c, int start, const struct secret *real, const char *text)
+{
+    peer_greet(c, AUTH_AGENT);
+    if (start == WITH_WRONG_PROOF) {
+        struct auth honest = { 0 };
+        uint8_t hello[AUTH_HELLO_BYTES];
+        auth_hello(&honest, real, AUTH_AGENT, "demo", c->hello + AUTH_HELLO_BYTES - AUTH_NONCE_BYTES, hello);
+        memcpy(c->hello, hello, sizeof(hello));
+    }
+    if (start >= WITH_OTHER_SECRET) {
+        peer_send_frame(c, OP_AUTH, slice_of(c->hello, sizeof(c->hello)), false);
+        cr_assert_eq(peer_read_blob(c->fd, c->answer, sizeof(c->answer)), AUTH_ANSWER_BYTES);
+        cr_expect_eq(c->answer[1], start == WITH_WRONG_PROOF ? AUTH_OK : AUTH_SECRET_DIFFERS);
+        peer_send_frame(c, OP_AUTH, slice_of(c->proof, sizeof(c->proof)), false);
+    }
+    if (start != AT_ONCE)
+        peer_send_frame(c, OP_IDENTIFY, slice_str("{\"role\":\"agent\",\"job\":\"demo\"}"), false);
+    peer_send_frame(c, OP_CONTROL, slice_str(text), false);
+}
+
+/* Make every call in every way from the third host, and expect no answer. The store rejects an IDENTIFY with a reason. */
+static void claim_membership(const struct secret *real)
+{
+    static const struct secret other = { .key = { 1, 2, 3 } };
+    struct client clients[CALLS];
+    char *calls[CALLS];
+    encode_calls(calls);
+    for (int start = 0; start < STARTS; start++) {
+        auth_peer.secret = &other;
+        for (int i = 0; i < CALLS; i++)
+            begin_attack(&clients[i], start, real, calls[i]);
+        for (int i = 0; i < CALLS; i++) {
+            uint8_t status = 0, reason[512];
+            if (start == AFTER_IDENTIFY) {
+                cr_expect_eq(recv(clients[i].fd, &status, 1, MSG_WAITALL), 1);
+                cr_expect_eq(status, 1);
+                cr_expect_gt(peer_read_blob(clients[i].fd, reason, sizeof(reason)), 0);
+            }
+            peer_expect_closed(&clients[i], calls[i]);
+            peer_end(&clients[i]);
+        }
+    }
+    auth_peer.secret = real;
+    for (int i = 0; i < CALLS; i++)
+        free(calls[i]);
+}
+
+/* Wait until node 0 has joined its own store. */
+static void await_first_node(struct play *play)
+{
+    cr_assert(host_sh(
+        &play->net->host[2],
+        "until PET_SECRET_FILE=%s %s --addr 10.9.0.1:29500 status 2>&1 | grep node0; do sleep 0.1; done",
+        play->secret, bin("ddpctl")));
+}
+
+/* Attack while the place of node 1 is free, and while the job runs. */
+static void take_places(struct play *play)
+{
+    struct secret *real;
+    use_secret(play, &real);
+    await_first_node(play);
+    claim_membership(real);
+    peer_expect_nodes(1);
+    scene_start(play, 1, NULL);
+    cr_expect(run_until_output(play->node[1], "up", 60000), "node 1 has not joined");
+    claim_membership(real);
+    peer_expect_nodes(2);
+    end_job(play);
+    secret_free(real);
+}
+
+SCENE(strangers, a_third_host_takes_no_place_and_ends_no_rank, .hosts = 3,
+      .options = "--nnodes=2 --rdzv_id=demo", .program = "/run/job", .before = make_waiting_job,
+      .fault = take_places,
+      .node = { { .prints = "served|served" },
+                { .by_hand = true, .prints = "served|served" },
+                { .by_hand = true } })
 
 /* --- half-open handshakes ---------------------------------------------------------------------------------- */
 

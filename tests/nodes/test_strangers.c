@@ -442,6 +442,86 @@ SCENE(strangers, a_third_host_takes_no_place_and_ends_no_rank, .hosts = 3,
                 { .by_hand = true, .prints = "served|served" },
                 { .by_hand = true } })
 
+/* --- recorded and changed messages -------------------------------------------------------------------------- */
+
+/* Print what this host has sent to the store on the connection with the agent's `join`, in hexadecimal digits. */
+static const char recorder[] = "import signal,socket,sys\n"
+                               "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
+                               "s.setsockopt(socket.SOL_SOCKET,33,1<<24)\n" /* SO_RCVBUFFORCE */
+                               "s.bind(('eth0',0)); s.settimeout(0.1)\n"
+                               "first,streams={},{}\n"
+                               "end=[]\n"
+                               "signal.signal(signal.SIGTERM,lambda *unused: end.append(1))\n"
+                               "print('listening',flush=True)\n"
+                               "while not end:\n"
+                               "    try: p=s.recv(1<<17)[14:]\n"
+                               "    except socket.timeout: continue\n"
+                               "    if len(p)<40 or p[0]>>4!=4 or p[9]!=6: continue\n"
+                               "    t=p[(p[0]&15)*4:int.from_bytes(p[2:4],'big')]\n"
+                               "    if t[2:4]!=b'\\x73\\x3c': continue\n" /* to port 29500 */
+                               "    port,seq,data=t[:2],int.from_bytes(t[4:8],'big'),t[(t[12]>>4)*4:]\n"
+                               "    if t[13]&2: first[port]=(seq+1)%2**32; streams[port]=bytearray()\n"
+                               "    if not data or port not in first: continue\n"
+                               "    at=(seq-first[port])%2**32\n"
+                               "    streams[port].extend(bytes(max(0,at+len(data)-len(streams[port]))))\n"
+                               "    streams[port][at:at+len(data)]=data\n"
+                               "for b in streams.values():\n"
+                               "    if b'\"op\":\"join\"' in b: print('recorded',b[:16384].hex()); break\n";
+
+static void start_recorder(struct play *play)
+{
+    const char *argv[] = { "/usr/bin/python3", "-c", recorder, NULL };
+    play->other = host_start(&play->net->host[1], argv, NULL);
+    cr_assert(run_until_output(play->other, "listening", PATIENCE_MS));
+    make_waiting_job(play);
+}
+
+/* Send all bytes of node 1's agent again. The store may answer only the first message of AUTH, which is correct. */
+static void replay(struct play *play)
+{
+    struct buf bytes = { 0 };
+    char got[1024];
+    size_t n = 0;
+    run_signal(play->other, SIGTERM);
+    struct run_result r = run_wait(play->other);
+    play->other = NULL;
+    const char *recorded = strstr(r.out, "recorded ");
+    cr_assert_not_null(recorded, "%s%s", r.out, r.err);
+    hex_read(recorded + strlen("recorded "), &bytes);
+    cr_assert(memmem(bytes.data, bytes.len, "\"op\":\"join\"", 11) != NULL);
+    const int fd = connect_from_third_host();
+    peer_send(fd, buf_slice(&bytes));
+    for (;;) {
+        struct pollfd ready = { .fd = fd, .events = POLLIN };
+        cr_assert_gt(poll(&ready, 1, PEER_DEADLINE_MS), 0, "the store does not close the connection");
+        const ssize_t more = recv(fd, got + n, sizeof(got) - n, 0);
+        if (more <= 0)
+            break;
+        n += (size_t)more;
+    }
+    cr_expect_eq(n, 4 + (8 + 11) + (8 + AUTH_ANSWER_BYTES), "%zu bytes", n); /* PING, `hello`, AUTH */
+    close(fd);
+    buf_free(&bytes);
+}
+
+static void replay_and_change(struct play *play)
+{
+    struct secret *real;
+    use_secret(play, &real);
+    replay(play);
+    attack_with_stores_messages();
+    attack_with_stores_frames();
+    attack_as_operator();
+    attack_with_wrong_bits();
+    peer_expect_nodes(2);
+    end_job(play);
+    secret_free(real);
+}
+
+SCENE(strangers, a_third_host_replays_and_changes_nothing, .hosts = 3, .options = "--nnodes=2 --rdzv_id=demo",
+      .program = "/run/job", .before = start_recorder, .until = "up", .fault = replay_and_change,
+      .node = { { .prints = "served|served" }, { .prints = "served|served" }, { .by_hand = true } })
+
 /* --- half-open handshakes ---------------------------------------------------------------------------------- */
 
 /* Let node 1 join after a third host has begun 10,000 authentications, and while that host begins more. */

@@ -146,8 +146,7 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
 }
 
 /* Decide for node 0 of a static job whose endpoint is on another machine. If two nodes have node rank 0 by mistake,
- * the store at the endpoint reports both nodes. If no store answers there, the error is that no node hosts the store.
- * */
+ * the store at the endpoint reports both nodes. Without a store there, the error is that no node hosts the store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];

@@ -232,8 +232,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pump(struct pipe *p);
 
-/* Close a link if both directions have ended. While the relay closes, the end of the direction to the store suffices.
- * */
+/* Close a link if both directions have ended. While the relay closes, the end of the store's direction suffices. */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))

@@ -137,8 +137,7 @@ enum {
     FD_GAP = 1024 /* unused descriptor numbers in a row after which no open descriptor is expected */
 };
 
-/* Data that the child shares with the parent, on the stack of the parent, which waits for execve or the child's end.
- * */
+/* Data that the child shares with the parent, on the parent's stack until execve succeeds or the child ends. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;

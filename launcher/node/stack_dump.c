@@ -573,8 +573,7 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
 
 /* Start the helper that reads flight records and connections. If the helper cannot start, the sample has no records
  * and no connections. An earlier reader may hang in the kernel, because its file server does not answer. In this case
- * the new helper gets no directory and reports only connections, so that the number of hanging readers does not grow.
- * */
+ * the new helper gets no directory and reports only connections, so that only one reader can hang. */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";

@@ -14,6 +14,7 @@
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
+#include "tables/text.h"
 
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>
@@ -32,6 +33,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -395,25 +397,35 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
-/* Write to an unnamed temporary file in the directory. Return ENOSPC or EDQUOT if the disk or the quota is full,
- * and 0 otherwise. */
-static int probe_disk(const char *directory)
+/* Write to an unnamed temporary file in the directory. If the disk or the quota is full, format the error, for
+ * example "No space left on device (0 bytes and 7 inodes free)". Write "" otherwise. */
+enum { DISK_WHY_MAX = 128 };
+static void probe_disk(const char *directory, char why[DISK_WHY_MAX])
 {
     static const char bytes[4096];
+    char size[SIZE_TEXT_MAX], inodes[48];
+    struct statvfs fs;
     int error = 0;
     const int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0 || write(fd, bytes, sizeof(bytes)) < 0)
         error = errno;
     if (fd >= 0)
         close(fd);
-    return error == ENOSPC || error == EDQUOT ? error : 0;
+    why[0] = '\0';
+    if (error == ENOSPC && statvfs(directory, &fs) == 0) {
+        snprintf(inodes, sizeof(inodes), " and %llu inodes", (unsigned long long)fs.f_favail);
+        snprintf(why, DISK_WHY_MAX, "%s (%s%s free)", strerror(error),
+                 words_size(size, (uint64_t)fs.f_bavail * fs.f_frsize), fs.f_files > 0 ? inodes : "");
+    } else if (error == ENOSPC || error == EDQUOT) {
+        snprintf(why, DISK_WHY_MAX, "%s", strerror(error));
+    }
 }
 
 /* The directories of the job. A thread checks the directories, because a file server may hang. */
 struct place {
-    char *directory, *log_dir; /* owned; log_dir NULL = no log files */
-    int error;                 /* errno of chdir */
-    int log_error, own_error;  /* results of probe_disk for `log_dir` and `directory` */
+    char *directory, *log_dir;                         /* owned; log_dir NULL = no log files */
+    int error;                                         /* errno of chdir */
+    char log_why[DISK_WHY_MAX], own_why[DISK_WHY_MAX]; /* of probe_disk for `log_dir` and `directory` */
 };
 
 static void place_free(void *user)
@@ -442,8 +454,9 @@ static void place_enter(void *user)
         else
             snprintf(path, sizeof(path), ".");
     }
-    p->log_error = p->log_dir != NULL ? probe_disk(path) : 0;
-    p->own_error = probe_disk(".");
+    if (p->log_dir != NULL)
+        probe_disk(path, p->log_why);
+    probe_disk(".", p->own_why);
 }
 
 /* Change to the directory of the job within PLACE_MS. A full disk of the log files is an error. A full disk of the
@@ -453,7 +466,8 @@ static void enter_directory(struct relay *r, const char *directory, const char *
     char why[80];
     struct place *p = calloc(1, sizeof(*p));
     if (p != NULL)
-        *p = (struct place){ strdup(directory), log_dir != NULL ? strdup(log_dir) : NULL, 0, 0, 0 };
+        *p = (struct place){ .directory = strdup(directory),
+                             .log_dir = log_dir != NULL ? strdup(log_dir) : NULL };
     if (p == NULL || p->directory == NULL || (log_dir != NULL && p->log_dir == NULL)) {
         not_ready(r, directory, strerror(ENOMEM));
     } else if (!timed_call_run(place_enter, place_free, p, PLACE_MS)) {
@@ -464,10 +478,10 @@ static void enter_directory(struct relay *r, const char *directory, const char *
         fail_host(r, FINDING_HOST_LACKS_DIRECTORY, directory, strerror(ENOENT));
     } else if (p->error != 0) {
         not_ready(r, directory, strerror(p->error));
-    } else if (p->log_error != 0) {
-        not_ready(r, log_dir, strerror(p->log_error));
-    } else if (p->own_error != 0) {
-        report_host(start_code(strerror(p->own_error)), directory, strerror(p->own_error));
+    } else if (p->log_why[0] != '\0') {
+        not_ready(r, log_dir, p->log_why);
+    } else if (p->own_why[0] != '\0') {
+        report_host(start_code(p->own_why), directory, p->own_why);
     }
     if (p != NULL)
         place_free(p);

@@ -604,9 +604,8 @@
       "that is not shared between the hosts.")                                                                      \
     X(HOST_DISK_FULL, ERROR,                                                                                \
       "${subject} has a full disk: ${words}",                                                               \
-      "free space there ('df -h' and 'df -i' show which file system is full), or choose another "           \
-      "directory with --log_dir",                                                                           \
-      "n1 has a full disk: /home/ann/run/logs: No space left on device",                                    \
+      "free space there, or choose another directory with --log_dir",                                       \
+      "n1 has a full disk: /home/ann/run/logs: No space left on device (0 bytes and 7 inodes free)",        \
       "A file could not be written on that host before the job started. ddprun stops the job only if "     \
       "--log_dir is on the full disk. Typical causes: logs or checkpoints of earlier jobs.")                  \
     X(HOST_QUOTA_FULL, ERROR,                                                                               \

@@ -642,7 +642,42 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
-/* Print the suspected ranks first, then the last call of each rank. */
+/* Append the innermost frames of the user's code, with the names of the files without their directories. */
+static bool append_user_frames(const cJSON *stack, struct buf *out)
+{
+    enum { SHOWN = 5 };
+    const cJSON *frame;
+    int n = 0;
+    bool ok = true;
+    cJSON_ArrayForEach(frame, stack)
+    {
+        const char *file = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(frame, "file"));
+        if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(frame, "user")) || file == NULL || n++ >= SHOWN)
+            continue;
+        const char *slash = strrchr(file, '/');
+        ok = ok && buf_printf(out, "  > ") && ctl_cell_text(frame, "function", out) &&
+             buf_printf(out, "  %s:", slash != NULL ? slash + 1 : file) &&
+             ctl_cell_number(frame, "line", out) && buf_printf(out, "\n");
+    }
+    return n <= SHOWN ? ok : ok && buf_printf(out, "    and %d more\n", n - SHOWN);
+}
+
+/* Append the stack of each side below its call. A side without frames of the user's code is left out. */
+static bool append_sides(const cJSON *answer, struct buf *out)
+{
+    const cJSON *side;
+    bool ok = true;
+    cJSON_ArrayForEach(side, cJSON_GetObjectItemCaseSensitive(answer, "sides"))
+    {
+        if (has_text(side, "at"))
+            ok = ok && buf_printf(out, "\n") && append_ranks(side, "ranks", out) && buf_printf(out, " in ") &&
+                 ctl_cell_text(side, "call", out) && buf_printf(out, "\n") &&
+                 append_user_frames(cJSON_GetObjectItemCaseSensitive(side, "stack"), out);
+    }
+    return ok;
+}
+
+/* Print the suspected ranks and their stacks first, then the last call of each rank. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out)
 {
     const bool has_job = has_text(answer, "job");
@@ -659,7 +694,7 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
     if (has_some(answer, "missing"))
         ok = ok && buf_printf(out, "missing   no record of ") && append_ranks(answer, "missing", out) &&
              buf_printf(out, has_some(answer, "behind") ? "\n" : "; check these ranks first\n");
-    return ok && buf_printf(out, "\n") &&
+    return ok && append_sides(answer, out) && buf_printf(out, "\n") &&
            append_list(answer, "ranks", has_job ? flight_columns : flight_code_columns, "no records", out);
 }
 

@@ -5,7 +5,9 @@
  * whose last call has the lowest number in its group. */
 #include "record/flight_dump.h"
 
+#include "base/text.h"
 #include "record/pickle.h"
+#include "record/stacks.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -94,6 +96,90 @@ static void read_place(struct flight_entry *e, const cJSON *row)
     }
 }
 
+/* Continue a hash (64-bit FNV-1a) over a text with its NUL. */
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    do
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    while (*text++ != '\0');
+    return hash;
+}
+
+/* Return the hash of the frames that read_frames keeps, or 0 if there are none. */
+static uint64_t hash_frames(const cJSON *frames)
+{
+    char line[16];
+    uint64_t hash = 14695981039346656037u;
+    const cJSON *frame;
+    int n = 0;
+    cJSON_ArrayForEach(frame, frames)
+    {
+        const char *path = cJSON_GetStringValue(item_of(frame, "filename"));
+        const char *name = cJSON_GetStringValue(item_of(frame, "name"));
+        if (n++ == FLIGHT_FRAMES_MAX)
+            break;
+        snprintf(line, sizeof(line), "%d", small_or(frame, "line", 0));
+        hash =
+            hash_text(hash_text(hash_text(hash, path != NULL ? path : ""), name != NULL ? name : ""), line);
+    }
+    return n > 0 ? hash : 0;
+}
+
+/* Return the last bytes of a path that fit in STACK_FILE_MAX. They begin with a character of UTF-8. */
+static const char *end_of_path(const char *path)
+{
+    const size_t len = strlen(path);
+    path += len < STACK_FILE_MAX ? 0 : len - STACK_FILE_MAX + 1;
+    while (((unsigned char)*path & 0xc0) == 0x80)
+        path++;
+    return path;
+}
+
+/* Copy frames with known members and limited texts, and mark the frames of the user's code. The caller owns the
+ * result. */
+static cJSON *read_frames(const cJSON *frames)
+{
+    char function[STACK_NAME_MAX];
+    cJSON *rows = cJSON_CreateArray();
+    const cJSON *frame;
+    int n = 0;
+    cJSON_ArrayForEach(frame, frames)
+    {
+        const char *path = cJSON_GetStringValue(item_of(frame, "filename"));
+        cJSON *row = n++ < FLIGHT_FRAMES_MAX ? cJSON_CreateObject() : NULL;
+        if (row == NULL)
+            break;
+        path = path != NULL ? path : "";
+        text_copy(function, sizeof(function), cJSON_GetStringValue(item_of(frame, "name")));
+        cJSON_AddStringToObject(row, "function", function);
+        cJSON_AddStringToObject(row, "file", end_of_path(path));
+        cJSON_AddNumberToObject(row, "line", small_or(frame, "line", 0));
+        cJSON_AddBoolToObject(row, "user", path[0] != '\0' && !is_library(path));
+        json_append(rows, row);
+    }
+    return rows;
+}
+
+/* Return the frames of a call, or NULL if the record has no frames or did not keep them. */
+static const cJSON *frames_of(const struct flight_dump *d, const struct flight_entry *e)
+{
+    for (size_t i = 0; e->stack != 0 && i < d->n_stacks; i++)
+        if (d->stacks[i].hash == e->stack)
+            return d->stacks[i].frames;
+    return NULL;
+}
+
+/* Keep the stack of a call, unless the record already has this stack or has no room. */
+static void keep_stack(struct flight_dump *d, struct flight_entry *e, const cJSON *frames)
+{
+    e->stack = hash_frames(frames);
+    if (e->stack == 0 || frames_of(d, e) != NULL || d->n_stacks == FLIGHT_STACKS_MAX)
+        return;
+    d->stacks = d->stacks != NULL ? d->stacks : calloc(FLIGHT_STACKS_MAX, sizeof(*d->stacks));
+    if (d->stacks != NULL)
+        d->stacks[d->n_stacks++] = (struct flight_stack){ e->stack, read_frames(frames) };
+}
+
 /* Read the state. Gloo leaves the state at "scheduled" and sets "retired" for completed calls. */
 static void read_state(struct flight_entry *e, const cJSON *row)
 {
@@ -153,6 +239,22 @@ void flight_dump_sort(struct flight_dump *d)
     d->n = kept;
 }
 
+/* Return true if an entry is a send or a receive. They are skipped, because sender and receiver make different calls.
+ */
+static bool is_skipped(const cJSON *row)
+{
+    return cJSON_IsTrue(item_of(row, "is_p2p"));
+}
+
+/* Read the stacks of all calls. Begin with the last call, because the latest calls show where a rank hangs. */
+static void read_stacks(struct flight_dump *d, const cJSON *entries)
+{
+    const cJSON *row = entries != NULL && entries->child != NULL ? entries->child->prev : NULL;
+    for (size_t i = d->n; i > 0; row = row->prev)
+        if (!is_skipped(row))
+            keep_stack(d, &d->calls[--i], item_of(row, "frames"));
+}
+
 static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct ddp_err *err)
 {
     const cJSON *row;
@@ -164,13 +266,13 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
     cJSON_ArrayForEach(row, entries)
     {
-        /* Skip sends and receives, because sender and receiver make different calls. */
-        if (d->n == (size_t)count || cJSON_IsTrue(item_of(row, "is_p2p")))
+        if (is_skipped(row))
             continue;
         d->calls[d->n] = read_entry(row);
         d->calls[d->n].order = (uint32_t)d->n;
         d->n++;
     }
+    read_stacks(d, entries);
     flight_dump_sort(d);
     return DDP_OK;
 }
@@ -277,6 +379,9 @@ ddp_status flight_dump_read(struct flight_dump *d, const char *file, struct slic
 
 void flight_dump_free(struct flight_dump *d)
 {
+    for (size_t i = 0; i < d->n_stacks; i++)
+        cJSON_Delete(d->stacks[i].frames);
+    free(d->stacks);
     free(d->calls);
     *d = (struct flight_dump){ 0 };
 }
@@ -583,6 +688,66 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
             cJSON_AddItemToArray(there, cJSON_CreateNumber(dumps[i].rank));
 }
 
+/* --- sides ------------------------------------------------------------------------------------------------ */
+
+/* Add a copy of the frames of a call, because the caller frees the records before the answer. */
+static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight_entry *e)
+{
+    const cJSON *frames = frames_of(d, e);
+    cJSON *copy = frames != NULL ? cJSON_Duplicate(frames, true) : NULL;
+    if (copy != NULL && !cJSON_AddItemToObject(o, "stack", copy))
+        cJSON_Delete(copy);
+}
+
+/* The sides of a comparison. A side is a call with one stack, and the ranks that made this call there. */
+struct sides {
+    const struct flight_entry *calls[FLIGHT_SIDES_MAX];
+    cJSON *ranks[FLIGHT_SIDES_MAX]; /* borrowed from the answer */
+    size_t n;
+};
+
+/* Add a rank to the side of its call and stack. A rank without frames has no side. */
+static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_dump *d,
+                        const struct flight_entry *e)
+{
+    size_t i = 0;
+    if (e == NULL || frames_of(d, e) == NULL)
+        return;
+    while (i < sides->n && (sides->calls[i]->stack != e->stack || by_call(sides->calls[i], e) != 0 ||
+                            !same_call(sides->calls[i], e)))
+        i++;
+    if (i == FLIGHT_SIDES_MAX)
+        return;
+    if (i == sides->n) {
+        sides->calls[sides->n++] = e;
+        sides->ranks[i] = add_group(rows, e);
+        add_stack(cJSON_GetArrayItem(rows, (int)i), d, e);
+    }
+    json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
+}
+
+/* Add the stack of each side: of the call in which the records differ (`differ`), or of the last calls, where ranks
+ * that are behind come first. */
+static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
+                      const struct flight_entry *differ)
+{
+    struct sides sides = { .n = 0 };
+    size_t stacks = 0;
+    for (size_t i = 0; i < n; i++)
+        stacks += dumps[i].n_stacks;
+    if (stacks == 0)
+        return;
+    cJSON *rows = cJSON_CreateArray();
+    const struct flight_entry *front = furthest(dumps, n);
+    for (size_t i = 0; rows != NULL && differ != NULL && i < n; i++)
+        add_to_side(rows, &sides, &dumps[i], call_at(&dumps[i], differ));
+    for (size_t i = 0; rows != NULL && differ == NULL && i < 2 * n; i++)
+        if (is_behind(&dumps[i % n], front) == (i < n))
+            add_to_side(rows, &sides, &dumps[i % n], last_call(&dumps[i % n]));
+    if (sides.n == 0 || !cJSON_AddItemToObject(answer, "sides", rows))
+        cJSON_Delete(rows);
+}
+
 static void add_rank(cJSON *rows, const struct flight_dump *d)
 {
     char text[FLIGHT_CALL_WORDS];
@@ -603,6 +768,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
     cJSON_AddStringToObject(row, "why", d->why);
     if (last->place[0] != '\0')
         cJSON_AddStringToObject(row, "at", last->place);
+    add_stack(row, d, last);
     if (!cJSON_AddItemToArray(rows, row))
         cJSON_Delete(row);
 }
@@ -649,6 +815,7 @@ cJSON *flight_compare(struct flight_dump *dumps, size_t n)
     if (differ != NULL)
         add_parting(answer, dumps, n, differ);
     add_behind(answer, dumps, n);
+    add_sides(answer, dumps, n, differ);
     cJSON *rows = cJSON_AddArrayToObject(answer, "ranks");
     for (size_t i = 0; i < n; i++)
         add_rank(rows, &dumps[i]);

@@ -24,6 +24,10 @@ enum {
     FLIGHT_WHY_MAX = 256,
     FLIGHT_CALL_WORDS = 256,
     FLIGHT_OPEN_MAX = 16, /* most calls that flight_open_calls returns for one rank */
+    /* different stacks that are kept of a record: those of the latest calls */
+    FLIGHT_STACKS_MAX = 64,
+    FLIGHT_FRAMES_MAX = 64, /* frames that are kept of a stack: the innermost */
+    FLIGHT_SIDES_MAX = 16,  /* sides of a comparison */
 };
 
 /* A call: the fields in which all ranks must agree, and its progress. */
@@ -37,6 +41,13 @@ struct flight_entry {
         [FLIGHT_GROUP_MAX];
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */
+    uint64_t stack; /* hash of the call's frames, equal for equal stacks of all ranks; 0 = no frames */
+};
+
+/* A stack of calls. Most calls of a training loop have the same few stacks, so a record keeps each stack once. */
+struct flight_stack {
+    uint64_t hash;
+    cJSON *frames; /* owned: [{"function", "file", "line", "user"}, ...], the innermost first */
 };
 
 /* The record of one rank. */
@@ -48,6 +59,8 @@ struct flight_dump {
     char why[FLIGHT_WHY_MAX];                         /* why the record was written */
     struct flight_entry *calls; /* array of n calls, owned; sorted by group and number, without duplicates */
     size_t n;
+    struct flight_stack *stacks; /* array of n_stacks, owned; NULL = none */
+    size_t n_stacks;
 };
 
 /* Read one record. `file` is the name of the file, because PyTorch writes the rank only at the end of this name.

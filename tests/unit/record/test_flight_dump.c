@@ -171,6 +171,30 @@ Test(flight_compare, pickles_of_pytorch_name_call_and_line)
     expect("   1  broadcast #4 (Float x 8)    scheduled  evaluate (train.py:11)\n");
 }
 
+/* Each side of a difference has its stack: the user's frames as text, all frames as JSON. */
+Test(flight_compare, each_side_shows_its_stack)
+{
+    give_file("gloo_rank_0");
+    give_file("gloo_rank_1");
+    give_file("gloo_rank_2");
+    expect("\nranks 0,2 in all_reduce #4 (Float x 64)\n  > step  train.py:14\n  > <module>  train.py:27\n"
+           "\nrank 1 in broadcast #4 (Float x 8)\n  > evaluate  train.py:11\n  > <module>  train.py:25\n"
+           "\nRANK");
+    cJSON *answer = flight_compare(dumps, n);
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(answer, "ranks"), 1);
+    const cJSON *side = cJSON_GetArrayItem(cJSON_GetObjectItem(answer, "sides"), 1);
+    cr_expect(cJSON_Compare(cJSON_GetObjectItem(row, "stack"), cJSON_GetObjectItem(side, "stack"), true));
+    const cJSON *frame = cJSON_GetArrayItem(cJSON_GetObjectItem(row, "stack"), 2);
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "stack")), 4);
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(frame, "function")), "evaluate");
+    cr_expect_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(frame, "file")), "/home/me/train.py");
+    cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(frame, "line")), 11);
+    cr_expect(cJSON_IsTrue(cJSON_GetObjectItem(frame, "user")));
+    cr_expect(cJSON_IsFalse(cJSON_GetObjectItem(
+        row->child != NULL ? cJSON_GetArrayItem(cJSON_GetObjectItem(row, "stack"), 0) : NULL, "user")));
+    cJSON_Delete(answer);
+}
+
 Test(flight_compare, json_of_pytorch)
 {
     give_file("gloo_rank_0.json");
@@ -199,6 +223,64 @@ static void give_nccl(int rank, const char *entries)
              "1]\"}},\"entries\":[%s]}",
              entries);
     cr_assert_eq(flight_dump_read(&dumps[n++], file, slice_str(json), &err), DDP_OK, "%s", err.msg);
+}
+
+/* Without a difference, the sides are the last calls; the ranks that are behind come first. */
+Test(flight_compare, a_rank_behind_shows_its_stack_first)
+{
+    give_nccl(0, WORLD(1, "all_reduce", "4", 10) "," WORLD(2, "all_reduce", "4", 20));
+    give_nccl(1, WORLD(1, "all_reduce", "4", 10));
+    give_nccl(2, WORLD(1, "all_reduce", "4", 10) "," WORLD(2, "all_reduce", "4", 20));
+    expect("\nrank 1 in all_reduce #1 (BFloat16 x 4)\n  > fit  fit.py:1\n"
+           "\nranks 0,2 in all_reduce #2 (BFloat16 x 4)\n  > fit  fit.py:2\n\nRANK");
+}
+
+/* Append an entry of group 0 whose innermost frame has this line, with `frames` frames and a long path. */
+static void append_deep(struct buf *json, int seq, int frames)
+{
+    char path[400];
+    memset(path, 'd', sizeof(path));
+    snprintf(path + 390, sizeof(path) - 390, "/a.py");
+    buf_printf(json, "%s{\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":%d,\"frames\":[",
+               seq > 1 ? "," : "", seq);
+    for (int i = 0; i < frames; i++)
+        buf_printf(json, "%s{\"name\":\"f%d\",\"filename\":\"%s\",\"line\":%d}", i > 0 ? "," : "", i, path,
+                   i == 0 ? seq : 7);
+    buf_printf(json, "]}");
+}
+
+/* A record keeps few frames, few stacks and the ends of long paths; the latest calls have their stacks. */
+Test(flight_compare, stacks_are_limited)
+{
+    struct buf json = { 0 };
+    struct ddp_err err = { 0 };
+    buf_printf(&json, "{\"version\":\"2.4\",\"entries\":[");
+    for (int seq = 1; seq <= FLIGHT_STACKS_MAX + 3; seq++)
+        append_deep(&json, seq, FLIGHT_FRAMES_MAX + 2);
+    buf_printf(&json, "]}");
+    cr_assert_eq(flight_dump_read(&dumps[n++], "x_0", buf_slice(&json), &err), DDP_OK, "%s", err.msg);
+    buf_free(&json);
+    cr_assert_eq(dumps[0].n_stacks, FLIGHT_STACKS_MAX);
+    cr_expect_eq(dumps[0].stacks[0].hash, dumps[0].calls[dumps[0].n - 1].stack);
+    const cJSON *frames = dumps[0].stacks[0].frames;
+    const char *file = cJSON_GetStringValue(cJSON_GetObjectItem(frames->child, "file"));
+    cr_expect_eq(cJSON_GetArraySize(frames), FLIGHT_FRAMES_MAX);
+    cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(frames->child, "line")), FLIGHT_STACKS_MAX + 3);
+    cr_expect_eq(strlen(file), 255);
+    cr_expect_str_eq(file + 250, "/a.py");
+    expect("  > f4  a.py:7\n    and 59 more\n\nRANK");
+}
+
+/* Frames of any kind must do no harm, and equal stacks are kept once. */
+Test(flight_compare, strange_frames_are_harmless)
+{
+    give(0, "{\"collective_seq_id\":1,\"frames\":7},{\"collective_seq_id\":2,\"frames\":[5,null,[],"
+            "{\"name\":[],\"filename\":\"<x>\",\"line\":1e300}]},{\"is_p2p\":true,\"frames\":[{}]},"
+            "{\"collective_seq_id\":3,\"frames\":[{}]},{\"collective_seq_id\":4,\"frames\":[{}]}");
+    cr_expect_eq(dumps[0].n, 4);
+    cr_expect_eq(dumps[0].n_stacks, 2);
+    cr_expect_eq(dumps[0].calls[0].stack, 0);
+    cr_expect_not_null(compare());
 }
 
 /* Rank 1 lacks a call of the small group; that its members lack the next one of the world follows from it. */

@@ -242,8 +242,9 @@ static bool has_busy_gpu(const struct node *n, const struct finding *f)
     return false;
 }
 
-/* Send the new findings, and withdraw findings that no longer hold. In a container, the driver may report pids that
- * do not exist in the container. In this case, keep the findings from before the start. */
+/* Send the new findings, and withdraw findings that no longer hold. If the driver could not read a GPU, for example
+ * because the GPU has failed, keep the earlier findings. Keep them also in a container, where the driver may report
+ * pids that do not exist in the container. */
 static void renew_busy_gpus(struct node *n)
 {
     struct finding before[GPU_FINDINGS_MAX];

@@ -361,14 +361,17 @@ static void name_owner(int pid, char out[32])
         snprintf(out, 32, "%u", st.st_uid);
 }
 
-/* Count the processes that compute on a GPU, and find the process with the most memory. */
+/* Count the processes that compute on a GPU, and find the process with the most memory. After an error, for example
+ * because the GPU has failed or has more than GPU_PROCESSES_MAX processes, the processes are unknown. */
 static void read_device(const struct machine *m, void *device, enum gpu_owner (*owner)(int pid),
                         struct gpu_users *out)
 {
     struct nvml_process processes[GPU_PROCESSES_MAX];
     unsigned n = GPU_PROCESSES_MAX;
-    if (m->processes(device, &n, processes) != 0 || n > GPU_PROCESSES_MAX)
+    if (m->processes(device, &n, processes) != 0 || n > GPU_PROCESSES_MAX) {
+        out->unknown = 1;
         return;
+    }
     for (unsigned i = 0; i < n; i++) {
         const uint64_t bytes = processes[i].bytes == ULLONG_MAX ? 0 : processes[i].bytes;
         if (is_service((int)processes[i].pid))
@@ -386,21 +389,30 @@ static void read_device(const struct machine *m, void *device, enum gpu_owner (*
         name_owner(out->pid, out->user);
 }
 
-void gpu_read_users(const char *const *gpus, int n, enum gpu_owner (*owner)(int pid), struct gpu_users *out)
+/* Read the users of the GPUs. `m` is NULL if this machine has no driver or memory is short. */
+static void read_users(const struct machine *m, const char *const *gpus, int n,
+                       enum gpu_owner (*owner)(int pid), struct gpu_users *out)
 {
-    struct machine *m = may_have_driver() ? calloc(1, sizeof(*m)) : NULL;
     memset(out, 0, (size_t)n * sizeof(*out));
-    if (m == NULL)
-        return;
-    open_library(m);
     for (int i = 0; i < n; i++) {
-        void *device = find_device(m, gpus[i]);
+        void *device = m != NULL ? find_device(m, gpus[i]) : NULL;
         if (device != NULL && m->processes != NULL)
             read_device(m, device, owner, &out[i]);
+        else
+            out[i].unknown = 1;
         if (device == NULL || m->compute_mode == NULL || m->compute_mode(device, &out[i].mode) != 0)
             out[i].mode = 0;
     }
-    close_library(m);
+}
+
+void gpu_read_users(const char *const *gpus, int n, enum gpu_owner (*owner)(int pid), struct gpu_users *out)
+{
+    struct machine *m = may_have_driver() ? calloc(1, sizeof(*m)) : NULL;
+    if (m != NULL)
+        open_library(m);
+    read_users(m, gpus, n, owner, out);
+    if (m != NULL)
+        close_library(m);
 }
 
 /* --- files ---------------------------------------------------------------------------------------------------- */

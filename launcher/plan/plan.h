@@ -207,18 +207,19 @@ int gpu_count(void);
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    int unknown; /* processes that are not counted, because it is unknown whether they belong to this job */
-    int pid;     /* the process with the most memory on this GPU */
+    /* Processes that are not counted, because it is unknown whether they belong to this job; 1 if the GPU cannot be
+     * read. If not 0, `count` may be too low, and `mode` may be unknown. */
+    int unknown;
+    int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory of this process on this GPU; 0 = not known */
     char user[32];  /* owner of this process; "" = not known, because /proc does not show the process */
-    int mode;       /* compute mode of nvml.h: 0 = any number of processes, 2 = none, 3 = one process */
+    int mode; /* compute mode of nvml.h: 0 = any number of processes or unknown, 2 = none, 3 = one process */
 };
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };
 
 /* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. `owner` returns to which job a process
- * belongs, and processes of this job are left out; NULL = all belong to others. If a GPU cannot be read, its count is
- * 0. The driver may need seconds, or hang. */
+ * belongs, and processes of this job are left out; NULL = all belong to others. The driver may need seconds, or hang. */
 void gpu_read_users(const char *const *gpus, int n, enum gpu_owner (*owner)(int pid), struct gpu_users *out);
 
 /* Write the path of the running program, with all links resolved. Return false if the path is unknown. */

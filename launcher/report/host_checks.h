@@ -38,7 +38,8 @@ struct gpu_look *gpu_look_new(const struct plan *plan, bool runs);
 /* Ask the driver, and store the answer in `look`, a struct gpu_look. */
 void gpu_look_run(void *look);
 
-/* Return false if the answer contains a process that may or may not belong to this job. */
+/* Return false if the driver could not read a GPU, or if the answer contains a process that may or may not belong to
+ * this job. */
 bool gpu_look_is_complete(const struct gpu_look *look);
 
 /* Store a finding for each problem in the answer, and return the number of findings. */

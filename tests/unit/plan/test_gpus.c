@@ -1,4 +1,5 @@
-/* CUDA_VISIBLE_DEVICES as CUDA reads it, and the number of workers. */
+/* CUDA_VISIBLE_DEVICES as CUDA reads it, the number of workers, and the users of a GPU. */
+#include "plan/machine.c"
 #include "plan/gpus.h"
 
 #include <criterion/criterion.h>
@@ -111,4 +112,67 @@ Test(gpus, more_workers_than_gpus_share_them_when_told_to)
     cr_assert_not_null(strstr(err.msg, "--share_gpu"));
     share = true;
     cr_assert_eq(workers(NPROC_NUMBER, 2, 8), 2);
+}
+
+/* --- users of the GPUs -------------------------------------------------------------------------------------- */
+
+/* A driver whose GPU 0 has `n_users` users (-1 = the GPU has failed), and that has no other GPU. */
+static int n_users;
+
+static int find_by_index(unsigned index, void **device)
+{
+    *device = &n_users;
+    return index == 0 ? 0 : 6;
+}
+
+static int read_processes(void *device, unsigned *count, struct nvml_process *out)
+{
+    (void)device;
+    const unsigned room = *count;
+    *count = (unsigned)n_users;
+    if (n_users < 0 || *count > room)
+        return n_users < 0 ? 15 : 7;
+    for (unsigned i = 0; i < *count; i++)
+        out[i] = (struct nvml_process){ .pid = INT_MAX - i };
+    return 0;
+}
+
+static int read_mode(void *device, int *mode)
+{
+    (void)device;
+    *mode = 3;
+    return n_users < 0 ? 15 : 0;
+}
+
+static struct gpu_users users_of(const struct machine *m, const char *gpu)
+{
+    struct gpu_users users;
+    read_users(m, &gpu, 1, NULL, &users);
+    return users;
+}
+
+Test(gpus, the_users_of_a_gpu_that_cannot_be_read_are_unknown)
+{
+    struct machine m = {
+        .nvml = &m, .by_index = find_by_index, .processes = read_processes, .compute_mode = read_mode
+    };
+    n_users = 0;
+    struct gpu_users users = users_of(&m, "0");
+    cr_expect(users.count == 0 && users.unknown == 0 && users.mode == 3);
+    n_users = GPU_PROCESSES_MAX;
+    users = users_of(&m, "0");
+    cr_expect(users.count == GPU_PROCESSES_MAX && users.unknown == 0);
+    n_users = GPU_PROCESSES_MAX + 1;
+    users = users_of(&m, "0");
+    cr_expect(users.count == 0 && users.unknown == 1);
+    n_users = -1;
+    users = users_of(&m, "0");
+    cr_expect(users.count == 0 && users.unknown == 1 && users.mode == 0);
+    cr_expect_eq(users_of(&m, "1").unknown, 1, "there is no such GPU");
+    m.nvml = NULL;
+    cr_expect_eq(users_of(&m, "0").unknown, 1, "the library cannot be loaded");
+    cr_expect_eq(users_of(NULL, "0").unknown, 1, "there is no driver");
+    n_users = 0;
+    m = (struct machine){ .nvml = &m, .by_index = find_by_index };
+    cr_expect_eq(users_of(&m, "0").unknown, 1, "an old driver lists no processes");
 }

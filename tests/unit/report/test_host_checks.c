@@ -104,6 +104,14 @@ Test(host_findings, a_gpu_whose_compute_mode_does_not_admit_its_workers)
         "GPU 2 of n1 is in compute mode Prohibited, which admits no process; 1 worker needs this GPU");
 }
 
+Test(host_findings, an_answer_with_an_unknown_gpu_is_not_complete)
+{
+    struct gpu_look look = { .n = 2 };
+    cr_expect(gpu_look_is_complete(&look));
+    look.users[1].unknown = 1;
+    cr_expect_not(gpu_look_is_complete(&look));
+}
+
 /* --- loss ----------------------------------------------------------------------------------------------------- */
 
 /* The finding of a node that has lost its store through its own fault. */

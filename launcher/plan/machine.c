@@ -363,7 +363,7 @@ static void name_owner(int pid, char out[32])
 
 /* Count the processes that compute on a GPU, and find the process with the most memory. After an error, for example
  * because the GPU has failed or has more than GPU_PROCESSES_MAX processes, the processes are unknown. */
-static void read_device(const struct machine *m, void *device, enum gpu_owner (*owner)(int pid),
+static void read_device(const struct machine *m, void *device, const struct gpu_owners *owners,
                         struct gpu_users *out)
 {
     struct nvml_process processes[GPU_PROCESSES_MAX];
@@ -376,7 +376,8 @@ static void read_device(const struct machine *m, void *device, enum gpu_owner (*
         const uint64_t bytes = processes[i].bytes == ULLONG_MAX ? 0 : processes[i].bytes;
         if (is_service((int)processes[i].pid))
             continue;
-        const enum gpu_owner of = owner != NULL ? owner((int)processes[i].pid) : GPU_OWNER_OTHER;
+        const enum gpu_owner of =
+            owners != NULL ? owners->find(owners->user, (int)processes[i].pid) : GPU_OWNER_OTHER;
         out->unknown += of == GPU_OWNER_UNKNOWN;
         if (of != GPU_OWNER_OTHER)
             continue;
@@ -391,13 +392,13 @@ static void read_device(const struct machine *m, void *device, enum gpu_owner (*
 
 /* Read the users of the GPUs. `m` is NULL if this machine has no driver or memory is short. */
 static void read_users(const struct machine *m, const char *const *gpus, int n,
-                       enum gpu_owner (*owner)(int pid), struct gpu_users *out)
+                       const struct gpu_owners *owners, struct gpu_users *out)
 {
     memset(out, 0, (size_t)n * sizeof(*out));
     for (int i = 0; i < n; i++) {
         void *device = m != NULL ? find_device(m, gpus[i]) : NULL;
         if (device != NULL && m->processes != NULL)
-            read_device(m, device, owner, &out[i]);
+            read_device(m, device, owners, &out[i]);
         else
             out[i].unknown = 1;
         if (device == NULL || m->compute_mode == NULL || m->compute_mode(device, &out[i].mode) != 0)
@@ -405,12 +406,12 @@ static void read_users(const struct machine *m, const char *const *gpus, int n,
     }
 }
 
-void gpu_read_users(const char *const *gpus, int n, enum gpu_owner (*owner)(int pid), struct gpu_users *out)
+void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *owners, struct gpu_users *out)
 {
     struct machine *m = may_have_driver() ? calloc(1, sizeof(*m)) : NULL;
     if (m != NULL)
         open_library(m);
-    read_users(m, gpus, n, owner, out);
+    read_users(m, gpus, n, owners, out);
     if (m != NULL)
         close_library(m);
 }

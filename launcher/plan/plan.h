@@ -218,9 +218,15 @@ struct gpu_users {
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };
 
-/* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. `owner` returns to which job a process
- * belongs, and processes of this job are left out; NULL = all belong to others. The driver may need seconds, or hang. */
-void gpu_read_users(const char *const *gpus, int n, enum gpu_owner (*owner)(int pid), struct gpu_users *out);
+/* A function that returns to which job a process belongs, and its argument. */
+struct gpu_owners {
+    enum gpu_owner (*find)(const void *user, int pid);
+    const void *user;
+};
+
+/* Read which processes use each of `n` GPUs, named as in CUDA_VISIBLE_DEVICES. Leave out the processes of this job;
+ * with `owners` NULL, all processes belong to others. The driver may need seconds, or hang. */
+void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *owners, struct gpu_users *out);
 
 /* Write the path of the running program, with all links resolved. Return false if the path is unknown. */
 bool own_program(char path[PATH_MAX]);

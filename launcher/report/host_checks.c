@@ -5,6 +5,7 @@
  * card. */
 #include "report/host_checks.h"
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/timed_call.h"
 #include "contain/procfs.h"
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -156,21 +158,6 @@ void host_warn(int workers, const char *host)
 
 enum { GPU_LOOK_MS = 200 }; /* the start of the workers waits at most this time for the driver */
 
-/* Return the owner of a process on a GPU. The workers are children of this process, and their orphans become children
- * of this process, too (PR_SET_CHILD_SUBREAPER). The owner of a pid that does not exist here is unknown: it may be a
- * worker that has just ended, or the driver reports pids of another PID namespace. */
-static enum gpu_owner gpu_owner(int pid)
-{
-    struct proc_stat stat = { .parent = pid };
-    for (pid_t at = pid; at > 0; at = stat.parent) {
-        if (at == getpid())
-            return GPU_OWNER_JOB;
-        if (!procfs_stat(at, &stat)) /* /proc may hide processes of other users */
-            return kill(at, 0) != 0 && errno == EPERM ? GPU_OWNER_OTHER : GPU_OWNER_UNKNOWN;
-    }
-    return GPU_OWNER_OTHER;
-}
-
 /* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank 2)",
  * or "" if ranks are not known yet. Return false if no process uses the GPU. */
 static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *ranks, const char *host,
@@ -214,19 +201,80 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
  * names. */
 struct gpu_look {
     bool runs; /* the workers run or have run */
+    char job[LIMIT_TEXT];
+    int world_size, first_rank, nproc; /* this node has the ranks from `first_rank` on */
     int n;
     int workers[GPUS_MAX]; /* how many workers have the GPU */
     char names[GPUS_MAX][GPU_NAME_MAX];
     struct gpu_users users[GPUS_MAX];
 };
 
+/* Return the value of a variable in the text of /proc/PID/environ, or "". */
+static const char *environ_value(const struct buf *text, const char *name)
+{
+    const size_t len = strlen(name);
+    const char *entry = (const char *)text->data;
+    for (const char *end = entry + text->len; entry < end; entry += strlen(entry) + 1)
+        if (strncmp(entry, name, len) == 0 && entry[len] == '=')
+            return entry + len + 1;
+    return "";
+}
+
+/* Return true if the environment is that of a rank of this job on another node. The job id is not enough, because all
+ * jobs of several nodes have the id "none" by default. */
+static bool has_rank_of_job(const struct gpu_look *look, int pid)
+{
+    char path[64];
+    struct buf text = { 0 };
+    snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+    const bool ok = procfs_read(path, &text);
+    const int rank = ok ? atoi(environ_value(&text, "RANK")) : 0;
+    const bool is_of_job = ok && strcmp(environ_value(&text, "DDPRUN_JOB"), look->job) == 0 &&
+                           atoi(environ_value(&text, "WORLD_SIZE")) == look->world_size &&
+                           (rank < look->first_rank || rank >= look->first_rank + look->nproc);
+    buf_free(&text);
+    return is_of_job;
+}
+
+/* Return true if the process runs the same program as this process. */
+static bool is_ddprun(int pid)
+{
+    char path[64];
+    struct stat own, other;
+    snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+    return stat("/proc/self/exe", &own) == 0 && stat(path, &other) == 0 && own.st_dev == other.st_dev &&
+           own.st_ino == other.st_ino;
+}
+
+/* Return the owner of a process on a GPU. The workers are children of this process, and their orphans become children
+ * of this process, too (PR_SET_CHILD_SUBREAPER). Several agents of this job may run on this host. The agent of such a
+ * rank still runs; a process of an earlier job with the same id has no agent. The owner of a pid that does not exist
+ * here is unknown: it may be a worker that has just ended, or the driver reports pids of another PID namespace. */
+static enum gpu_owner gpu_owner(const void *user, int pid)
+{
+    struct proc_stat stat = { .parent = pid };
+    bool has_agent = false;
+    for (pid_t at = pid; at > 0; at = stat.parent) {
+        if (at == getpid())
+            return GPU_OWNER_JOB;
+        if (!procfs_stat(at, &stat)) {
+            if (kill(at, 0) == 0 || errno != EPERM)
+                return GPU_OWNER_UNKNOWN;
+            break; /* /proc may hide processes of other users */
+        }
+        has_agent = has_agent || (at != pid && is_ddprun(at));
+    }
+    return has_agent && has_rank_of_job(user, pid) ? GPU_OWNER_JOB : GPU_OWNER_OTHER;
+}
+
 void gpu_look_run(void *user)
 {
     struct gpu_look *look = user;
+    const struct gpu_owners owners = { .find = gpu_owner, .user = look };
     const char *names[GPUS_MAX];
     for (int i = 0; i < look->n; i++)
         names[i] = look->names[i];
-    gpu_read_users(names, look->n, look->runs ? gpu_owner : NULL, look->users);
+    gpu_read_users(names, look->n, look->runs ? &owners : NULL, look->users);
 }
 
 /* Add a GPU unless the list contains it already, because several workers may share a GPU. */
@@ -253,6 +301,10 @@ struct gpu_look *gpu_look_new(const struct plan *plan, bool runs)
         return NULL;
     }
     look->runs = runs;
+    snprintf(look->job, sizeof(look->job), "%s", plan->job);
+    look->world_size = plan->world_size;
+    look->first_rank = plan->workers[0].rank;
+    look->nproc = plan->nproc;
     return look;
 }
 

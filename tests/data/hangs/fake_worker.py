@@ -1,6 +1,6 @@
 """A job without PyTorch whose rank CULPRIT sleeps after some steps while the others wait; fake_py_spy.py says where they are.
 
-With FOREIGN=PID the stand-in for NVML (tests/fake/fake_nvml.c) lists, from step 4 on, ranks 0 and 1 on their GPUs and PID on GPU 1.
+With FOREIGN=PID the stand-in for NVML (tests/fake/fake_nvml.c) lists, from step 4 on, ranks 0 to 2 on GPUs 0, 1 and 0, and PID on GPU 1.
 With STEPS=1 all ranks print steps until they are stopped. With RECORDS=1 all ranks wait, and each writes a flight record when its
 FIFO is written, as NCCL's watchdog does: rank CULPRIT has made one call less."""
 import os
@@ -35,9 +35,9 @@ if records:
     os.mkfifo(name)
     threading.Thread(target=serve, args=(os.open(name, os.O_RDONLY | os.O_NONBLOCK),), daemon=True).start()
 for step in range(1000000 if os.environ["STEPS"] == "1" else 8):
-    if step == 4 and "FOREIGN" in os.environ and rank in "01":
+    if step == 4 and "FOREIGN" in os.environ and rank in "012":
         with open(os.environ["FAKE_NVML"], "a") as f:
-            f.write(f"process {rank} {os.getpid()} 1024\n")
+            f.write(f"process {int(rank) % 2} {os.getpid()} 1024\n")
             f.write(f"process 1 {os.environ['FOREIGN']} 31744\n" if rank == "1" else "")
     print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
     time.sleep(0.02)

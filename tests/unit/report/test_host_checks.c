@@ -2,6 +2,9 @@
 #include "report/host_checks.c"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/wait.h>
 
 #define GOOD .nofile = HOST_NO_LIMIT, .nproc = HOST_NO_LIMIT, .memlock = HOST_NO_LIMIT
 
@@ -110,6 +113,62 @@ Test(host_findings, an_answer_with_an_unknown_gpu_is_not_complete)
     cr_expect(gpu_look_is_complete(&look));
     look.users[1].unknown = 1;
     cr_expect_not(gpu_look_is_complete(&look));
+}
+
+/* Become a process of rank `rank` of the job `job`, after the pid is written to `fd`, which exec closes. */
+static void become_rank(int fd, const char *job, const char *rank)
+{
+    const pid_t pid = getpid();
+    setenv("DDPRUN_JOB", job, 1);
+    setenv("WORLD_SIZE", "4", 1);
+    setenv("RANK", rank, 1);
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && write(fd, &pid, sizeof(pid)) == (ssize_t)sizeof(pid))
+        execlp("sleep", "sleep", "600", (char *)NULL);
+    _exit(1);
+}
+
+/* Start a process of a rank whose agent is this process, or whose agent has ended. */
+static pid_t start_rank(const char *job, const char *rank, bool has_agent)
+{
+    int pipes[2];
+    pid_t pid = 0, end;
+    cr_assert_eq(pipe(pipes), 0);
+    const pid_t child = fork();
+    if (child == 0 && (has_agent || fork() == 0))
+        become_rank(pipes[1], job, rank);
+    if (child == 0)
+        _exit(0);
+    close(pipes[1]);
+    cr_assert_eq(read(pipes[0], &pid, sizeof(pid)), (ssize_t)sizeof(pid));
+    cr_assert_eq(read(pipes[0], &end, sizeof(end)), 0, "exec has failed");
+    close(pipes[0]);
+    cr_assert(has_agent || waitpid(child, NULL, 0) == child);
+    return pid;
+}
+
+/* Ask another process, the agent of ranks 0 and 1 of the job "j" with 4 ranks, for the owner of such a process. */
+static int owner_of_rank(const char *job, const char *rank, bool has_agent)
+{
+    const struct gpu_look look = { .job = "j", .world_size = 4, .first_rank = 0, .nproc = 2 };
+    const pid_t pid = start_rank(job, rank, has_agent), agent = fork();
+    int status = -1;
+    if (agent == 0)
+        _exit((int)gpu_owner(&look, pid));
+    cr_expect_eq(waitpid(agent, &status, 0), agent);
+    kill(pid, SIGKILL);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+Test(host_findings, a_rank_of_another_agent_belongs_to_the_job)
+{
+    const struct gpu_look look = { .job = "j", .world_size = 4, .nproc = 2 };
+    cr_expect_eq(gpu_owner(&look, getpid()), GPU_OWNER_JOB);
+    cr_expect_eq(gpu_owner(&look, INT_MAX), GPU_OWNER_UNKNOWN);
+    cr_expect_eq(gpu_owner(&look, getppid()), GPU_OWNER_OTHER);
+    cr_expect_eq(owner_of_rank("j", "2", true), (int)GPU_OWNER_JOB);
+    cr_expect_eq(owner_of_rank("k", "2", true), (int)GPU_OWNER_OTHER, "another job");
+    cr_expect_eq(owner_of_rank("j", "1", true), (int)GPU_OWNER_OTHER, "a job of the same name and host");
+    cr_expect_eq(owner_of_rank("j", "2", false), (int)GPU_OWNER_OTHER, "an earlier job of the same name");
 }
 
 /* --- loss ----------------------------------------------------------------------------------------------------- */

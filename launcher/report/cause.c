@@ -323,7 +323,7 @@ static bool has_gloo_interface(const struct hint_facts *f)
     return f->gloo_interface;
 }
 
-/* `sentence` may contain {python} and the other placeholders of hint_for(). */
+/* `sentence` may contain {python} and the other placeholders of append_hint(). */
 static const struct hint {
     const char *piece, *sentence;
     const char *with;                                /* another piece that the text must contain; NULL = none */
@@ -572,9 +572,8 @@ static bool hint_has_values(const struct hint *h)
     return h->is_gpu_in_use || strchr(h->sentence, '{') != NULL;
 }
 
-/* Append the hint for the last lines, or nothing if no row of the table applies. Return false when memory is
- * short. */
-static bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
+/* Append the sentence of a hint, or nothing if `found` is NULL. Return false when memory is short. */
+static bool append_hint(const struct hint *found, const struct hint_facts *facts, struct buf *out)
 {
     static const struct worker_evidence nothing;
     const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
@@ -582,7 +581,6 @@ static bool hint_for(struct slice text, const struct hint_facts *facts, struct b
     char memory[2 * LIMIT_SHOWN], space[LIMIT_SHOWN];
     struct buf room = { 0 };
     bool ok = room_text(&room, facts->full);
-    const struct hint *found = find_hint(text, facts);
     const struct word words[] = { { "python", facts->python },
                                   { "room", (const char *)room.data },
                                   { "files", limit_text(files, e->open_files, false) },
@@ -631,36 +629,32 @@ bool cause_full_disk(const struct report *r, struct full_disk *full)
     return found;
 }
 
+/* Return the hint for the error file, or for the last lines if no hint matches the error file. The error file is
+ * first, because it contains only the error. Return NULL if the network failed, because a hint would blame a rank. */
+static const struct hint *report_hint(const struct report *r, const struct hint_facts *facts)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    if (cause_has_left(r, FINDING_CONNECTION_BROKE))
+        return NULL;
+    const struct hint *found = r->error != NULL ? find_hint(slice_str(r->error->message), facts) : NULL;
+    if (found == NULL && cause_last_lines(r, HINT_LINES, &lines, &from_stdout) > 0)
+        found = find_hint(buf_slice(&lines), facts);
+    buf_free(&lines);
+    return found;
+}
+
 bool cause_is_gpu_in_use(const struct report *r)
 {
     const struct hint_facts facts = hint_facts(r);
-    struct buf lines = { 0 };
-    bool from_stdout;
-    const struct hint *found = r->error != NULL ? find_hint(slice_str(r->error->message), &facts) : NULL;
-    if (found == NULL && cause_last_lines(r, HINT_LINES, &lines, &from_stdout) > 0)
-        found = find_hint(buf_slice(&lines), &facts);
-    buf_free(&lines);
+    const struct hint *found = report_hint(r, &facts);
     return found != NULL && found->is_gpu_in_use;
 }
 
-/* Append a hint for the error file, or for the last lines if no hint matches the error file. The error file is
- * first, because it contains only the error. */
 bool cause_hint(const struct report *r, struct buf *out)
 {
     const struct hint_facts facts = hint_facts(r);
-    struct buf lines = { 0 };
-    bool from_stdout, ok = true;
-    const size_t before = out->len;
-    if (cause_has_left(r, FINDING_CONNECTION_BROKE)) /* the network failed, and a hint would blame a rank */
-        return true;
-    if (r->error != NULL)
-        ok = hint_for(slice_str(r->error->message), &facts, out);
-    if (out->len == before)
-        cause_last_lines(r, HINT_LINES, &lines, &from_stdout);
-    if (lines.len > 0)
-        ok = ok && hint_for(buf_slice(&lines), &facts, out);
-    buf_free(&lines);
-    return ok;
+    return append_hint(report_hint(r, &facts), &facts, out);
 }
 
 /* --- errors at the start of Python ---------------------------------------------------------------------- */

@@ -217,13 +217,30 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
         { "Connection closed by peer\nDataLoader worker (pid 7) is killed by signal: Killed.",
           "DataLoader worker" },
     };
+    const struct hint_facts none = { 0 };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct buf hint = { 0 };
-        cr_assert(hint_for(slice_str(cases[i].says), &(struct hint_facts){ 0 }, &hint) &&
+        cr_assert(append_hint(find_hint(slice_str(cases[i].says), &none), &none, &hint) &&
                   buf_append(&hint, "", 1));
         cr_expect_not_null(strstr((char *)hint.data, cases[i].means), "%s", cases[i].says);
         buf_free(&hint);
     }
+}
+
+/* If the network failed, there is no hint, and the report does not ask for the users of the GPU. */
+Test(report, a_full_gpu_after_a_broken_connection_has_no_hint, .fini = tear_down)
+{
+    struct buf hint = { 0 };
+    start(2, NULL);
+    run_all(2);
+    tail_add(&err_tails[1], slice_str("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried\n"));
+    step(AGENT_EXITED, 3500, 1, 1);
+    cr_expect(cause_is_gpu_in_use(&report));
+    report.left.code = FINDING_CONNECTION_BROKE;
+    report.left.sentence = "the connection between n0 and n1 broke";
+    cr_expect_not(cause_is_gpu_in_use(&report));
+    cr_expect(cause_hint(&report, &hint) && hint.len == 0);
+    buf_free(&hint);
 }
 
 Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)

@@ -51,7 +51,7 @@ static const char *hint_with(const char *text, const struct hint_facts *facts)
 {
     static struct buf out;
     out.len = 0;
-    cr_assert(hint_for(slice_str(text), facts, &out) && buf_append(&out, "", 1));
+    cr_assert(append_hint(find_hint(slice_str(text), facts), facts, &out) && buf_append(&out, "", 1));
     return (const char *)out.data;
 }
 
@@ -156,7 +156,8 @@ Test(hints, know_what_users_meet)
     cr_expect_str_eq(hint("all is well"), "");
     cr_expect_str_eq(hint(""), "");
     struct buf out = { 0 };
-    cr_expect(hint_for(slice_of(NULL, 0), &(struct hint_facts){ 0 }, &out));
+    const struct hint_facts none = { 0 };
+    cr_expect(append_hint(find_hint(slice_of(NULL, 0), &none), &none, &out));
     cr_expect_eq(out.len, 0);
 }
 

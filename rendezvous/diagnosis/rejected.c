@@ -221,8 +221,18 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
     return find_notice(n, code, subject) != NULL;
 }
 
-/* Return the row of an equal finding, a new row, or, if the list is full, the oldest row. Return NULL if memory is
- * short. */
+/* Remove a row. The later rows move up, so that the list keeps its order. */
+static void remove_notice(struct notices *n, struct finding *f)
+{
+    if (f == NULL)
+        return;
+    const size_t after = (size_t)(n->list + n->count - (f + 1));
+    memmove(f, f + 1, after * sizeof(*f));
+    n->count--;
+}
+
+/* Return the row of an equal finding, or a new row. If the list is full, the new row replaces the oldest row. Return
+ * NULL if memory is short. */
 static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
 {
     struct finding *same = find_notice(n, code, subject);
@@ -232,9 +242,9 @@ static struct finding *slot_for(struct notices *n, enum finding_code code, const
         n->list = calloc(NOTICES_MAX, sizeof(*n->list));
     if (n->list == NULL)
         return NULL;
-    if (n->count < NOTICES_MAX)
-        return &n->list[n->count++];
-    return &n->list[n->next++ % NOTICES_MAX];
+    if (n->count == NOTICES_MAX)
+        remove_notice(n, n->list);
+    return &n->list[n->count++];
 }
 
 /* Copy a text and escape control characters, because the copy is printed on terminals. */
@@ -244,13 +254,6 @@ static void copy_plain(char *to, size_t size, const char *text)
     const bool ok = text_append(&out, slice_str(text), size);
     snprintf(to, size, "%.*s", ok ? (int)out.len : 0, ok && out.len > 0 ? (const char *)out.data : "");
     buf_free(&out);
-}
-
-/* Remove a row. The last row takes its place. */
-static void remove_notice(struct notices *n, struct finding *f)
-{
-    if (f != NULL)
-        *f = n->list[--n->count];
 }
 
 /* Add or remove a finding. An unknown code is ignored, because it has no place in the order of the table. */

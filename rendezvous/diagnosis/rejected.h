@@ -120,8 +120,9 @@ enum { NOTICES_MAX = 16 };
 
 /* Zero the struct before its first use. */
 struct notices {
-    struct finding *list; /* owned; has NOTICES_MAX entries once it is allocated */
-    uint32_t count, next; /* `next`: the row to replace if the list is full */
+    /* Owned; has room for NOTICES_MAX rows once it is allocated. The oldest row is the first. */
+    struct finding *list;
+    uint32_t count;
 };
 
 /* Add a finding, or replace the finding with this code and subject. An empty sentence removes it. `code` may be from

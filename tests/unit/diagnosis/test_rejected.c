@@ -146,3 +146,24 @@ Test(notices, an_empty_sentence_withdraws_a_finding)
     cr_expect_eq(n.count, 0);
     notices_free(&n);
 }
+
+Test(notices, a_full_list_replaces_its_oldest_row_also_after_a_removal)
+{
+    struct notices n = { 0 };
+    char subject[16];
+    for (int i = 0; i < NOTICES_MAX + 2; i++) {
+        snprintf(subject, sizeof(subject), "n%d", i);
+        notices_add(&n, "GPU_BUSY", subject, "is used", "stop it");
+    }
+    cr_assert_eq(n.count, NOTICES_MAX);
+    notices_add(&n, "GPU_BUSY", "n2", "is used again", "stop it");
+    notices_add(&n, "GPU_BUSY", "n9", "", "");
+    cr_assert_eq(n.count, NOTICES_MAX - 1);
+    notices_add(&n, "GPU_BUSY", "n100", "is used", "stop it");
+    cr_expect(notices_have(&n, FINDING_GPU_BUSY, "n2"), "the row of n9 was free");
+    notices_add(&n, "GPU_BUSY", "n101", "is used", "stop it");
+    cr_assert_eq(n.count, NOTICES_MAX);
+    cr_expect_not(notices_have(&n, FINDING_GPU_BUSY, "n2"), "the oldest row, although it was sent again");
+    cr_expect(notices_have(&n, FINDING_GPU_BUSY, "n3") && notices_have(&n, FINDING_GPU_BUSY, "n100"));
+    notices_free(&n);
+}

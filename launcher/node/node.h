@@ -6,7 +6,7 @@
  *
  *     node.c           opens, runs and frees; joins the job; the timer
  *     signals.c        signals of the user, the death of the guardian
- *     store_events.c   messages and questions of the store
+ *     store_events.c   messages and requests of the store
  *     host_news.c      findings between the hosts of --hosts, without the store
  *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
  *     flight_pages.c   the last calls of ranks
@@ -144,10 +144,10 @@ struct node_run {
     /* Findings about GPUs: found before the start, or at the last sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    /* The call that asks the GPU driver (check_gpus); it owns `gpu_look` while it runs. NULL = none. */
+    /* The call that asks the GPU driver (check_gpus); it owns `gpu_query` while it runs. NULL = none. */
     struct timed_call *gpu_call;
-    struct gpu_look *gpu_look;
-    uint64_t gpu_asked_ms; /* time of this question */
+    struct gpu_query *gpu_query;
+    uint64_t gpu_query_ms; /* start of this query */
     bool holds;            /* effects wait for the sample of the stacks, or for node.probe */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */
     bool reap;

@@ -249,10 +249,10 @@ static void renew_busy_gpus(struct node *n)
 {
     struct finding before[GPU_FINDINGS_MAX];
     const int count = n->run.n_busy_gpus;
-    if (!gpu_look_is_complete(n->run.gpu_look))
+    if (!gpu_query_is_complete(n->run.gpu_query))
         return;
     memcpy(before, n->run.busy_gpus, sizeof(before));
-    n->run.n_busy_gpus = gpu_look_findings(n->run.gpu_look, n->plan, n->run.busy_gpus);
+    n->run.n_busy_gpus = gpu_query_findings(n->run.gpu_query, n->plan, n->run.busy_gpus);
     for (int i = 0; i < count; i++) {
         before[i].sentence[0] = '\0';
         if (!has_busy_gpu(n, &before[i]))
@@ -264,25 +264,25 @@ static void renew_busy_gpus(struct node *n)
 void node_drop_gpu_call(struct node *n)
 {
     if (n->run.gpu_call != NULL && timed_call_end(n->run.gpu_call))
-        free(n->run.gpu_look);
+        free(n->run.gpu_query);
     n->run.gpu_call = NULL;
 }
 
-/* Use the driver's answer to the last question, then ask again. While the driver has not answered, do not ask again,
- * so that at most one thread waits. */
+/* Use the answer to the last query, then start the next query. While the driver has not answered, start no query, so
+ * that at most one thread waits. */
 static void check_gpus(struct node *n)
 {
     struct node_run *run = &n->run;
     if (run->gpu_call != NULL && !timed_call_has_returned(run->gpu_call))
         return;
-    if (run->gpu_call != NULL && clock_ms() - run->gpu_asked_ms < GPU_ANSWER_MS)
+    if (run->gpu_call != NULL && clock_ms() - run->gpu_query_ms < GPU_ANSWER_MS)
         renew_busy_gpus(n);
     node_drop_gpu_call(n);
-    run->gpu_look = gpu_look_new(n->plan, true);
-    run->gpu_call = run->gpu_look != NULL ? timed_call_begin(gpu_look_run, free, run->gpu_look) : NULL;
-    run->gpu_asked_ms = clock_ms();
+    run->gpu_query = gpu_query_new(n->plan, true);
+    run->gpu_call = run->gpu_query != NULL ? timed_call_begin(gpu_query_run, free, run->gpu_query) : NULL;
+    run->gpu_query_ms = clock_ms();
     if (run->gpu_call == NULL)
-        free(run->gpu_look);
+        free(run->gpu_query);
 }
 
 /* --- stacks ------------------------------------------------------------------------------------------------ */

@@ -156,7 +156,7 @@ void host_warn(int workers, const char *host)
 /* Another process on a GPU takes memory and time from the workers. The driver may hang, so a separate thread asks
  * the driver for the processes. */
 
-enum { GPU_LOOK_MS = 200 }; /* the start of the workers waits at most this time for the driver */
+enum { GPU_QUERY_MS = 200 }; /* the start of the workers waits at most this time for the driver */
 
 /* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank 2)",
  * or "" if ranks are not known yet. Return false if no process uses the GPU. */
@@ -199,7 +199,7 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
 
 /* Data of the thread that asks the driver. The thread may outlive the plan, so this struct has copies of the
  * names. */
-struct gpu_look {
+struct gpu_query {
     bool runs; /* the workers run or have run */
     char job[LIMIT_TEXT];
     int world_size, first_rank, nproc; /* this node has the ranks from `first_rank` on */
@@ -222,16 +222,16 @@ static const char *environ_value(const struct buf *text, const char *name)
 
 /* Return true if the environment is that of a rank of this job on another node. The job id is not enough, because all
  * jobs of several nodes have the id "none" by default. */
-static bool has_rank_of_job(const struct gpu_look *look, int pid)
+static bool has_rank_of_job(const struct gpu_query *query, int pid)
 {
     char path[64];
     struct buf text = { 0 };
     snprintf(path, sizeof(path), "/proc/%d/environ", pid);
     const bool ok = procfs_read(path, &text);
     const int rank = ok ? atoi(environ_value(&text, "RANK")) : 0;
-    const bool is_of_job = ok && strcmp(environ_value(&text, "DDPRUN_JOB"), look->job) == 0 &&
-                           atoi(environ_value(&text, "WORLD_SIZE")) == look->world_size &&
-                           (rank < look->first_rank || rank >= look->first_rank + look->nproc);
+    const bool is_of_job = ok && strcmp(environ_value(&text, "DDPRUN_JOB"), query->job) == 0 &&
+                           atoi(environ_value(&text, "WORLD_SIZE")) == query->world_size &&
+                           (rank < query->first_rank || rank >= query->first_rank + query->nproc);
     buf_free(&text);
     return is_of_job;
 }
@@ -267,45 +267,45 @@ static enum gpu_owner gpu_owner(const void *user, int pid)
     return has_agent && has_rank_of_job(user, pid) ? GPU_OWNER_JOB : GPU_OWNER_OTHER;
 }
 
-void gpu_look_run(void *user)
+void gpu_query_run(void *user)
 {
-    struct gpu_look *look = user;
-    const struct gpu_owners owners = { .find = gpu_owner, .user = look };
+    struct gpu_query *query = user;
+    const struct gpu_owners owners = { .find = gpu_owner, .user = query };
     const char *names[GPUS_MAX];
-    for (int i = 0; i < look->n; i++)
-        names[i] = look->names[i];
-    gpu_read_users(names, look->n, look->runs ? &owners : NULL, look->users);
+    for (int i = 0; i < query->n; i++)
+        names[i] = query->names[i];
+    gpu_read_users(names, query->n, query->runs ? &owners : NULL, query->users);
 }
 
 /* Add a GPU unless the list contains it already, because several workers may share a GPU. */
-static void gpu_look_add(struct gpu_look *look, const char *gpu)
+static void gpu_query_add(struct gpu_query *query, const char *gpu)
 {
     int i = 0;
-    while (i < look->n && strcmp(look->names[i], gpu) != 0)
+    while (i < query->n && strcmp(query->names[i], gpu) != 0)
         i++;
     if (i == GPUS_MAX)
         return;
-    if (i == look->n)
-        snprintf(look->names[look->n++], GPU_NAME_MAX, "%s", gpu);
-    look->workers[i]++;
+    if (i == query->n)
+        snprintf(query->names[query->n++], GPU_NAME_MAX, "%s", gpu);
+    query->workers[i]++;
 }
 
-struct gpu_look *gpu_look_new(const struct plan *plan, bool runs)
+struct gpu_query *gpu_query_new(const struct plan *plan, bool runs)
 {
-    struct gpu_look *look = plan->facts->physical_gpus > 0 ? calloc(1, sizeof(*look)) : NULL;
-    for (int i = 0; look != NULL && i < plan->nproc; i++)
+    struct gpu_query *query = plan->facts->physical_gpus > 0 ? calloc(1, sizeof(*query)) : NULL;
+    for (int i = 0; query != NULL && i < plan->nproc; i++)
         if (plan->workers[i].gpu != NULL)
-            gpu_look_add(look, plan->workers[i].gpu);
-    if (look == NULL || look->n == 0) {
-        free(look);
+            gpu_query_add(query, plan->workers[i].gpu);
+    if (query == NULL || query->n == 0) {
+        free(query);
         return NULL;
     }
-    look->runs = runs;
-    snprintf(look->job, sizeof(look->job), "%s", plan->job);
-    look->world_size = plan->world_size;
-    look->first_rank = plan->workers[0].rank;
-    look->nproc = plan->nproc;
-    return look;
+    query->runs = runs;
+    snprintf(query->job, sizeof(query->job), "%s", plan->job);
+    query->world_size = plan->world_size;
+    query->first_rank = plan->workers[0].rank;
+    query->nproc = plan->nproc;
+    return query;
 }
 
 /* The workers of a GPU. */
@@ -334,26 +334,26 @@ static void write_gpu_ranks(const struct plan *plan, const char *gpu, char out[F
     buf_free(&ranks);
 }
 
-bool gpu_look_is_complete(const struct gpu_look *look)
+bool gpu_query_is_complete(const struct gpu_query *query)
 {
-    for (int i = 0; i < look->n; i++)
-        if (look->users[i].unknown > 0)
+    for (int i = 0; i < query->n; i++)
+        if (query->users[i].unknown > 0)
             return false;
     return true;
 }
 
-int gpu_look_findings(const struct gpu_look *look, const struct plan *plan,
-                      struct finding out[GPU_FINDINGS_MAX])
+int gpu_query_findings(const struct gpu_query *query, const struct plan *plan,
+                       struct finding out[GPU_FINDINGS_MAX])
 {
     char ranks[FINDING_SUBJECT_MAX] = "";
     int n = 0;
-    for (int i = 0; i < look->n; i++) {
-        if (look->runs)
-            write_gpu_ranks(plan, look->names[i], ranks);
+    for (int i = 0; i < query->n; i++) {
+        if (query->runs)
+            write_gpu_ranks(plan, query->names[i], ranks);
         if (n < GPU_FINDINGS_MAX)
-            n += gpu_finding(&look->users[i], look->names[i], ranks, plan->facts->host, &out[n]);
+            n += gpu_finding(&query->users[i], query->names[i], ranks, plan->facts->host, &out[n]);
         if (n < GPU_FINDINGS_MAX)
-            n += gpu_mode_finding(&look->users[i], look->names[i], look->workers[i], plan->facts->host,
+            n += gpu_mode_finding(&query->users[i], query->names[i], query->workers[i], plan->facts->host,
                                   &out[n]);
     }
     return n;
@@ -361,17 +361,17 @@ int gpu_look_findings(const struct gpu_look *look, const struct plan *plan,
 
 int gpu_find(const struct plan *plan, bool runs, int limit_ms, struct finding out[GPU_FINDINGS_MAX])
 {
-    struct gpu_look *look = gpu_look_new(plan, runs);
-    if (look == NULL || !timed_call_run(gpu_look_run, free, look, limit_ms))
+    struct gpu_query *query = gpu_query_new(plan, runs);
+    if (query == NULL || !timed_call_run(gpu_query_run, free, query, limit_ms))
         return 0;
-    const int n = gpu_look_findings(look, plan, out);
-    free(look);
+    const int n = gpu_query_findings(query, plan, out);
+    free(query);
     return n;
 }
 
 int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 {
-    const int n = gpu_find(plan, false, GPU_LOOK_MS, out);
+    const int n = gpu_find(plan, false, GPU_QUERY_MS, out);
     if (!plan->cli->quiet)
         log_findings(out, n);
     return n;

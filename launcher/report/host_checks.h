@@ -22,31 +22,31 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
 /* Log each finding of host_look as a warning. */
 void host_warn(int workers, const char *host);
 
-/* A question to the driver about the GPUs of this node's workers: which other processes use them, and does their
- * compute mode admit all of these workers? The driver may hang, so ask it with timed_call.h. */
-struct gpu_look;
+/* A query to the driver about the GPUs of this node's workers: which other processes use them, and does their compute
+ * mode admit all of these workers? The driver may hang, so run the query with timed_call.h. */
+struct gpu_query;
 
 enum {
     GPU_FINDINGS_MAX = 8,
     GPU_FAILURE_MS = 1000, /* the report of a failure waits at most this time for the driver */
 };
 
-/* Return a question for gpu_look_run, or NULL if no worker has a GPU or memory is short. With `runs`, the workers run
- * or have run: processes of this job are left out, and findings name the ranks. Free the question with free(). */
-struct gpu_look *gpu_look_new(const struct plan *plan, bool runs);
+/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. With `runs`, the workers run or
+ * have run: processes of this job are left out, and findings name the ranks. Free the query with free(). */
+struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 
-/* Ask the driver, and store the answer in `look`, a struct gpu_look. */
-void gpu_look_run(void *look);
+/* Ask the driver, and store the answer in `query`, a struct gpu_query. */
+void gpu_query_run(void *query);
 
 /* Return false if the driver could not read a GPU, or if the answer contains a process that may or may not belong to
  * this job. */
-bool gpu_look_is_complete(const struct gpu_look *look);
+bool gpu_query_is_complete(const struct gpu_query *query);
 
 /* Store a finding for each problem in the answer, and return the number of findings. */
-int gpu_look_findings(const struct gpu_look *look, const struct plan *plan,
-                      struct finding out[GPU_FINDINGS_MAX]);
+int gpu_query_findings(const struct gpu_query *query, const struct plan *plan,
+                       struct finding out[GPU_FINDINGS_MAX]);
 
-/* Ask the driver, then call gpu_look_findings. Without an answer within `limit_ms`, return 0. */
+/* Ask the driver, then call gpu_query_findings. Without an answer within `limit_ms`, return 0. */
 int gpu_find(const struct plan *plan, bool runs, int limit_ms, struct finding out[GPU_FINDINGS_MAX]);
 
 /* Call gpu_find with a limit of 200 ms, and log each finding as a warning unless --quiet is set. */

@@ -109,10 +109,10 @@ Test(host_findings, a_gpu_whose_compute_mode_does_not_admit_its_workers)
 
 Test(host_findings, an_answer_with_an_unknown_gpu_is_not_complete)
 {
-    struct gpu_look look = { .n = 2 };
-    cr_expect(gpu_look_is_complete(&look));
-    look.users[1].unknown = 1;
-    cr_expect_not(gpu_look_is_complete(&look));
+    struct gpu_query query = { .n = 2 };
+    cr_expect(gpu_query_is_complete(&query));
+    query.users[1].unknown = 1;
+    cr_expect_not(gpu_query_is_complete(&query));
 }
 
 /* Become a process of rank `rank` of the job `job`, after the pid is written to `fd`, which exec closes. */
@@ -149,11 +149,11 @@ static pid_t start_rank(const char *job, const char *rank, bool has_agent)
 /* Ask another process, the agent of ranks 0 and 1 of the job "j" with 4 ranks, for the owner of such a process. */
 static int owner_of_rank(const char *job, const char *rank, bool has_agent)
 {
-    const struct gpu_look look = { .job = "j", .world_size = 4, .first_rank = 0, .nproc = 2 };
+    const struct gpu_query query = { .job = "j", .world_size = 4, .first_rank = 0, .nproc = 2 };
     const pid_t pid = start_rank(job, rank, has_agent), agent = fork();
     int status = -1;
     if (agent == 0)
-        _exit((int)gpu_owner(&look, pid));
+        _exit((int)gpu_owner(&query, pid));
     cr_expect_eq(waitpid(agent, &status, 0), agent);
     kill(pid, SIGKILL);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -161,10 +161,10 @@ static int owner_of_rank(const char *job, const char *rank, bool has_agent)
 
 Test(host_findings, a_rank_of_another_agent_belongs_to_the_job)
 {
-    const struct gpu_look look = { .job = "j", .world_size = 4, .nproc = 2 };
-    cr_expect_eq(gpu_owner(&look, getpid()), GPU_OWNER_JOB);
-    cr_expect_eq(gpu_owner(&look, INT_MAX), GPU_OWNER_UNKNOWN);
-    cr_expect_eq(gpu_owner(&look, getppid()), GPU_OWNER_OTHER);
+    const struct gpu_query query = { .job = "j", .world_size = 4, .nproc = 2 };
+    cr_expect_eq(gpu_owner(&query, getpid()), GPU_OWNER_JOB);
+    cr_expect_eq(gpu_owner(&query, INT_MAX), GPU_OWNER_UNKNOWN);
+    cr_expect_eq(gpu_owner(&query, getppid()), GPU_OWNER_OTHER);
     cr_expect_eq(owner_of_rank("j", "2", true), (int)GPU_OWNER_JOB);
     cr_expect_eq(owner_of_rank("k", "2", true), (int)GPU_OWNER_OTHER, "another job");
     cr_expect_eq(owner_of_rank("j", "1", true), (int)GPU_OWNER_OTHER, "a job of the same name and host");

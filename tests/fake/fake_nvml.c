@@ -2,7 +2,7 @@
  *
  *     process GPU PID MIB      a process that computes on a GPU
  *     mode GPU MODE 0          the compute mode of a GPU, as in nvml.h
- *     hang 0 0 0               the list of processes never arrives
+ *     hang 0 0 0               the list of processes arrives when this row is gone, and then creates $FAKE_NVML.returned
  *
  * The file is read again for each call. Without the file no process uses a GPU. */
 #include <stdio.h>
@@ -52,6 +52,28 @@ static void close_rows(FILE *file)
 {
     if (file != NULL)
         fclose(file);
+}
+
+static int has_hang(void)
+{
+    struct row row;
+    int found = 0;
+    FILE *file = open_rows();
+    while (!found && next_row(file, &row))
+        found = strcmp(row.kind, "hang") == 0;
+    close_rows(file);
+    return found;
+}
+
+static void wait_for_the_end_of_the_hang(void)
+{
+    char path[512];
+    if (!has_hang())
+        return;
+    while (has_hang())
+        usleep(10000);
+    snprintf(path, sizeof(path), "%s.returned", getenv("FAKE_NVML"));
+    close_rows(fopen(path, "we"));
 }
 
 int nvmlInit_v2(void)
@@ -106,12 +128,10 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
 {
     const unsigned room = *count;
     struct row row;
+    wait_for_the_end_of_the_hang();
     FILE *file = open_rows();
     *count = 0;
     while (next_row(file, &row)) {
-        if (strcmp(row.kind, "hang") == 0)
-            for (;;)
-                pause();
         if (strcmp(row.kind, "process") == 0 && row.gpu == *(const long *)device && *count < room)
             out[(*count)++] = (struct nvml_process){ .pid = (unsigned)row.value,
                                                      .bytes = (unsigned long long)row.mib << 20 };

@@ -390,3 +390,35 @@ bool threads_is_python(pid_t pid, bool thorough)
     buf_free(&maps);
     return found;
 }
+
+/* --- permission ----------------------------------------------------------------------------------------- */
+
+/* Return Yama's ptrace_scope from its file, or 0 without Yama. */
+static int ptrace_scope(const char *file)
+{
+    struct buf text = { 0 };
+    const int scope = procfs_read(file, &text) ? atoi((const char *)text.data) : 0;
+    buf_free(&text);
+    return scope;
+}
+
+/* Name scope 1 only for children, because a worker allows ddprun to read it (PR_SET_PTRACER). Scope 3 lasts until the
+ * next boot. */
+void threads_explain_ptrace(const char *file, bool is_child, char note[STACK_NOTE_MAX])
+{
+    const int scope = ptrace_scope(file);
+    if (scope > 2)
+        snprintf(note, STACK_NOTE_MAX,
+                 "no Python stacks: kernel.yama.ptrace_scope is %d, so py-spy may not read the process; "
+                 "boot with kernel.yama.ptrace_scope=1 in /etc/sysctl.d",
+                 scope);
+    else if (scope == 2 || (scope == 1 && is_child))
+        snprintf(note, STACK_NOTE_MAX,
+                 "no Python stacks: kernel.yama.ptrace_scope is %d, so py-spy may not read the process; "
+                 "run 'sysctl kernel.yama.ptrace_scope=%d' as root",
+                 scope, scope - 1);
+    else
+        snprintf(note, STACK_NOTE_MAX,
+                 "no Python stacks: py-spy may not read the process: CAP_SYS_PTRACE is missing; give the "
+                 "container this capability, or run ddprun as the user of the process");
+}

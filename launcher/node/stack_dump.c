@@ -338,39 +338,13 @@ static void add_by_proc(struct stack_dump *d, const struct target *t, const char
     buf_free(&threads);
 }
 
-/* Return Yama's ptrace_scope, or 0 without Yama. */
-static int ptrace_scope(void)
-{
-    struct buf text = { 0 };
-    const int scope =
-        procfs_read("/proc/sys/kernel/yama/ptrace_scope", &text) ? atoi((const char *)text.data) : 0;
-    buf_free(&text);
-    return scope;
-}
-
-/* Write to `note` why py-spy is not allowed to read a process: a sysctl of Yama forbids this, or the container lacks
- * a capability. */
-static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX])
-{
-    const int scope = ptrace_scope();
-    if (scope > 1 || (scope == 1 && t->is_child))
-        snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: kernel.yama.ptrace_scope is %d, so py-spy may not read the process; "
-                 "run 'sysctl kernel.yama.ptrace_scope=%d' as root",
-                 scope, scope > 1 ? 1 : 0);
-    else
-        snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: py-spy may not read the process: CAP_SYS_PTRACE is missing; give the "
-                 "container this capability, or run ddprun as the user of the process");
-}
-
 /* Explain why py-spy failed. The first line of py-spy's stderr is the reason. */
 static void explain_end(const struct helper *h, int status, const char *error, char note[STACK_NOTE_MAX])
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||
                         strcasestr(error, "operation not permitted") != NULL;
     if (denied)
-        explain_permission(&h->about, note);
+        threads_explain_ptrace("/proc/sys/kernel/yama/ptrace_scope", h->about.is_child, note);
     else if (WIFSIGNALED(status))
         snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was killed by signal %d", WTERMSIG(status));
     else

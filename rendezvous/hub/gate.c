@@ -236,10 +236,14 @@ bool gate_hold(struct hub *hub, struct session *s)
     return gate_holds(hub, s);
 }
 
-bool gate_holds(struct hub *hub, const struct session *s)
+bool gate_holds(struct hub *hub, struct session *s)
 {
-    const size_t most = s->stranger_state == STRANGER_ASKED ? ASKED_BYTES : HELD_BYTES;
-    if (s->in.len <= most)
+    const bool is_asked = s->stranger_state == STRANGER_ASKED;
+    if (is_asked && s->in.len > HELD_BYTES && hub->sink.read != NULL) {
+        hub->sink.read(hub->sink.user, s->id, false);
+        s->is_stopped = true;
+    }
+    if (s->in.len <= (is_asked ? ASKED_BYTES : HELD_BYTES))
         return true;
     ddp_fail(&hub->err, DDP_ERR_LIMIT,
              "a client on another host sent %zu bytes before an agent confirmed its user", s->in.len);

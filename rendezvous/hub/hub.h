@@ -80,6 +80,9 @@ struct hub_sink {
     /* Returns true if a reply of `bytes` may be sent to `conn` now. `bytes` 0 asks only whether the client reads its
      * replies. After false, the requests of `conn` wait until the shell calls hub_resume. NULL = always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
+    /* Stops or starts reading from `conn`. The hub stops a stranger (gate.c) that has sent enough until it is
+     * confirmed. NULL = do nothing. */
+    void (*read)(void *user, conn_id conn, bool reads);
     /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);
 };

@@ -189,6 +189,9 @@ void session_release(struct hub *hub, struct session *s)
     if (!s->is_held)
         return;
     s->is_held = false;
+    if (s->is_stopped)
+        hub->sink.read(hub->sink.user, s->id, true);
+    s->is_stopped = false;
     list_remove(&s->midway);
     list_insert(&hub->peers.released, &s->midway);
 }

@@ -119,6 +119,7 @@ struct session {
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool awaits_tls;        /* a stranger that has not completed the TLS handshake */
     bool is_held;           /* requests wait until the job is known or gate.c admits the session */
+    bool is_stopped;        /* gate.c has stopped reading from this stranger */
     bool is_paused;         /* `in` holds requests that the shell starts again by hub_resume */
     bool is_node;           /* the session is the node `id` of job->rdzv */
     bool takes_events;      /* has requested the events of its job */
@@ -206,8 +207,9 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes);
 /* Hold the bytes of a stranger from now on. Return false if they exceed their limit, and the connection must be
  * closed. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. */
-bool gate_holds(struct hub *hub, const struct session *s);
+/* Return true if the held bytes of a stranger are within their limit. If the stranger may be a worker, stop reading
+ * from it long before the limit, until an agent confirms it. */
+bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
 /* Check and remove the tag of a frame if the session has sent AUTH. Return false if the tag is wrong. */

@@ -484,6 +484,16 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     return !is_full && c->wants == 0;
 }
 
+/* Stop or start reading for the hub (hub_sink.read). */
+static void set_reading(void *user, conn_id id, bool reads)
+{
+    struct client *c = find_served(user, id);
+    if (c != NULL && reads)
+        conn_start_reading(&c->conn);
+    else if (c != NULL)
+        conn_stop_reading(&c->conn);
+}
+
 /* Stop reading requests if the client does not read its replies, or if a reply waits. */
 static void stop_if_full(struct client *c)
 {
@@ -728,6 +738,7 @@ struct hub_sink clients_sink(struct clients *clients)
     return (struct hub_sink){ .user = clients,
                               .send = reply,
                               .may_reply = may_reply,
+                              .read = set_reading,
                               .close = close_client,
                               .here = address_here,
                               .log = log_hub,

@@ -30,6 +30,12 @@ static void note_close(void *user, conn_id conn, const char *why, bool is_news)
     snprintf(sim->conn[conn].closed, sizeof(sim->conn[conn].closed), "%s", why);
 }
 
+static void note_read(void *user, conn_id conn, bool reads)
+{
+    struct sim *sim = user;
+    sim->conn[conn].is_stopped = !reads;
+}
+
 static void note_line(void *user, const char *line)
 {
     sim_note(user, "%s", line);
@@ -57,9 +63,12 @@ static bool count_up(void *user, void *bytes, size_t n)
 void sim_init(struct sim *sim, const struct hub_limits *limits)
 {
     struct hub_limits defaults = HUB_LIMITS_DEFAULT;
-    struct hub_sink sink = {
-        .user = sim, .send = keep, .close = note_close, .log = note_line, .random = count_up
-    };
+    struct hub_sink sink = { .user = sim,
+                             .send = keep,
+                             .close = note_close,
+                             .read = note_read,
+                             .log = note_line,
+                             .random = count_up };
     memset(sim, 0, sizeof(*sim));
     sim->hub = hub_new(limits ? limits : &defaults, &sink);
     cr_assert_not_null(sim->hub);

@@ -13,6 +13,7 @@ enum { SIM_CONNS = 512 };
 struct sim_conn {
     struct buf out;   /* bytes that the hub has sent and the test has not read */
     bool open;        /* the test has not closed the connection */
+    bool is_stopped;  /* the hub has stopped reading from the connection */
     char closed[256]; /* the hub's reason for closing; "" while the connection is open */
 };
 

@@ -232,9 +232,9 @@ static void end_job(struct play *play)
         cr_assert(host_sh(&play->net->host[i], "touch /run/end"));
 }
 
-/* Attack with every mode of the program stranger. Expect that the store closes every connection, keeps no key and
- * little memory, and lists the stranger. The limit is that of the gate: 128 strangers with 64 KiB each. */
-static void besiege(struct play *play, int from, const char *as, const char *listed)
+/* Attack with every mode of the program stranger. Expect that the store closes every connection, keeps no key and at
+ * most `most_kb` of memory, and lists the stranger. */
+static void besiege(struct play *play, int from, const char *as, const char *listed, long most_kb)
 {
     static const char *const modes[] = { "fill 200", "stall 16", "unread 200", "huge 45", "random 32" };
     const struct host *store = &play->net->host[0];
@@ -251,7 +251,7 @@ static void besiege(struct play *play, int from, const char *as, const char *lis
         const char *argv[] = { "/bin/sh", "-c", command, NULL };
         struct run_result r = host_run(&play->net->host[from], argv);
         cr_expect_not_null(strstr(r.out, words), "%s: %s%s", modes[i], r.out, r.err);
-        cr_expect_lt(memory_kb(store, "VmHWM"), before_kb + 128 * 64, "%s", modes[i]);
+        cr_expect_lt(memory_kb(store, "VmHWM"), before_kb + most_kb, "%s", modes[i]);
     }
     struct run_result r = host_run(store, rejects);
     cr_expect_not_null(strstr(r.out, listed), "%s%s", r.out, r.err);
@@ -262,7 +262,7 @@ static void besiege(struct play *play, int from, const char *as, const char *lis
 
 static void besiege_from_third_host(struct play *play)
 {
-    besiege(play, 2, "", "10.9.0.3");
+    besiege(play, 2, "", "10.9.0.3", 128 * 64); /* 128 strangers with 64 KiB each */
 }
 
 SCENE(strangers, a_third_host_fills_and_stalls_nothing, .hosts = 3, .options = "--nnodes=2",
@@ -271,11 +271,22 @@ SCENE(strangers, a_third_host_fills_and_stalls_nothing, .hosts = 3, .options = "
 
 static void besiege_as_another_user(struct play *play)
 {
-    besiege(play, 0, "setpriv --reuid=65534 --regid=65534 --clear-groups", "of uid 65534");
+    besiege(play, 0, "setpriv --reuid=65534 --regid=65534 --clear-groups", "of uid 65534", 128 * 64);
 }
 
 SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .program = "/run/job",
       .before = make_waiting_job, .until = "up", .fault = besiege_as_another_user,
+      .node = { { .prints = "served|served" }, { .prints = "served|served" } })
+
+/* Attack from node 1, whose agent is asked about each connection. The gate has no limit on their number: each of 200
+ * strangers holds 64 KiB and the bytes of one more read. */
+static void besiege_from_node(struct play *play)
+{
+    besiege(play, 1, "setpriv --reuid=65534 --regid=65534 --clear-groups", "10.9.0.2", 200 * 192);
+}
+
+SCENE(strangers, another_user_of_a_node_fills_and_stalls_nothing, .program = "/run/job",
+      .before = make_waiting_job, .until = "up", .fault = besiege_from_node,
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
 /* --- the messages of an agent ------------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { WAIT_MS = 8000, BYTES_MAX = 4096, KEPT = 512, HELLO = 5 + 9 + 282 };
-enum { OPEN_MAX = 16, CHUNK = 64 << 10, GREETING = 5, PAUSE_MS = 100, GIVE_UP_MS = 60000 };
+enum { OPEN_MAX = 200, CHUNK = 64 << 10, GREETING = 5, PAUSE_MS = 100, GIVE_UP_MS = 60000 };
 
 static int dial(const char *host, const char *port)
 {

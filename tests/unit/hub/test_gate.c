@@ -516,6 +516,32 @@ Test(gate, an_agent_at_its_address_opens_a_connection)
     cr_assert(sim.conn[FIRST].open, "%s", sim.conn[FIRST].closed);
 }
 
+/* Two hundred strangers that may be workers would otherwise fill 2 GiB. */
+Test(gate, of_a_large_value_only_the_beginning_is_read_before_the_agents_word)
+{
+    static uint8_t value[100 << 10];
+    struct buf set = { 0 };
+    char json[96];
+    start_job();
+    stranger(FIRST);
+    cr_assert(append_u8(&set, 1) && append_blob(&set, slice_str("k")) &&
+              append_blob(&set, slice_of(value, sizeof(value))));
+    sim_feed(&sim, FIRST, GREETING);
+    sim_feed_bytes(&sim, FIRST, slice_of(set.data, 60 << 10));
+    cr_expect_not(sim.conn[FIRST].is_stopped);
+    sim_feed_bytes(&sim, FIRST, slice_of(set.data + (60 << 10), 10 << 10));
+    cr_expect(sim.conn[FIRST].is_stopped);
+    cr_assert_eq(read_pushes(), 1);
+    snprintf(json, sizeof(json), "{\"op\":\"vouch\",\"conn\":%d,\"rank\":-1,\"pid\":0}", FIRST);
+    cr_assert(has(call(AGENT, json), "\"ok\":true"));
+    cr_expect_not(sim.conn[FIRST].is_stopped);
+    sim_feed_bytes(&sim, FIRST, slice_of(set.data + (70 << 10), set.len - (70 << 10)));
+    sim_feed(&sim, FIRST, "0d 01000000");
+    sim_expect(&sim, FIRST, "01000000");
+    cr_expect(sim.conn[FIRST].open, "%s", sim.conn[FIRST].closed);
+    buf_free(&set);
+}
+
 Test(gate, a_silent_agent_opens_nothing)
 {
     start_job();

@@ -33,7 +33,7 @@ enum {
     FIRST_BYTES = 384,        /* decoded bytes: VALIDATE and AUTH need 337, and a PING or `hello` must fit */
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
     PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
-    HELD_BYTES = 64 << 10,    /* held bytes of a stranger without an agent at its address */
+    HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub then stops reading from it */
     ASKED_BYTES =
         10 << 20 /* held bytes of a stranger that may be a worker; must exceed the largest value, 8 MiB */
 };

@@ -119,8 +119,8 @@ struct session {
     bool was_asked_for;     /* the agents were asked for the process of this connection */
     bool awaits_tls;        /* a stranger that has not completed the TLS handshake */
     bool is_held;           /* requests wait until the job is known or gate.c admits the session */
-    bool is_stopped;        /* gate.c has stopped reading from this stranger */
-    bool is_paused;         /* `in` holds requests that the shell starts again by hub_resume */
+    bool is_stopped : 1;    /* gate.c has stopped reading from this stranger */
+    bool is_paused : 1;     /* `in` holds requests that the shell starts again by hub_resume */
     bool is_node;           /* the session is the node `id` of job->rdzv */
     bool takes_events;      /* has requested the events of its job */
     bool has_spoken;        /* the first request has arrived completely */

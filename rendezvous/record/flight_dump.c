@@ -239,20 +239,18 @@ void flight_dump_sort(struct flight_dump *d)
     d->n = kept;
 }
 
-/* Return true if an entry is a send or a receive. They are skipped, because sender and receiver make different calls.
- */
+/* Return true if an entry is a send or a receive. They are skipped, because sender and receiver make different calls. */
 static bool is_skipped(const cJSON *row)
 {
     return cJSON_IsTrue(item_of(row, "is_p2p"));
 }
 
-/* Read the stacks of all calls. Begin with the last call, because the latest calls show where a rank hangs. */
-static void read_stacks(struct flight_dump *d, const cJSON *entries)
+/* Read the stacks of all calls. Begin with the last call, because the latest calls show where a rank hangs. `rows` has a
+ * row for each call. */
+static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
 {
-    const cJSON *row = entries != NULL && entries->child != NULL ? entries->child->prev : NULL;
-    for (size_t i = d->n; i > 0; row = row->prev)
-        if (!is_skipped(row))
-            keep_stack(d, &d->calls[--i], item_of(row, "frames"));
+    for (size_t i = d->n; i-- > 0;)
+        keep_stack(d, &d->calls[i], item_of(rows[i], "frames"));
 }
 
 static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct ddp_err *err)
@@ -261,18 +259,22 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
     const int count = cJSON_GetArraySize(entries);
     if (count > FLIGHT_CALLS_MAX)
         return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries; expected at most %d", count, FLIGHT_CALLS_MAX);
+    const cJSON **rows = calloc((size_t)count + 1, sizeof(const cJSON *));
     d->calls = calloc((size_t)count + 1, sizeof(*d->calls));
-    if (d->calls == NULL)
+    if (d->calls == NULL || rows == NULL) {
+        free(rows);
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
+    }
     cJSON_ArrayForEach(row, entries)
     {
         if (is_skipped(row))
             continue;
         d->calls[d->n] = read_entry(row);
         d->calls[d->n].order = (uint32_t)d->n;
-        d->n++;
+        rows[d->n++] = row;
     }
-    read_stacks(d, entries);
+    read_stacks(d, rows);
+    free(rows);
     flight_dump_sort(d);
     return DDP_OK;
 }

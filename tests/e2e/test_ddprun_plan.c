@@ -227,9 +227,9 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
 /* The driver's function returns only after rank 0 has removed the row. */
 Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
 {
-    static const char script[] =
-        "[ $RANK = 1 ] && exit; [ ! -e $FAKE_NVML.returned ] || exit 7; : > $FAKE_NVML; "
-        "until [ -e $FAKE_NVML.returned ]; do sleep 0.1; done";
+    static const char script[] = "[ $RANK = 1 ] && exit; until [ -e $FAKE_NVML.asked ]; do sleep 0.1; done; "
+                                 "[ ! -e $FAKE_NVML.returned ] || exit 7; : > $FAKE_NVML; "
+                                 "until [ -e $FAKE_NVML.returned ]; do sleep 0.1; done";
     struct run_result r = ON_GPUS("hang 0 0 0\n", "--nproc_per_node=2", "--no_python", "sh", "-c", script);
     EXPECT(r, 0);
     SILENT(r, "GPU_BUSY");

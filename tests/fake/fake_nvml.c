@@ -70,6 +70,8 @@ static void wait_for_the_end_of_the_hang(void)
     char path[512];
     if (!has_hang())
         return;
+    snprintf(path, sizeof(path), "%s.asked", getenv("FAKE_NVML"));
+    close_rows(fopen(path, "we"));
     while (has_hang())
         usleep(10000);
     snprintf(path, sizeof(path), "%s.returned", getenv("FAKE_NVML"));

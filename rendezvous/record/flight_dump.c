@@ -105,7 +105,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash;
 }
 
-/* Return the hash of the frames that read_frames keeps, or 0 if there are none. */
+/* Return the hash of the frames that read_frames keeps; 0 = no frame. */
 static uint64_t hash_frames(const cJSON *frames)
 {
     char line[16];

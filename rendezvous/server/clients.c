@@ -484,7 +484,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     return !is_full && c->wants == 0;
 }
 
-/* Stop or start reading for the hub (hub_sink.read). */
+/* Stop or start reading for the hub (hub_sink.read). on_drained may start it too early; the hub then stops it again. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);

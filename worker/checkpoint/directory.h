@@ -11,7 +11,7 @@ struct ckpt_dir {
     void *user;
 };
 
-/* Pass the text of `err` to the callback for warnings, if there is one. */
+/* Pass the text of `err` to the callback for warnings. Without a callback, do nothing. */
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err);
 
 /* List all steps, ascending. A missing directory has no steps. The caller frees *steps, even if *n is 0 or the call

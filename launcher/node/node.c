@@ -17,6 +17,7 @@
 #include "report/host_checks.h"
 #include "base/exit_codes.h"
 #include "node/effects.h"
+#include "tables/text.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -90,7 +91,9 @@ enum {
     TELL_OTHERS_MS = 2000,
     /* number of connections that may end before the store answers IDENTIFY, without a warning to the user */
     QUIET_JOINS = 5,
-    REFUSE_MS = 10000,   /* how long a node that cannot host the store sends the reason to the other nodes */
+    /* A node that cannot host the store sends the reason to the other nodes until they give up. This limit is for nodes
+     * that the job does not need, and for nodes that probably dial another host. */
+    REFUSE_MS = 10000,
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
 };
 
@@ -379,17 +382,39 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has received the failure of this node, or after the time limit. */
+/* Exit when every other node has received the failure of this node, or after the time limit. An elastic job may never
+ * have its maximum number of nodes, so its minimum is enough after REFUSE_MS. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    if (refusing_store_count(n->meet.refusing) >= n->plan->meeting.nnodes_max - 1 ||
-        clock_ms() >= n->meet.refusing_until_ms)
+    const struct plan_meeting *m = &n->plan->meeting;
+    const int told = refusing_store_count(n->meet.refusing);
+    const uint64_t now_ms = clock_ms();
+    if (told >= m->nnodes_max - 1 || now_ms >= n->meet.refusing_until_ms ||
+        (told + 1 >= m->nnodes_min && now_ms >= n->meet.refusing_since_ms + REFUSE_MS))
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Print why this node cannot host the store. If the port is free, send the failure for a few seconds to the other
- * nodes, which wait for the store. With --hosts, the relay carries the failure. */
+/* Send the failure of this node to each other node that dials, until these nodes give up, too. If the endpoint is no
+ * address of this host, the other nodes probably dial another host, so wait only for REFUSE_MS. */
+static void begin_refusing(struct node *n)
+{
+    const struct plan_meeting *m = &n->plan->meeting;
+    const uint64_t now_ms = clock_ms(), until_ms = n->started_ms + m->join_ms;
+    const bool is_short = n->meet.should_host || until_ms < now_ms + REFUSE_MS;
+    char limit[TIME_TEXT_MAX];
+    n->meet.refusing_since_ms = now_ms;
+    n->meet.refusing_until_ms = is_short ? now_ms + REFUSE_MS : until_ms;
+    if (!n->plan->cli->quiet)
+        log_info("this node waits until %s this error, for at most %s%s%s; Ctrl-C ends the wait",
+                 m->nnodes_max == 2 ? "the other node has" : "the other nodes have",
+                 words_time(limit, n->meet.refusing_until_ms - now_ms), is_short ? "" : ", the rest of ",
+                 is_short ? "" : m->join_knob);
+    uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
+}
+
+/* Print why this node cannot host the store. If the port is free, send the failure to the other nodes, which wait for
+ * the store. With --hosts, the relay carries the failure. */
 static void on_host_failed(void *user, const struct host_failure *failure)
 {
     struct node *n = user;
@@ -401,10 +426,7 @@ static void on_host_failed(void *user, const struct host_failure *failure)
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
-    if (!n->plan->cli->quiet)
-        log_info("this node sends the error to the other nodes for up to %d s", REFUSE_MS / 1000);
-    n->meet.refusing_until_ms = clock_ms() + REFUSE_MS;
-    uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
+    begin_refusing(n);
 }
 
 /* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay: the kernel carries

@@ -49,6 +49,7 @@ struct node_meeting {
      * this server, the other nodes would wait until their timeout. NULL = not needed. */
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
+    uint64_t refusing_since_ms; /* when `refusing` was started */
     uint64_t refusing_until_ms; /* when to exit even if some nodes were not rejected */
 
     struct store_link *link;      /* owned; NULL = not connected yet, or closed after the last verdict */

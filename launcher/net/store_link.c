@@ -373,6 +373,8 @@ static void handle_credential(struct store_link *link, struct slice answer)
     } else if (result == AUTH_NO_SECRET) {
         link->is_open = true;
         end_auth(link);
+    } else if (result == AUTH_OTHER_VERSION) {
+        link_lose(link, auth_result_text(result));
     } else {
         lose_without_secret(link, auth_result_text(result));
     }

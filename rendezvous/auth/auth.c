@@ -75,18 +75,18 @@ void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT
         print_text((const uint8_t *)hello.data + AT_PRINT, text);
 }
 
-static void copy_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
+static void hash_job(const char *job, uint8_t out[static AUTH_JOB_BYTES])
 {
-    const size_t n = strlen(job);
-    memset(out, 0, AUTH_JOB_BYTES);
-    memcpy(out, job, n < AUTH_JOB_BYTES ? n : AUTH_JOB_BYTES - 1);
+    uint8_t hash[AUTH_HASH_BYTES];
+    crypto_hash_sha256(hash, (const uint8_t *)job, strlen(job));
+    memcpy(out, hash, AUTH_JOB_BYTES);
 }
 
 bool auth_is_job(const struct auth *a, const char *job)
 {
-    uint8_t name[AUTH_JOB_BYTES];
-    copy_job(job, name);
-    return memcmp(name, a->talk + AT_JOB, sizeof(name)) == 0;
+    uint8_t hash[AUTH_JOB_BYTES];
+    hash_job(job, hash);
+    return memcmp(hash, a->talk + AT_JOB, sizeof(hash)) == 0;
 }
 
 /* --- the secret of a tenant ------------------------------------------------------------------------------- */
@@ -105,29 +105,17 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
     return found;
 }
 
-/* Return true if the client's hello has the right size and its job name ends with a NUL, so that callers may use the
- * name as a string. */
-static bool has_job(struct slice hello)
-{
-    return hello.len == AUTH_HELLO_BYTES &&
-           memchr((const uint8_t *)hello.data + AT_JOB, 0, AUTH_JOB_BYTES) != NULL;
-}
-
 const struct secret *auth_choose(const struct secret *first, struct slice hello)
 {
-    const uint8_t *m = hello.data;
     uint8_t print[AUTH_PRINT_BYTES];
-    if (!has_job(hello))
-        return NULL;
-    const struct secret *s = auth_secret_of(first, (const char *)m + AT_JOB);
-    if (s != NULL || m[AT_JOB] != 0 || m[AT_ROLE] != AUTH_OPERATOR)
-        return s;
-    for (s = first; s != NULL; s = s->next) {
+    if (hello.len != AUTH_HELLO_BYTES || first == NULL || first->next == NULL)
+        return hello.len == AUTH_HELLO_BYTES ? first : NULL;
+    for (const struct secret *s = first; s != NULL; s = s->next) {
         fingerprint(s, print);
-        if (memcmp(print, m + AT_PRINT, sizeof(print)) == 0)
-            break;
+        if (memcmp(print, (const uint8_t *)hello.data + AT_PRINT, sizeof(print)) == 0)
+            return s;
     }
-    return s;
+    return NULL;
 }
 
 /* --- proofs and keys -------------------------------------------------------------------------------------- */
@@ -163,7 +151,7 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     out[AT_VERSION] = AUTH_VERSION;
     out[AT_ROLE] = (uint8_t)role;
     fingerprint(secret, out + AT_PRINT);
-    copy_job(job, out + AT_JOB);
+    hash_job(job, out + AT_JOB);
     memcpy(out + AT_NONCE, nonce, AUTH_NONCE_BYTES);
     *a = (struct auth){ .state = AUTH_GREETED, .role = (uint8_t)role };
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
@@ -193,11 +181,11 @@ enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct 
         return reject_with(a, AUTH_OUT_OF_ORDER);
     if (answer.len != AUTH_ANSWER_BYTES)
         return reject_with(a, AUTH_MALFORMED);
+    if (m[AT_VERSION] != AUTH_VERSION)
+        return reject_with(a, AUTH_OTHER_VERSION);
     print_text(m + AT_PRINT, theirs);
     if (m[AT_RESULT] != AUTH_OK)
         return reject_with(a, read_result(m));
-    if (m[AT_VERSION] != AUTH_VERSION)
-        return reject_with(a, AUTH_OTHER_VERSION);
     memcpy(a->talk + AUTH_HELLO_BYTES, m, AUTH_OFFER_BYTES);
     make_proof(a, secret, "ddprun store", proof);
     if (sodium_memcmp(proof, m + AUTH_OFFER_BYTES, sizeof(proof)) != 0)
@@ -219,26 +207,34 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
                  "(or PET_SECRET_FILE) on all nodes",
                  ours, theirs);
     else if (result == AUTH_NO_SECRET)
-        snprintf(text, size, "%s; start the store with the same --secret_file (or PET_SECRET_FILE)",
-                 auth_result_text(result));
+        snprintf(text, size,
+                 "the store has no secret with the fingerprint sha256 %.8s..; start the store with the same "
+                 "--secret_file (or PET_SECRET_FILE)",
+                 ours);
     else
         snprintf(text, size, "the store did not prove its secret: %s", auth_result_text(result));
 }
 
 /* --- the store's side ------------------------------------------------------------------------------------- */
 
-/* Check the client's hello. A different fingerprint lets the store report a wrong secret early. Equal fingerprints
- * prove nothing, because only the client's proof shows that it has the secret. */
+bool auth_is_other_version(uint8_t version)
+{
+    return version != AUTH_VERSION;
+}
+
+/* Check the client's hello. Check the version first, because another version may have another size. A different
+ * fingerprint lets the store report a wrong secret early. Equal fingerprints prove nothing, because only the client's
+ * proof shows that it has the secret. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
 {
     const uint8_t *m = hello.data;
     if (a->state != AUTH_NEW)
         return AUTH_OUT_OF_ORDER;
-    if (!has_job(hello) || (m[AT_ROLE] != AUTH_AGENT && m[AT_ROLE] != AUTH_OPERATOR))
-        return AUTH_MALFORMED;
-    if (m[AT_VERSION] != AUTH_VERSION)
+    if (hello.len > AT_VERSION && auth_is_other_version(m[AT_VERSION]))
         return AUTH_OTHER_VERSION;
+    if (hello.len != AUTH_HELLO_BYTES || (m[AT_ROLE] != AUTH_AGENT && m[AT_ROLE] != AUTH_OPERATOR))
+        return AUTH_MALFORMED;
     if (secret == NULL)
         return AUTH_NO_SECRET;
     return memcmp(m + AT_PRINT, print, AUTH_PRINT_BYTES) == 0 ? AUTH_OK : AUTH_SECRET_DIFFERS;
@@ -283,8 +279,8 @@ enum auth_result auth_check(struct auth *a, struct slice proof)
 
 void auth_tls_key(const struct secret *secret, const char *job, uint8_t key[static AUTH_HASH_BYTES])
 {
-    uint8_t name[AUTH_JOB_BYTES];
-    copy_job(job, name);
+    uint8_t name[LIMIT_TEXT] = { 0 };
+    memcpy(name, job, strnlen(job, sizeof(name) - 1));
     hmac(secret->key, (const struct slice[]){ slice_str("ddprun tls key"), slice_of(name, sizeof(name)) }, 2,
          key);
 }
@@ -314,6 +310,18 @@ void auth_ask_tls(uint8_t out[static AUTH_ASK_TLS_BYTES])
     write_le(end + 5, AUTH_ASK_BYTES, 8);
     end[13 + AT_VERSION] = AUTH_VERSION;
     end[13 + AT_ROLE] = ASKS_BEFORE_TLS;
+}
+
+bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version)
+{
+    enum { ASK_AT_VERSION = AUTH_ASK_TLS_BYTES - AUTH_ASK_BYTES + AT_VERSION };
+    uint8_t ask[AUTH_ASK_TLS_BYTES];
+    auth_ask_tls(ask);
+    if (at <= ASK_AT_VERSION && ASK_AT_VERSION - at < part.len) {
+        ask[ASK_AT_VERSION] = ((const uint8_t *)part.data)[ASK_AT_VERSION - at];
+        *is_other_version = auth_is_other_version(ask[ASK_AT_VERSION]);
+    }
+    return part.len <= sizeof(ask) - at && memcmp(part.data, ask + at, part.len) == 0;
 }
 
 static bool is_request(struct slice message, uint8_t role)

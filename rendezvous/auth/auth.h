@@ -7,10 +7,16 @@
  *     PROOF("client")                  ---->
  *     JSON tag                         <--->   JSON tag                                             (frames)
  *
- * `print` is the fingerprint of the secret. `instance` identifies the store. PROOF(side) is an HMAC whose key is the
- * secret. It covers the name of the side, the hello, and the answer without its proof. So an attacker cannot record a
- * message and send it again, send it back, change its role, or send it to another store. The hello, the answer and the
- * client's proof have a fixed size. Each frame ends with a tag: an HMAC of the frame and its number.
+ * `print` is the fingerprint of the secret, which selects the secret of a tenant. `job` is a hash of the job's name.
+ * `instance` identifies the store. PROOF(side) is an HMAC whose key is the secret. It covers the name of the side, the
+ * hello, and the answer without its proof. So an attacker cannot record a message and send it again, send it back,
+ * change its role, or send it to another store. The hello, the answer and the client's proof have a fixed size. Each
+ * frame ends with a tag: an HMAC of the frame and its number.
+ *
+ * The hello contains a hash and not the name, because the store parses at most 128 bytes of a stranger (hub/gate.c).
+ * The hash has 64 bits: only a client with the secret can send one, and the secret is valid for all jobs of a tenant.
+ *
+ * Each message begins with its version. A store answers every other version with its own and OTHER_VERSION.
  *
  * A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
  * only the user of the store can decrypt.
@@ -29,11 +35,11 @@
 #include "base/buf.h"
 
 enum {
-    AUTH_VERSION = 1,
+    AUTH_VERSION = 2,
     AUTH_NONCE_BYTES = 16,
     AUTH_PRINT_BYTES = 8,
-    AUTH_JOB_BYTES = LIMIT_TEXT, /* job name, padded with zeros; "" = no job */
-    AUTH_HASH_BYTES = 32,        /* bytes of SHA-256 and HMAC-SHA256 */
+    AUTH_JOB_BYTES = 8,   /* the first bytes of the SHA-256 of the job name */
+    AUTH_HASH_BYTES = 32, /* bytes of SHA-256 and HMAC-SHA256 */
     AUTH_TAG_BYTES = 16,
     AUTH_INSTANCE_BYTES = 32,
     AUTH_HELLO_BYTES = 2 + AUTH_PRINT_BYTES + AUTH_JOB_BYTES + AUTH_NONCE_BYTES,
@@ -52,15 +58,16 @@ enum {
 enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
 
 /* The result in the store's answer. Each result except OK ends the connection. */
-#define AUTH_RESULTS(X)                                                        \
-    X(OK, 0, "ok")                                                             \
-    X(MALFORMED, 1, "malformed message")                                       \
-    X(OTHER_VERSION, 2, "this version of the authentication is not supported") \
-    X(NO_SECRET, 3, "the store has no secret for this job")                    \
-    X(SECRET_DIFFERS, 4, "the secret differs")                                 \
-    X(BAD_PROOF, 5, "the proof is wrong")                                      \
-    X(OUT_OF_ORDER, 6, "authentication message out of order")                  \
-    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")      \
+#define AUTH_RESULTS(X)                                                                             \
+    X(OK, 0, "ok")                                                                                  \
+    X(MALFORMED, 1, "malformed message")                                                            \
+    X(OTHER_VERSION, 2,                                                                             \
+      "the versions of the authentication differ; install the same version of ddprun on all hosts") \
+    X(NO_SECRET, 3, "the store has no secret for this job")                                         \
+    X(SECRET_DIFFERS, 4, "the secret differs")                                                      \
+    X(BAD_PROOF, 5, "the proof is wrong")                                                           \
+    X(OUT_OF_ORDER, 6, "authentication message out of order")                                       \
+    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")                           \
     X(NOT_ENCRYPTED, 8, "the store does not encrypt")
 
 enum auth_result {
@@ -101,8 +108,8 @@ void auth_fingerprint(const struct secret *secret, char text[static AUTH_PRINT_T
 /* Return the secret whose `jobs` is the longest prefix of `job`, or NULL if no secret matches. */
 const struct secret *auth_secret_of(const struct secret *first, const char *job);
 
-/* Return the secret for the job in the client's first message `hello`. An operator that names no job gets the secret
- * whose fingerprint is in `hello`. Return NULL if no secret matches, or if `hello` is malformed. */
+/* Return the secret whose fingerprint is in the client's first message `hello`. If the list has only one secret, return
+ * it even if the fingerprint differs. Return NULL if no secret matches, or if `hello` is malformed. */
 const struct secret *auth_choose(const struct secret *first, struct slice hello);
 
 /* Build the client's request for the credential. */
@@ -119,6 +126,10 @@ bool auth_is_ask(struct slice message);
  * the number of bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
+/* Return true if `part` agrees with a request from auth_ask_tls from byte `at` on, whatever its version. Set
+ * *is_other_version if the part has another version. */
+bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version);
+
 /* Return true if the message is a request from auth_ask_tls. */
 bool auth_is_ask_tls(struct slice message);
 
@@ -134,12 +145,16 @@ enum auth_result auth_read_answer(struct slice answer, struct slice *credential)
  * answer. */
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
-/* Build the client's first message. `job` has at most LIMIT_TEXT - 1 bytes, and may be "" for an operator. */
+/* Build the client's first message. `job` may be "" for an operator. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 
-/* Build the store's answer. `secret` is NULL if the store has no secret for the job. If the result is not OK, the
- * answer contains the result and the store's fingerprint, but no proof. */
+/* Return true if a message whose first byte is `version` has another version. The store may then answer before the rest
+ * of the message has arrived. */
+bool auth_is_other_version(uint8_t version);
+
+/* Build the store's answer. `secret` is NULL if the store does not have the client's secret. If the result is not OK,
+ * the answer contains the result and the store's fingerprint, but no proof. */
 enum auth_result auth_answer(struct auth *a, const struct secret *secret, const char *instance,
                              const uint8_t nonce[static AUTH_NONCE_BYTES], struct slice hello,
                              uint8_t out[static AUTH_ANSWER_BYTES]);
@@ -157,7 +172,7 @@ enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct 
 /* Check the client's proof. The store calls this function. */
 enum auth_result auth_check(struct auth *a, struct slice proof);
 
-/* Format the fingerprint in the client's first message, or "" if the message has the wrong size. */
+/* Format the fingerprint in the client's first message, or "" if the message has another size. */
 void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT]);
 
 /* Derive the key of TLS (tls.h) for this job from the secret. */

@@ -246,16 +246,23 @@ static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, 
                     "with 'ddprun --make_secret FILE'");
 }
 
-/* Append a secret to the list, which then owns it. Reject a second secret for the same prefix, because the store could
- * not decide between them. */
+/* Append a secret to the list, which then owns it. Reject a second secret for the same prefix, and a second prefix for
+ * the same secret, because an agent names its tenant by the secret's fingerprint. */
 static ddp_status add_tenant(struct secret **list, struct secret *secret, struct ddp_err *err)
 {
     size_t n = 0;
-    for (; *list != NULL; list = &(*list)->next, n++)
+    for (; *list != NULL; list = &(*list)->next, n++) {
         if (strcmp((*list)->jobs, secret->jobs) == 0)
             return ddp_fail(err, DDP_ERR_ARG,
                             "there are two secrets for job names that begin with '%.60s'; remove one",
                             secret->jobs);
+        if (sodium_memcmp((*list)->key, secret->key, SECRET_BYTES) == 0)
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "job names that begin with '%.60s' and '%.60s' have the same secret; make another "
+                "with 'ddprun --make_secret FILE'",
+                (*list)->jobs, secret->jobs);
+    }
     if (n == TENANTS_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "more than %d lines have a secret", TENANTS_MAX);
     *list = secret;

@@ -95,7 +95,7 @@ static const char magic[] = "ddprun1 ";
 enum {
     AT_PRINT = sizeof(magic) - 1,
     AT_JOB = AT_PRINT + AUTH_PRINT_TEXT, /* a space replaces the NUL of the fingerprint */
-    IDENTITY_MAX = AT_JOB + AUTH_JOB_BYTES
+    IDENTITY_MAX = AT_JOB + LIMIT_TEXT
 };
 
 /* The functions of OpenSSL, which all contexts share. `lock` is held while they are loaded. */
@@ -111,7 +111,7 @@ struct tls_context {
     SSL_CTX *ctx;
     enum tls_side side;
     const struct secret *secrets; /* borrowed */
-    char job[AUTH_JOB_BYTES];
+    char job[LIMIT_TEXT];
 };
 
 struct tls {
@@ -124,7 +124,7 @@ struct tls {
     bool is_ddprun;         /* the peer has sent an identity of ddprun */
     bool has_key;           /* this side has given OpenSSL the key of this connection */
     const struct secret *secret; /* server: the secret that the client claims, borrowed; NULL = none */
-    char job[AUTH_JOB_BYTES];    /* server: the job that the client claims */
+    char job[LIMIT_TEXT];        /* server: the job that the client claims */
     char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" = no failure */
     char identity[IDENTITY_MAX]; /* client: the identity that it sends */
 };

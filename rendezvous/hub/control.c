@@ -38,16 +38,6 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Return true if the connection may use `job`. A secret may be valid for several jobs of a tenant, but a connection
- * may use only the job that AUTH has named. */
-static bool is_job_of_auth(struct hub *hub, const struct session *s, const char *job)
-{
-    if (gate_is_job(s, job))
-        return true;
-    ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this connection was authenticated for another job than '%s'", job);
-    return false;
-}
-
 /* Return true if the rendezvous has accepted the call (`how`). Otherwise fill `answer` with the rejection. The agent
  * ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on the round that it knows. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
@@ -149,7 +139,7 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
                  s->job->name);
         return false;
     }
-    struct job *job = is_job_of_auth(hub, s, name.job) ? job_claim(hub, s, name.job) : NULL;
+    struct job *job = gate_check_job(hub, s, name.job) ? job_claim(hub, s, name.job) : NULL;
     if (job == NULL ||
         (!job_is_at(job, &name) && (!may_begin(job, s, &name) || !attempt_begin(job, &name, true))))
         return false;
@@ -286,7 +276,7 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
  * another name, the rendezvous rejects the join. A job without a name gets the name from its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
-    if (!is_job_of_auth(hub, s, join->job))
+    if (!gate_check_job(hub, s, join->job))
         return NULL;
     struct job *job = s->is_node ? s->job : job_claim(hub, s, join->job);
     if (job != NULL && job->name[0] == '\0')

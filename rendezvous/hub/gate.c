@@ -30,7 +30,7 @@
 /* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The held
  * bytes are also charged to a quota. */
 enum {
-    FIRST_BYTES = 384,        /* decoded bytes: VALIDATE and AUTH need 337, and a PING or `hello` must fit */
+    FIRST_BYTES = 128,        /* decoded bytes before the end of AUTH */
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
     PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub then stops reading from it */
@@ -179,6 +179,14 @@ static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
+/* No client sends more before its proof than an agent under MUNGE: the launcher's search for a store, the request for
+ * the credential, and both messages of AUTH. */
+enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
+_Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
+                       AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
+                   FIRST_BYTES,
+               "the bytes of an agent must fit");
+
 /* Compare the bytes with a fixed request. Return `whole` if all `n` bytes are equal, and GATE_MORE if only the first
  * bytes have arrived. */
 static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed, size_t n,
@@ -187,6 +195,14 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     if (memcmp(bytes.data, fixed, bytes.len < n ? bytes.len : n) != 0)
         return GATE_HOLD;
     return bytes.len < n ? GATE_MORE : whole;
+}
+
+/* Return true if the bytes begin with the first AUTH of a session, and if its first byte is another version. */
+static bool is_other_version(const struct session *s, struct slice bytes)
+{
+    const uint8_t *b = bytes.data;
+    return s->auth == NULL && bytes.len > AUTH_HEAD_BYTES && get_u64(b + 1) > 0 &&
+           auth_is_other_version(b[AUTH_HEAD_BYTES]);
 }
 
 /* Compare bytes instead of decoding them, so that the JSON parser and most decoders never process the bytes of a
@@ -200,7 +216,9 @@ enum gate_verdict gate_look(const struct session *s, struct slice bytes)
         return compare_fixed(bytes, validate, sizeof(validate), GATE_PASS);
     if (s->wire.dialect != DIALECT_C)
         return GATE_HOLD;
-    if (b[0] == op_table[OP_AUTH].code[DIALECT_C] || b[0] == op_table[OP_PING].code[DIALECT_C])
+    if (b[0] == op_table[OP_AUTH].code[DIALECT_C])
+        return is_other_version(s, bytes) ? GATE_OTHER_VERSION : GATE_PASS;
+    if (b[0] == op_table[OP_PING].code[DIALECT_C])
         return GATE_PASS;
     return compare_fixed(bytes, hello, sizeof(hello), GATE_HELLO);
 }
@@ -264,6 +282,14 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
                  "the secrets differ: sha256 %.8s.. in the store, %.8s.. in the client; use the same "
                  "--secret_file on all nodes",
                  ours, theirs);
+    } else if (result == AUTH_NO_SECRET && hub->limits.secret != NULL &&
+               auth_choose(hub->limits.secret, message) == NULL) {
+        auth_hello_fingerprint(message, theirs);
+        ddp_fail(
+            &hub->err, DDP_ERR_MISMATCH,
+            "no secret of this store has the client's fingerprint sha256 %.8s..; add it to the secret file "
+            "of the store, or use another --secret_file",
+            theirs);
     } else {
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "AUTH: %s", auth_result_text(result));
     }
@@ -352,6 +378,11 @@ bool gate_auth(struct hub *hub, struct session *s, struct slice message)
     return true;
 }
 
+bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes)
+{
+    return gate_auth(hub, s, slice_of((const uint8_t *)bytes.data + AUTH_HEAD_BYTES, 1));
+}
+
 /* Check the tag. A wrong tag ends the connection, because its bytes were changed on the way or are from another
  * client. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame)
@@ -372,4 +403,30 @@ bool gate_is_job(const struct session *s, const char *job)
 {
     return (s->auth == NULL || auth_is_job(s->auth, job)) &&
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
+}
+
+/* Check both, because a secret is valid for all jobs of a tenant, but a connection may use only the job that AUTH has
+ * named. AUTH names a job by a hash, so the tenant's prefix is compared only here. */
+bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
+{
+    const struct secret *of = auth_secret_of(hub->limits.secret, job);
+    char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
+    if (!gate_is_job(s, job)) {
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this connection was authenticated for another job than '%s'",
+                 job);
+    } else if (s->auth == NULL || (of != NULL && s->tenant == of)) {
+        return true;
+    } else if (of == NULL || s->tenant == NULL) {
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "the store has no secret for job '%s'; add a line for it to the secret file of the store",
+                 job);
+    } else {
+        auth_fingerprint(of, ours);
+        auth_fingerprint(s->tenant, theirs);
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "secret differs: sha256 %.8s.. in the store for job '%s', %.8s.. in the client; use the "
+                 "secret of this job",
+                 ours, job, theirs);
+    }
+    return false;
 }

@@ -167,9 +167,8 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     else if (s->auth != NULL && who->role != (s->auth->role == AUTH_AGENT ? ROLE_AGENT : ROLE_CTL))
         ddp_fail(&hub->err, DDP_ERR_ARG, "this connection was authenticated for another role than \"%s\"",
                  role_names[who->role]);
-    else if (who->role == ROLE_AGENT && !gate_is_job(s, who->job.job))
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this connection was authenticated for another job than '%s'",
-                 who->job.job);
+    else if (who->role == ROLE_AGENT && !gate_check_job(hub, s, who->job.job))
+        return false;
     else if (who->role == ROLE_WORKER && !peer_may_be_rank(hub, s, who->job.job, who->rank))
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,
                  "rank %lld of job '%s' is not on the node whose agent has confirmed this connection",
@@ -700,6 +699,8 @@ bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
                 return false;
             if (verdict == GATE_HELLO)
                 continue;
+            if (verdict == GATE_OTHER_VERSION)
+                return gate_refuse_version(hub, s, bytes);
             if (verdict != GATE_PASS)
                 return keep_rest(hub, s, bytes) && (verdict == GATE_MORE || gate_hold(hub, s));
         }

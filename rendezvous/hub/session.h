@@ -196,12 +196,16 @@ void gate_agent_joined(struct hub *hub, const struct session *agent);
  * the time limit of their state. */
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
-/* The verdict on a stranger's next request: decode it, hold it, wait for more bytes, or answer `hello`. */
-enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO };
+/* The verdict on a stranger's next request: decode it, hold it, wait for more bytes, answer `hello`, or refuse an AUTH
+ * of another version. */
+enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO, GATE_OTHER_VERSION };
 /* Return the verdict on the request that begins with `bytes`. */
 enum gate_verdict gate_look(const struct session *s, struct slice bytes);
 /* Answer a stranger's `hello`, which is a launcher's search for a store, and remove the request from *bytes. */
 bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
+/* Answer an AUTH of another version before its rest has arrived, because its size may exceed the limit for strangers.
+ * Return false. */
+bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes);
 /* Count the decoded bytes of a stranger. Return false if the limit is exceeded and the connection must be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
 /* Hold the bytes of a stranger from now on. Return false if they exceed their limit, and the connection must be
@@ -217,8 +221,11 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 /* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* Return true if the session may use `job`: neither AUTH nor TLS has named another job. */
+/* Return true if neither AUTH nor TLS has named another job. */
 bool gate_is_job(const struct session *s, const char *job);
+/* Return true if an agent's session may use `job`: AUTH and TLS have named it, and it belongs to the tenant whose
+ * secret the session has proven. */
+bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 
 /* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false
  * if no agent has that address. */

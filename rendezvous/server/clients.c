@@ -21,6 +21,7 @@
 #include "base/endpoint.h"
 #include "base/log.h"
 #include "base/syscalls.h"
+#include "store/encode.h"
 
 #include <assert.h>
 #include <stddef.h>
@@ -303,6 +304,7 @@ struct client {
     bool is_foreign;          /* the kernel reports no user, so the client is on another host */
     bool has_begun;           /* the first byte was received; it shows whether the client uses TLS */
     bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
+    bool has_other_version;   /* the request for the credential has another version */
     uint8_t n_asked;          /* received bytes of the request for the credential */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
@@ -813,20 +815,34 @@ static bool send_credential(struct client *c)
     return c->has_asked;
 }
 
+/* Refuse a request for the credential that has another version. */
+static void refuse_version(struct client *c)
+{
+    static const uint8_t refusal[AUTH_ASK_BYTES] = { AUTH_VERSION, AUTH_OTHER_VERSION };
+    struct buf *answer = &c->clients->plain;
+    if (append_blob(answer, slice_of(refusal, sizeof(refusal))))
+        (void)conn_send(&c->conn, buf_slice(answer), NULL);
+    trim(answer);
+    reject(c, slice_of("", 0), auth_result_text(AUTH_OTHER_VERSION));
+}
+
 /* Answer the request for the credential, and remove it from `bytes`. It is the first message of a connection and has a
  * fixed size. Accept it in parts only from another host, where the first message must be this request or TLS. On this
  * host, a part could begin another request. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
-    uint8_t ask[AUTH_ASK_TLS_BYTES];
-    const size_t rest = sizeof(ask) - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
+    const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
     if (c->clients->tls == NULL || c->has_asked)
         return true;
-    auth_ask_tls(ask);
-    if ((n < rest && !c->is_foreign) || memcmp(bytes->data, ask + c->n_asked, n) != 0)
+    if ((n < rest && !c->is_foreign) ||
+        !auth_begins_ask_tls(slice_of(bytes->data, n), c->n_asked, &c->has_other_version))
         return true;
     c->n_asked += (uint8_t)n;
     *bytes = slice_of((const uint8_t *)bytes->data + n, bytes->len - n);
+    if (n == rest && c->has_other_version) {
+        refuse_version(c);
+        return false;
+    }
     if (n == rest && !send_credential(c)) {
         reject(c, *bytes, "cannot send the credential");
         return false;

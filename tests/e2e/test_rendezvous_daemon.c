@@ -501,8 +501,8 @@ Test(tenants, see_their_own_jobs_only)
     EXPECT_CTL(option_b, 0, "b1", "a1", "jobs");
     EXPECT_CTL(option_a, 0, "world size 2", "b1", "status");
     EXPECT_CTL(option_a, 0, "a1", "b1", "--job=a1", "status");
-    EXPECT_CTL(option_a, 1, "secret differs: sha256 ", "world size 2", "--job=b1", "status");
-    EXPECT_CTL(option_a, 1, "no secret", "world size 2", "--job=c1", "status");
+    EXPECT_CTL(option_a, 1, "no job 'b1'", "world size 2", "--job=b1", "status");
+    EXPECT_CTL(option_a, 1, "no job 'c1'", "world size 2", "--job=c1", "status");
     EXPECT_CTL(option_b, 0, "b1", "a1", "why");
     for (int i = 0; i < 4; i++)
         run_signal(nodes[i], SIGKILL);

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { ANSWERS_MAX = 1024 };
+enum { ANSWERS_MAX = 512 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -511,7 +511,8 @@ static uint64_t others_before;
 
 static void begin_bytes(const struct peer *p)
 {
-    const bool is_agent = p->trust == AGENT && p->auth.state == AUTH_PROVEN;
+    const bool is_agent = p->trust == AGENT && p->auth.state == AUTH_PROVEN &&
+                          auth_secret_of(secrets, p->auth_job) == p->secret;
     own_job = is_agent ? p->auth_job : NULL;
     is_checked = secrets != NULL && !(is_agent && secrets == &secret_of_all);
     others_before = is_checked ? membership(own_job) : 0;
@@ -549,7 +550,9 @@ static void authenticate(struct peer *p)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], hello[AUTH_HELLO_BYTES];
     p->auth_job = p->launch->name;
-    p->secret = take(16) == 0 ? &secret_of_all : auth_secret_of(secrets, p->auth_job);
+    p->secret = take(16) == 0   ? &secret_of_all
+                : take(16) == 0 ? auth_secret_of(secrets, launches[p->launch == launches].name)
+                                : auth_secret_of(secrets, p->auth_job);
     put_random(NULL, nonce, sizeof(nonce));
     auth_hello(&p->auth, p->secret, p->trust == AGENT ? AUTH_AGENT : AUTH_OPERATOR, p->auth_job, nonce,
                hello);

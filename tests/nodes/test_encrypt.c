@@ -193,7 +193,7 @@ SCENE(encrypt, a_server_with_a_certificate_gets_nothing, .options = "--encrypt -
       .before = serve_with_certificate, .within_ms = CONNECTIONS, .after = expect_nothing_sent,
       .node = { { .by_hand = true }, { .exit = ENDED, .says = "TLS_REJECTED" } })
 
-#define ASK_BEFORE_TLS "00cef7853c8302000000000000000104"
+#define ASK_BEFORE_TLS "00cef7853c8302000000000000000204"
 
 static void attack_from_third_host(struct play *play)
 {
@@ -208,10 +208,10 @@ static void attack_from_third_host(struct play *play)
     }
     /* The request for MUNGE's credential before TLS is answered once, and gives the client no more time. */
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS, bin("tests/prog/stranger"));
-    expect_sh(third, "closed after 10 bytes: 02000000000000000107", command);
+    expect_sh(third, "closed after 10 bytes: 02000000000000000207", command);
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS ASK_BEFORE_TLS,
              bin("tests/prog/stranger"));
-    expect_sh(third, "closed after 17 bytes: 0200000000000000010715030300020273", command);
+    expect_sh(third, "closed after 17 bytes: 0200000000000000020715030300020273", command);
     static const char *const options[] = {
         "-tls1_3", "-tls1_2", "-tls1_3 -psk 00112233 -psk_identity x",
         "-tls1_3 -psk 00112233 -psk_identity 'ddprun1 0123456789abcdef none'"

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 8000, BYTES_MAX = 4096, KEPT = 512, HELLO = 5 + 9 + 282 };
+enum { WAIT_MS = 8000, BYTES_MAX = 4096, KEPT = 512, HELLO = 5 + 9 + 34 };
 enum { OPEN_MAX = 200, CHUNK = 64 << 10, GREETING = 5, PAUSE_MS = 100, GIVE_UP_MS = 60000 };
 
 static int dial(const char *host, const char *port)
@@ -72,7 +72,7 @@ static int send_bytes(const char *host, const char *port, const char *hex)
 
 _Noreturn static void begin_many(const char *host, const char *port, int count)
 {
-    static const uint8_t head[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 26, 1, 0, 0, 0, 0, 0, 0, 1, 1 };
+    static const uint8_t head[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 34, 0, 0, 0, 0, 0, 0, 0, 2, 1 };
     uint8_t hello[HELLO] = { 0 };
     int kept[KEPT] = { 0 };
     memcpy(hello, head, sizeof(head));
@@ -134,7 +134,7 @@ static size_t make_fill(int i, unsigned n, uint8_t *bytes)
 /* Make one byte of AUTH or of a SET. Every third connection stops after four bytes. */
 static size_t make_stall(int i, unsigned n, uint8_t *bytes)
 {
-    static const uint8_t set[] = { 1, 0, 0, 1 }, auth[] = { 0x83, 26, 1 };
+    static const uint8_t set[] = { 1, 0, 0, 1 }, auth[] = { 0x83, 34, 0, 0, 0, 0, 0, 0, 0, 2 };
     const uint8_t *head = i % 2 == 0 ? auth : set;
     bytes[0] = n < (i % 2 == 0 ? sizeof(auth) : sizeof(set)) ? head[n] : 0;
     return i % 3 == 0 && n >= 4 ? 0 : 1;

@@ -117,7 +117,7 @@ static void *reconnect(void *unused)
     const struct linger at_once = { .l_onoff = 1 }; /* a reset, so that no port stays in TIME_WAIT */
     char hello[128];
     (void)unused;
-    snprintf(hello, sizeof(hello), PEER_GREETING " 83 %02x%02x000000000000 0101", AUTH_HELLO_BYTES % 256,
+    snprintf(hello, sizeof(hello), PEER_GREETING " 83 %02x%02x000000000000 0201", AUTH_HELLO_BYTES % 256,
              AUTH_HELLO_BYTES / 256);
     while (!stranger.ends) {
         const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

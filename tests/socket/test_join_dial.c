@@ -437,11 +437,11 @@ Test(join_dial_munge, a_plain_store_is_named, .fini = end_munge, .timeout = 120)
 /* The encrypting store answers the request once, and only TLS may follow. */
 Test(join_dial_munge, the_store_answers_one_request, .fini = end_munge, .timeout = 120)
 {
-    static const char ask[] = "00 cef7853c 83 0200000000000000 0104";
+    static const char ask[] = "00 cef7853c 83 0200000000000000 0204";
     begin_munge(true, true, false);
     int fd = peer_connect(served_port());
     peer_send_hex(fd, ask);
-    peer_expect(fd, "0200000000000000 0107");
+    peer_expect(fd, "0200000000000000 0207");
     peer_send_hex(fd, ask);
     peer_expect(fd, "15030300020273"); /* the alert: use TLS */
     peer_expect_end(fd);
@@ -449,6 +449,10 @@ Test(join_dial_munge, the_store_answers_one_request, .fini = end_munge, .timeout
     peer_send_hex(fd, "00 cef7853c 0d 01000000");
     peer_expect(fd, "01000000");
     close(fd);
+    fd = peer_connect(served_port());
+    peer_send_hex(fd, "00 cef7853c 83 0200000000000000 0104"); /* version 1 */
+    peer_expect(fd, "0200000000000000 0202");
+    peer_expect_end(fd);
 }
 
 Test(join_dial_munge, other_services_get_no_further, .timeout = 120)

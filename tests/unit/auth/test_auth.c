@@ -7,20 +7,17 @@
 #include <string.h>
 
 /* The values are from vectors.py, which shares no code with auth.c. */
-/* "gpt" is filled up to 256 bytes. */
-#define ZEROS_23 "0000000000000000000000000000000000000000000000"
-static const char vector_hello[] = "0101630dcd2966c43366677074" ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23
-    ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 ZEROS_23 "404142434445464748494a4b4c4d4e4f";
+static const char vector_hello[] = "0201630dcd2966c43366053ea4804ef1bb33404142434445464748494a4b4c4d4e4f";
 
 static const char vector_answer[] =
-    "0100630dcd2966c433663031323334353637383961626364656600000000000000000000000000000000808182838485"
-    "868788898a8b8c8d8e8fac79e373c8d1f89e87fb956249f673c2bc0eaa0beb501775daa6e79230d1ba4f";
+    "0200630dcd2966c433663031323334353637383961626364656600000000000000000000000000000000808182838485"
+    "868788898a8b8c8d8e8f7fee8cf11f32f491d28e480a3870eb05d8a5ddf07e4cc30bc4e985c036878166";
 
-static const char vector_proof[] = "65e1e1f0e4c2fc2ee583e5d74283b54f5bb5d3e07a31e46249809d7ad50893b9";
+static const char vector_proof[] = "d08f0c25e01fbb6f785f32994eb59056ee34bb5865daaa45fa55c3e00f8d4b61";
 
-static const char vector_client_tags[] = "54c0a9fbc1907e5a5874295dac2495b174822bcd764f3a73623fe4e403a3db2b";
+static const char vector_client_tags[] = "89c3cd25fecac8dcef948c91698095338241480b376deec3c75e7febe9ec03c4";
 
-static const char vector_store_tags[] = "f6d84128a698ebf1d2a3e04534cfc59fbe8bdc6e1bb76c0c284aff4681db5517";
+static const char vector_store_tags[] = "52e53c336b4b0b06840b1530e403514f239dc247a54ffad2c79f9309700e852e";
 
 enum { FRAME_MAX = 512 };
 
@@ -302,7 +299,7 @@ Test(auth, a_store_gives_its_credential_to_a_client_without_a_secret)
 
 Test(auth, a_store_without_tls_refuses_the_request_before_tls)
 {
-    static const uint8_t bytes[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 2, 0, 0, 0, 0, 0, 0, 0, 1, 4 };
+    static const uint8_t bytes[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 2, 0, 0, 0, 0, 0, 0, 0, 2, 4 };
     uint8_t ask[AUTH_ASK_TLS_BYTES], refusal[AUTH_ASK_BYTES];
     struct slice got;
     auth_ask_tls(ask);
@@ -312,6 +309,15 @@ Test(auth, a_store_without_tls_refuses_the_request_before_tls)
     cr_assert(auth_is_ask_tls(message) && !auth_is_ask(message));
     auth_refuse_tls(&secret, refusal);
     cr_assert_eq(auth_read_answer(slice_of(refusal, sizeof(refusal)), &got), AUTH_NOT_ENCRYPTED);
+    for (size_t at = 0; at < sizeof(ask); at++) { /* in two parts, each with one changed byte */
+        bool is_other = false;
+        memcpy(ask, bytes, sizeof(ask));
+        ask[at]++;
+        const bool begins = auth_begins_ask_tls(slice_of(ask, 15), 0, &is_other) &&
+                            auth_begins_ask_tls(slice_of(ask + 15, 1), 15, &is_other);
+        cr_expect_eq(begins, at == 14, "byte %zu", at);
+        cr_expect_eq(is_other, at == 14, "byte %zu", at);
+    }
     uint8_t framed[8 + AUTH_GIFT_BYTES + 1] = { 2, 0, 0, 0, 0, 0, 0, 0, refusal[0], refusal[1] };
     enum auth_result result;
     for (size_t n = 0; n < 10; n++)
@@ -352,32 +358,51 @@ static const struct secret *chosen(const struct secret *first, const struct secr
     return auth_choose(first, slice_of(hello, sizeof(hello)));
 }
 
-Test(auth, the_first_message_chooses_the_secret)
+Test(auth, the_fingerprint_chooses_the_secret)
 {
-    char longest[LIMIT_TEXT];
-    memset(longest, 'x', sizeof(longest) - 1);
-    longest[sizeof(longest) - 1] = '\0';
-    cr_assert_eq(chosen(&team_ab, &secret, AUTH_AGENT, "team-a1"), &team_a);
-    cr_assert_eq(chosen(&team_ab, &team_ab, AUTH_OPERATOR, ""), &all, "a secret for all jobs is there");
-    cr_assert_eq(chosen(&team_ab, &team_ab, AUTH_OPERATOR, longest), &all);
+    cr_assert_eq(chosen(&team_ab, &team_a, AUTH_AGENT, "team-a1"), &team_a);
+    cr_assert_eq(chosen(&team_ab, &team_ab, AUTH_OPERATOR, ""), &team_ab);
+    cr_assert_eq(chosen(&team_ab, &all, AUTH_AGENT, "team-a1"), &all,
+                 "the hub compares job and tenant later");
     cr_assert_null(auth_choose(&team_ab, slice_of(hello, sizeof(hello) - 1)));
-    memset(hello + AUTH_HELLO_BYTES - AUTH_NONCE_BYTES - 1, 'x', 1);
-    cr_assert_null(auth_choose(&team_ab, slice_of(hello, sizeof(hello))), "the name does not end");
-    cr_assert_eq(get_answer(&all), AUTH_MALFORMED);
-    team_a.next = NULL;
-    cr_assert_eq(chosen(&team_ab, &team_a, AUTH_OPERATOR, ""), &team_a);
-    cr_assert_null(chosen(&team_ab, &secret, AUTH_OPERATOR, ""));
-    cr_assert_null(chosen(&team_ab, &team_a, AUTH_AGENT, ""));
-    cr_assert_null(chosen(&team_ab, &team_a, AUTH_OPERATOR, "b"));
-    team_a.next = &all;
+    cr_assert_null(auth_choose(&all, slice_of(hello, sizeof(hello) - 1)));
+    cr_assert_null(chosen(&team_ab, &secret, AUTH_AGENT, "team-a1"));
+    cr_assert_null(chosen(NULL, &secret, AUTH_AGENT, "team-a1"));
+    cr_assert_eq(chosen(&all, &team_a, AUTH_AGENT, "team-a1"), &all, "the answer can name the only secret");
 }
 
+/* A job name of any length has a hash of the same size. */
+Test(auth, a_long_job_is_another_job_than_its_beginning)
+{
+    char longest[LIMIT_TEXT] = "";
+    memset(longest, 'x', sizeof(longest) - 1);
+    greet(AUTH_AGENT, longest);
+    cr_assert_eq(get_answer(&secret), AUTH_OK);
+    cr_assert(auth_is_job(&store, longest));
+    longest[sizeof(longest) - 2] = '\0';
+    cr_assert_not(auth_is_job(&store, longest));
+}
+
+/* Another version may have messages of other sizes. The answer has the same size in all versions. */
 Test(auth, another_version_is_named)
 {
+    uint8_t longer[300] = { 1, AUTH_AGENT };
     greet(AUTH_AGENT, "gpt");
     hello[0] = AUTH_VERSION + 1;
     cr_assert_eq(get_answer(&secret), AUTH_OTHER_VERSION);
     cr_assert_eq(get_proof(), AUTH_OTHER_VERSION);
+    for (size_t n = 1; n < sizeof(longer); n++) {
+        begin();
+        cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(longer, n), answer),
+                     AUTH_OTHER_VERSION);
+    }
+    for (int result = 0; result < 10; result++) { /* an older store rejects this size first */
+        begin();
+        greet(AUTH_AGENT, "gpt");
+        answer[0] = 1;
+        answer[1] = (uint8_t)result;
+        cr_assert_eq(get_proof(), AUTH_OTHER_VERSION);
+    }
 }
 
 Test(auth, no_message_is_accepted_twice_or_early_or_with_another_size)

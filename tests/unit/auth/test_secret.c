@@ -174,8 +174,8 @@ Test(secret, each_line_is_a_tenant)
     struct secret *list;
     struct ddp_err err = { 0 };
     char text[512];
-    snprintf(text, sizeof(text), "# of this cluster\n\nteam-a %s\r\n  %s\nteam-ab\t\t%.62s22", digits, digits,
-             digits);
+    snprintf(text, sizeof(text), "# of this cluster\n\nteam-a %s\r\n  %.62s11\nteam-ab\t\t%.62s22", digits,
+             digits, digits);
     make_file("a", text, strlen(text), 0600);
     cr_assert_eq(secret_read_tenants("a", &list, &err), DDP_OK, "%s", err.msg);
     cr_assert_str_eq(list->jobs, "team-a");
@@ -225,6 +225,9 @@ Test(secret, a_wrong_line_of_a_tenant_is_named)
     snprintf(line, sizeof(line), "x %s\nx %s\n", digits, digits);
     make_file("a", line, strlen(line), 0600);
     expect_bad_tenants("a", "line 2: there are two secrets for job names that begin with 'x'");
+    snprintf(line, sizeof(line), "x %s\ny %.62s11\nz %s\n", digits, digits, digits);
+    make_file("a", line, strlen(line), 0600);
+    expect_bad_tenants("a", "line 3: job names that begin with 'x' and 'z' have the same secret");
     snprintf(line, sizeof(line), "%256s %s\n", "x", digits);
     memset(line, 'x', 256);
     make_file("a", line, strlen(line), 0600);

@@ -13,8 +13,8 @@ FINGERPRINT = hashlib.sha256(K).digest()[:8]
 NONCE_C, NONCE_S = bytes(range(0x40, 0x50)), bytes(range(0x80, 0x90))
 JOB, INSTANCE = b"gpt", b"0123456789abcdef"
 
-hello = bytes([1, 1]) + FINGERPRINT + JOB.ljust(256, b"\0") + NONCE_C
-offer = bytes([1, 0]) + FINGERPRINT + INSTANCE.ljust(32, b"\0") + NONCE_S
+hello = bytes([2, 1]) + FINGERPRINT + hashlib.sha256(JOB).digest()[:8] + NONCE_C
+offer = bytes([2, 0]) + FINGERPRINT + INSTANCE.ljust(32, b"\0") + NONCE_S
 talk = hello + offer
 root = mac(hashlib.sha256(talk).digest(), K)
 keys = {side: mac(root, b"ddprun %s frames" % side, b"\1") for side in (b"client", b"store")}

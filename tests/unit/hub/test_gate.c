@@ -220,15 +220,15 @@ Test(gate, a_stranger_gets_the_answers_by_which_a_launcher_finds_the_store)
     sim_expect(&sim, FIRST, "01000000 0b00000000000000 7b226f6b223a747275657d");
 }
 
-Test(gate, at_most_384_bytes_of_a_stranger_are_decoded)
+Test(gate, at_most_128_bytes_of_a_stranger_are_decoded)
 {
     stranger(FIRST);
     sim_feed(&sim, FIRST, GREETING);
-    for (int i = 0; i < 75; i++)
+    for (int i = 0; i < 24; i++)
         sim_feed(&sim, FIRST, "0d 01000000");
     cr_assert(sim.conn[FIRST].open);
     sim_feed(&sim, FIRST, "0d 01000000");
-    expect_closed(FIRST, "more than 384 bytes");
+    expect_closed(FIRST, "more than 128 bytes");
 }
 
 Test(gate, a_stranger_keeps_little_memory)
@@ -403,7 +403,8 @@ Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init
     sim_free(&sim);
     sim_init(&sim, &limits);
     stranger(FIRST);
-    sim_feed(&sim, FIRST, GREETING);
+    sim_feed(&sim, FIRST, GREETING "0d 01000000 " HELLO); /* the most bytes of an honest agent */
+    sim_expect(&sim, FIRST, "01000000 0b00000000000000 7b226f6b223a747275657d");
     cr_assert_eq(ask_for(FIRST, &got), AUTH_OK);
     cr_assert(slice_equal(got, slice_str("MUNGE:x:")));
     cr_assert_eq(begin_auth(FIRST, &secret, AUTH_AGENT, "demo", proof), AUTH_OK);
@@ -416,7 +417,7 @@ Test(gate, a_store_without_tls_refuses_the_request_before_tls)
 {
     struct slice got;
     stranger(FIRST);
-    sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0104");
+    sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0204");
     cr_assert_eq(auth_read_answer(next_blob(FIRST, 0), &got), AUTH_NOT_ENCRYPTED);
     expect_closed(FIRST, "the store does not encrypt");
 }
@@ -440,7 +441,7 @@ Test(gate, a_store_that_only_rejects_answers_the_request_before_tls_with_the_rea
     sim_free(&sim);
     sim_init(&sim, &limits);
     stranger(FIRST);
-    sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0104");
+    sim_feed(&sim, FIRST, GREETING "83 0200000000000000 0204");
     cr_assert_eq(auth_read_answer(next_blob(FIRST, 0), &got), AUTH_NO_SECRET);
     cr_expect_eq(got.len, AUTH_GIFT_BYTES - AUTH_ASK_BYTES);
     cr_expect_eq(memcmp(got.data, "NO_SECRET\nn0 reports: no secret; xxx", 35), 0);
@@ -460,9 +461,32 @@ Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
     sim_feed(&sim, FIRST + 1, GREETING);
     for (int i = 0; sim.conn[FIRST + 1].open; i++) {
         cr_assert_lt(i, 50);
-        sim_feed(&sim, FIRST + 1, "83 0200000000000000 0103 ");
+        sim_feed(&sim, FIRST + 1, "83 0200000000000000 0203 ");
     }
-    expect_closed(FIRST + 1, "more than 384 bytes");
+    expect_closed(FIRST + 1, "more than 128 bytes");
+}
+
+/* An AUTH of another version may be longer than a stranger's limit. The answer comes with its first byte. */
+Test(gate, an_agent_of_another_version_is_answered)
+{
+    uint8_t unused[AUTH_PROOF_BYTES];
+    char theirs[AUTH_PRINT_TEXT];
+    static const uint8_t nonce[AUTH_NONCE_BYTES] = { 7 };
+    uint8_t hello[AUTH_HELLO_BYTES];
+    for (conn_id conn = FIRST; conn < FIRST + 2; conn++) {
+        stranger(conn);
+        auth_hello(&of[conn], &secret, AUTH_AGENT, "demo", nonce, hello);
+        sim_feed_cut(&sim, conn, GREETING "83 1a01000000000000 01", conn == FIRST ? 100 : 1);
+        cr_expect_eq(auth_prove(&of[conn], &secret, next_blob(conn, 0), unused, theirs), AUTH_OTHER_VERSION);
+        expect_closed(conn, "install the same version of ddprun");
+    }
+    sim_connect(&sim, FIRST + 2); /* on this host the whole message is decoded */
+    hub_set_uid(sim.hub, FIRST + 2, 1000);
+    sim_feed(&sim, FIRST + 2, GREETING "83 1a01000000000000 01");
+    cr_expect(sim.conn[FIRST + 2].open);
+    static const uint8_t rest[281];
+    sim_feed_bytes(&sim, FIRST + 2, slice_of(rest, sizeof(rest)));
+    expect_closed(FIRST + 2, "install the same version of ddprun");
 }
 
 /* The user of the store's host is the user of the job, but only agents have the secret. */
@@ -761,23 +785,53 @@ static void start_tenants(void)
     start_node("10.0.0.2", AGENT_B, &team_b, "b1", 0, 1);
 }
 
-Test(tenants, the_job_chooses_the_secret)
+Test(tenants, a_secret_is_valid_for_its_jobs_only)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
     static const struct {
         const struct secret *secret;
-        const char *job;
-        enum auth_result result;
-    } cases[] = { { &team_a, "a1", AUTH_OK },
-                  { &team_a, "b1", AUTH_SECRET_DIFFERS },
-                  { &team_a, "c1", AUTH_NO_SECRET },
-                  { &team_a, "", AUTH_NO_SECRET } };
+        const char *job, *refusal;
+    } cases[] = { { &team_a, "a1", NULL },
+                  { &secret, "a1", NULL },
+                  { &team_a, "b1", "secret differs: sha256 " },
+                  { &team_a, "c1", "the store has no secret for job 'c1'" },
+                  { &team_a, "", "the store has no secret for job ''" } };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        stranger(FIRST + i);
-        cr_assert_eq(greet_for(FIRST + i, cases[i].secret, AUTH_AGENT, cases[i].job, proof), cases[i].result);
+        const conn_id conn = (conn_id)(FIRST + i);
+        char json[64];
+        stranger(conn);
+        cr_assert_eq(greet_for(conn, cases[i].secret, AUTH_AGENT, cases[i].job, proof),
+                     cases[i].secret == &secret ? AUTH_NO_SECRET : AUTH_OK);
+        if (cases[i].secret == &secret) {
+            expect_closed(conn, "no secret of this store has the client's fingerprint sha256 ");
+            continue;
+        }
+        send_frame(conn, OP_AUTH, slice_of(proof, sizeof(proof)), false);
+        snprintf(json, sizeof(json), "{\"role\":\"agent\",\"job\":\"%s\"}", cases[i].job);
+        send_frame(conn, OP_IDENTIFY, slice_str(json), true);
+        if (cases[i].refusal != NULL)
+            expect_closed(conn, cases[i].refusal);
+        cr_expect_eq(sim.conn[conn].open, cases[i].refusal == NULL);
     }
-    expect_closed(FIRST + 1, "the secrets differ: sha256 ");
-    expect_closed(FIRST + 2, "the store has no secret for this job");
+}
+
+/* Without IDENTIFY, each call of an agent checks job and tenant by itself. */
+Test(tenants, no_call_reaches_a_job_of_another_secret)
+{
+    static const char *const tries[] = {
+        "{\"op\":\"join\",\"job\":\"b1\",\"version\":\"" DDP_VERSION
+        "\",\"nproc\":2,\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"host\":\"h\",\"pid\":7}",
+        "{\"op\":\"resume\",\"job\":\"b1\",\"token\":\"00000000000000000000000000000000\",\"heard\":0}",
+        "{\"op\":\"job\",\"job\":\"b1\",\"attempt\":1,\"world_size\":2}"
+    };
+    start_tenants();
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        const conn_id conn = (conn_id)(FIRST + i);
+        connect_as("10.0.0.3", conn, &team_a, AUTH_AGENT, "b1");
+        calls(conn, tries[i], "\"ok\":false");
+        skip_output(AGENT_B);
+        calls(AGENT_B, "{\"op\":\"status\"}", "\"attempt\":0");
+    }
 }
 
 Test(tenants, an_operator_reads_its_own_jobs_only)

@@ -124,6 +124,17 @@ bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
  * the rank, or -1 if the stacks give no result. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
+/* Return true if the later sample has flight records, but not the records of all ranks, or not all in the state of the
+ * earlier sample. A later record may name the culprit. */
+bool hang_lacks_records(const struct snapshot *s);
+
+/* The ranks outside of collectives in all samples since the last sign of progress. It shows endless loops. */
+struct hang_history;
+/* Add the later sample of a snapshot. Its earlier sample is NULL, or the last sample that was added. Allocate *history
+ * if it is NULL; the caller frees it with hang_history_free. */
+void hang_history_add(struct hang_history **history, const struct snapshot *s);
+void hang_history_free(struct hang_history *history);
+
 /* Return true if a signal or a debugger has stopped a rank for `least_ms`, and the rank does not report its steps. */
 bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms);
 

@@ -1044,13 +1044,14 @@
       "Two samples of the stacks are equal, and the rank sleeps outside of a collective while others wait in "      \
       "one. Typical cause: a loop that waits for a file or a service.")                                     \
     X(RANK_LOOPS, ERROR,                                                                                    \
-      "${subject} ${is} in ${place} and compute${s} (${cpu} % CPU), without progress for ${time}; ${waiters}", \
+      "${subject} ${is} in ${place} and ${does} (${cpu} % CPU), without progress for ${time}; ${waiters}", \
       "check this function for an endless loop ('ddpctl stacks --rank ${rank}' shows its callers); if the " \
       "function is only slow, pass a larger --hang_timeout to ddprun",                                                       \
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
-      "while others wait in one. Typical causes: an endless loop, or preparation of data on one rank only.")        \
+      "while others wait in one. If the rank repeats the same calls, at least eight samples show it in this "   \
+      "function, whose lines return. Typical causes: an endless loop, or preparation of data on one rank only.")        \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
      * need a key, or the network or a GPU may have failed. */                                              \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \

@@ -4,6 +4,9 @@
  * any. A rank in a collective waits. A rank that stays at any other place is the culprit. There is no result in two
  * cases: a rank has moved between the samples, so the job is only slow, or no rank waits.
  *
+ * A rank in an endless loop that calls different functions moves, too. So a history of all samples without progress
+ * shows such a loop, after several suspicions.
+ *
  * If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
  * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
  *
@@ -59,7 +62,9 @@ enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 /* One rank in the two samples. */
 struct rank_look {
     struct spot *spot[2]; /* the rank's entries in hang.spots: in the earlier and in the later sample */
-    int cpu_percent;      /* percent of one CPU that the main thread used between the samples */
+    int64_t cpu_ms;       /* CPU time that the main thread used between the samples */
+    int cpu_percent;      /* the same in percent of one CPU */
+    const cJSON *loop;    /* the function in which the rank repeats its calls (history_loop); NULL = none */
     enum way way;
     enum finding_code code; /* only for WAY_CULPRIT */
     uint32_t group;         /* index in hang.groups; only for WAY_WAITS */
@@ -92,21 +97,7 @@ struct hang {
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
-/* Two samples are 1 s to 6 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in both. */
-
-/* Return true if two frames are at the same line. Compare the texts, because each sample has its own copy of them. */
-static bool is_same_line(const cJSON *a, const cJSON *b)
-{
-    return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
-           strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0 &&
-           spot_number(a, "line") == spot_number(b, "line");
-}
-
-static bool is_same_function(const cJSON *a, const cJSON *b)
-{
-    return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
-           strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0;
-}
+/* Two samples of a suspicion are 1 s to 6 s apart (hub/hang_watch.h). A rank is at rest if its stack is equal in both. */
 
 /* Return true if two stacks are equal. In the program's innermost function and in its callees, the lines may differ,
  * because the function may loop. In its callers the lines must be equal: another line means that the caller has called
@@ -116,7 +107,7 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     const cJSON *x = a->frames->child, *y = b->frames->child;
     bool is_inner = true;
     for (; x != NULL && y != NULL; x = x->next, y = y->next) {
-        if (is_inner ? !is_same_function(x, y) : !is_same_line(x, y))
+        if (is_inner ? !spot_is_same_function(x, y) : !spot_is_same_line(x, y))
             return false;
         is_inner = is_inner && x != a->user;
     }
@@ -131,7 +122,7 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
     const bool is_same_call =
         a->call == NULL || b->call == NULL ? a->call == b->call : strcmp(a->call, b->call) == 0;
     return is_same_call && (a->user == NULL || b->user == NULL ? a->call != NULL && a->user == b->user
-                                                               : is_same_line(a->user, b->user));
+                                                               : spot_is_same_line(a->user, b->user));
 }
 
 /* Return true if a rank has made progress between the samples. It counts as moved if only one sample has its frames,
@@ -143,6 +134,37 @@ static bool has_moved(const struct rank_look *r)
         spot_number(a->thread, "pid") != spot_number(b->thread, "pid"))
         return a->frames != b->frames;
     return a->call != NULL ? !is_same_wait(a, b) : !is_same_stack(a, b);
+}
+
+/* --- all samples ------------------------------------------------------------------------------------------ */
+
+/* The history has a trail of each rank outside of a collective, since the last sign of progress or the last proof of
+ * progress in the samples. It proves a loop only if no other rank can have made progress meanwhile. */
+enum { HISTORY_RANKS = 8 };
+
+struct hang_history {
+    uint32_t n;
+    bool is_cut; /* more than HISTORY_RANKS ranks were outside of a collective */
+    struct past {
+        uint32_t rank;
+        bool is_still; /* the rank has neither moved nor used CPU time */
+        struct trail trail;
+    } ranks[HISTORY_RANKS];
+};
+
+/* Return the frame with the loop of a rank, or NULL. Return NULL as well if another rank outside of a collective may
+ * have made progress, because a slow job with a slow rank has such ranks. */
+static const cJSON *history_loop(const struct hang_history *history, uint32_t rank)
+{
+    const cJSON *found = NULL;
+    for (uint32_t i = 0; history != NULL && !history->is_cut && i < history->n; i++) {
+        const struct past *past = &history->ranks[i];
+        const cJSON *loop = trail_loop(&past->trail);
+        if (loop == NULL && !past->is_still)
+            return NULL;
+        found = past->rank == rank ? loop : found;
+    }
+    return found;
 }
 
 /* --- one rank --------------------------------------------------------------------------------------------- */
@@ -185,7 +207,7 @@ static enum finding_code culprit_code(const struct rank_facts *f, const struct r
         return FINDING_RANK_CHILD_ENDED;
     if (f->traceback != NULL)
         return FINDING_RANK_TRACEBACK;
-    if (computes(r, in))
+    if (r->loop != NULL || computes(r, in))
         return FINDING_RANK_LOOPS;
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
         if (strstr(in, sleeps[i].call) != NULL &&
@@ -257,16 +279,14 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
-    const int64_t cpu_ms = r->spot[1]->cpu_ms - r->spot[0]->cpu_ms;
-    if (h->s->hang.apart_ms > 0 && cpu_ms > 0)
-        r->cpu_percent = (int)(cpu_ms * 100 / (int64_t)h->s->hang.apart_ms);
-    if (!f->exited && has_moved(r))
+    r->loop = history_loop(h->s->hang.history, rank);
+    if (!f->exited && has_moved(r) && r->loop == NULL)
         return false;
     r->way = way_of(f, r);
     h->n[r->way]++;
     if (r->way == WAY_CULPRIT)
         r->code = culprit_code(f, r);
-    return r->way != WAY_WAITS || (waits_still(h, cpu_ms, r->cpu_percent) && join_wait(h, rank));
+    return r->way != WAY_WAITS || (waits_still(h, r->cpu_ms, r->cpu_percent) && join_wait(h, rank));
 }
 
 /* --- words ------------------------------------------------------------------------------------------------ */
@@ -332,6 +352,8 @@ static bool is_like(const void *of, uint32_t i)
         return a == b;
     if (a->way == WAY_WAITS)
         return a->group == b->group;
+    if (a->loop != NULL && b->loop != NULL)
+        return spot_is_same_function(a->loop, b->loop);
     return a->way == WAY_GONE || is_same_stack(a->spot[1], b->spot[1]);
 }
 
@@ -457,6 +479,15 @@ static void keep_records(const struct snapshot *s, struct records *r)
         else
             flight_dump_free(&r->dumps[i]);
     dumps_free(earlier, n);
+}
+
+bool hang_lacks_records(const struct snapshot *s)
+{
+    struct records r = { 0 };
+    keep_records(s, &r);
+    const bool lacks = cJSON_GetArraySize(s->hang.calls[1]) > 0 && r.n < s->n_ranks;
+    records_free(&r);
+    return lacks;
 }
 
 static bool is_chosen(const void *of, uint32_t i)
@@ -687,6 +718,14 @@ static uint32_t find_way(const struct hang *h, enum way way)
     return i;
 }
 
+/* Return what a rank does that loops: it stays in one function, or it repeats calls to others. */
+static const char *loop_words(const struct rank_look *r, bool is_one)
+{
+    if (r->loop != NULL)
+        return is_one ? "repeats the same calls" : "repeat the same calls";
+    return is_one ? "computes" : "compute";
+}
+
 /* Add the finding about a rank that keeps others waiting, from the later sample. Pass all values; finding_make ignores
  * those without a placeholder. diagnose_rank makes the finding about a stopped rank. Set its state first, because the
  * sample may show the stop before a heartbeat does. */
@@ -695,6 +734,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     const struct rank_look *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
     const struct spot *spot = r->spot[1];
+    const struct spot in_loop = { .frames = spot->frames, .user = r->loop };
     char place[SPOT_PLACE_MAX], object[SPOT_PLACE_MAX + 8] = "";
     words who, waiters, time, cpu, child, call, pid, number_;
     const bool is_one = count_like(h, rank) == 1;
@@ -710,9 +750,10 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     if (spot->object[0] != '\0')
         snprintf(object, sizeof(object), " of %.140s", spot->object);
     snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
-    finding_make(slot, r->code, who_words(who, h, rank), "place", spot_place(place, spot), "time",
-                 duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "cpu",
-                 number(cpu, (uint64_t)r->cpu_percent), "child_pid",
+    finding_make(slot, r->code, who_words(who, h, rank), "place",
+                 spot_place(place, r->loop != NULL ? &in_loop : spot), "time",
+                 duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "does",
+                 loop_words(r, is_one), "cpu", number(cpu, (uint64_t)r->cpu_percent), "child_pid",
                  number(child, (uint64_t)spot->ended_child), "call", call, "object", object, "error",
                  f->traceback != NULL ? f->traceback : "", "pid", number(pid, (uint64_t)f->pid), "rank",
                  number(number_, rank), "is", is_one ? "is" : "are", "has", is_one ? "has" : "have", "s",
@@ -930,13 +971,21 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
+/* Return true if a culprit is at the place of the culprit `most`, and neither repeats calls: such a rank does not wait
+ * for a GPU. */
+static bool may_adopt(const struct rank_look *r, const struct rank_look *most)
+{
+    return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
+           is_same_wait(r->spot[1], most->spot[1]);
+}
+
 /* Count the culprits at the place of `rank`. adopt_majority calls this for up to half of the ranks, so without a
  * majority the time is quadratic in the number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
-        n += h->ranks[i].way == WAY_CULPRIT && is_same_wait(h->ranks[i].spot[1], h->ranks[rank].spot[1]);
+        n += may_adopt(&h->ranks[i], &h->ranks[rank]);
     return n;
 }
 
@@ -950,14 +999,14 @@ static void adopt_majority(struct hang *h)
     const uint32_t n = h->s->n_ranks;
     uint32_t most = n;
     for (uint32_t i = 0; i < n && i <= n / 2 && most == n; i++)
-        if (h->ranks[i].way == WAY_CULPRIT && 2 * count_there(h, i) > n)
+        if (2 * count_there(h, i) > n)
             most = i;
     if (n < 3 || most == n || count_there(h, most) == n || h->n_groups == GROUPS_MAX ||
         !h->s->hang.has_signals || (h->ranks[most].code != FINDING_RANK_LOOPS && h->n_groups > 0))
         return;
     for (uint32_t i = n; i-- > 0;) {
         struct rank_look *r = &h->ranks[i];
-        if (r->way != WAY_CULPRIT || !is_same_wait(r->spot[1], h->ranks[most].spot[1]))
+        if (!may_adopt(r, &h->ranks[most]))
             continue;
         r->way = WAY_WAITS;
         h->n[WAY_CULPRIT]--;
@@ -1160,36 +1209,150 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
                      duration(time, h->s->hang.still_ms), "note", unreadable_why(h), NULL);
 }
 
+/* --- reading ---------------------------------------------------------------------------------------------- */
+
+/* Read the samples. The first of the two may be missing. Return false if memory is short. The caller calls hang_free in
+ * any case. */
+static bool hang_read(struct hang *h, const struct snapshot *s)
+{
+    const uint32_t n = s->n_ranks;
+    *h = (struct hang){ .s = s };
+    h->ranks = calloc((size_t)n + 1, sizeof(*h->ranks));
+    h->spots = calloc(2 * (size_t)n + 1, sizeof(*h->spots));
+    if (h->ranks == NULL || h->spots == NULL)
+        return false;
+    (void)spots_read(s->hang.rows[0], h->spots, n, &h->note);
+    h->n_read = spots_read(s->hang.rows[1], h->spots + n, n, &h->note);
+    for (uint32_t i = 0; i < n; i++) {
+        struct rank_look *r = &h->ranks[i];
+        r->spot[0] = &h->spots[i];
+        r->spot[1] = &h->spots[n + i];
+        r->cpu_ms = r->spot[1]->cpu_ms - r->spot[0]->cpu_ms;
+        if (s->hang.apart_ms > 0 && r->cpu_ms > 0)
+            r->cpu_percent = (int)(r->cpu_ms * 100 / (int64_t)s->hang.apart_ms);
+    }
+    return true;
+}
+
+static void hang_free(struct hang *h)
+{
+    records_free(&h->records);
+    free(h->ranks);
+    free(h->spots);
+}
+
+/* --- adding to the history -------------------------------------------------------------------------------- */
+
+static void history_clear(struct hang_history *history)
+{
+    for (uint32_t i = 0; i < history->n; i++)
+        trail_free(&history->ranks[i].trail);
+    *history = (struct hang_history){ 0 };
+}
+
+void hang_history_free(struct hang_history *history)
+{
+    if (history == NULL)
+        return;
+    history_clear(history);
+    free(history);
+}
+
+/* Return true if the rank has not made a call of a collective between the samples: its main thread has used no CPU
+ * time, or its flight record is unchanged. A thread that waits for a GPU may use CPU time. */
+static bool is_at_rest(const struct hang *h, uint32_t rank)
+{
+    bool is_known = h->ranks[rank].cpu_ms <= 0;
+    for (uint32_t i = 0; i < h->records.n && !is_known; i++)
+        is_known = (uint32_t)h->records.dumps[i].rank == rank;
+    return is_known;
+}
+
+/* Return true if the rank may have completed a collective: it has entered or left one, or has run in one. A rank outside
+ * of collectives has completed none if the waiting ranks have not. So it does not matter if its frames are missing in a
+ * sample. */
+static bool may_have_progressed(const struct hang *h, uint32_t rank)
+{
+    const struct rank_look *r = &h->ranks[rank];
+    const struct spot *a = r->spot[0], *b = r->spot[1];
+    if (h->s->ranks[rank].exited)
+        return false;
+    if (a->thread == NULL || b->thread == NULL ||
+        spot_number(a->thread, "pid") != spot_number(b->thread, "pid"))
+        return a->thread != b->thread;
+    if (a->call == NULL && b->call == NULL)
+        return false;
+    return (a->frames != NULL && b->frames != NULL && has_moved(r)) || !is_at_rest(h, rank);
+}
+
+/* Return the entry of a rank, or a new entry. Return NULL if there is no room for another rank. */
+static struct past *find_past(struct hang_history *history, uint32_t rank)
+{
+    uint32_t i = 0;
+    while (i < history->n && history->ranks[i].rank != rank)
+        i++;
+    if (i == HISTORY_RANKS)
+        return NULL;
+    if (i == history->n)
+        history->ranks[history->n++] = (struct past){ .rank = rank, .is_still = true };
+    return &history->ranks[i];
+}
+
+/* Add the later sample of each rank outside of a collective. */
+static void add_sample(struct hang_history *history, const struct hang *h, bool goes_on)
+{
+    for (uint32_t i = 0; i < h->s->n_ranks && !history->is_cut; i++) {
+        const struct rank_look *r = &h->ranks[i];
+        if (h->s->ranks[i].exited || way_of(&h->s->ranks[i], r) != WAY_CULPRIT)
+            continue;
+        struct past *past = find_past(history, i);
+        history->is_cut = past == NULL;
+        if (past == NULL)
+            return;
+        past->is_still = past->is_still && (!goes_on || (!has_moved(r) && is_at_rest(h, i)));
+        trail_add(&past->trail, r->spot[1]->frames);
+    }
+}
+
+/* Begin the history again if a rank may have made progress, or if this is the first sample. */
+void hang_history_add(struct hang_history **history, const struct snapshot *s)
+{
+    struct hang h = { .s = s };
+    bool goes_on = s->hang.rows[0] != NULL;
+    if (*history == NULL)
+        *history = calloc(1, sizeof(**history));
+    if (*history != NULL && s->n_ranks > 0 && hang_read(&h, s)) {
+        keep_records(s, &h.records);
+        for (uint32_t i = 0; goes_on && i < s->n_ranks; i++)
+            goes_on = !may_have_progressed(&h, i);
+        if (!goes_on)
+            history_clear(*history);
+        add_sample(*history, &h, goes_on);
+    }
+    hang_free(&h);
+}
+
+/* --- the search ------------------------------------------------------------------------------------------- */
+
 /* Compare the samples. If neither stacks nor records name a rank, compare the states of the processes. If this shows
  * nothing, report why the frames cannot be read. Return -1 for both of these findings, because neither proves a
  * culprit. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
-    struct hang h = { .s = s };
+    struct hang h;
     bool hangs = s->hang.rows[0] != NULL && s->hang.rows[1] != NULL && s->n_ranks > 0;
-    const uint32_t n = s->n_ranks;
-    h.ranks = hangs ? calloc(n, sizeof(*h.ranks)) : NULL;
-    h.spots = hangs ? calloc(2 * (size_t)n, sizeof(*h.spots)) : NULL;
-    if (h.ranks == NULL || h.spots == NULL) {
-        free(h.ranks);
-        free(h.spots);
+    int64_t rank = -1;
+    if (!hangs)
         return -1;
+    if (hang_read(&h, s)) {
+        for (uint32_t i = 0; hangs && i < s->n_ranks; i++)
+            hangs = examine_rank(&h, i);
+        if (hangs)
+            compare_records(&h);
+        rank = hangs ? add_verdict(d, &h) : -1;
+        if (rank < 0 && h.note != NULL && !(hangs && add_states_differ(d, &h)) && h.n_read == 0)
+            add_unreadable(d, &h);
     }
-    (void)spots_read(s->hang.rows[0], h.spots, n, &h.note);
-    h.n_read = spots_read(s->hang.rows[1], h.spots + n, n, &h.note);
-    for (uint32_t i = 0; i < n; i++) {
-        h.ranks[i].spot[0] = &h.spots[i];
-        h.ranks[i].spot[1] = &h.spots[n + i];
-    }
-    for (uint32_t i = 0; hangs && i < n; i++)
-        hangs = examine_rank(&h, i);
-    if (hangs)
-        compare_records(&h);
-    const int64_t rank = hangs ? add_verdict(d, &h) : -1;
-    if (rank < 0 && h.note != NULL && !(hangs && add_states_differ(d, &h)) && h.n_read == 0)
-        add_unreadable(d, &h);
-    records_free(&h.records);
-    free(h.ranks);
-    free(h.spots);
+    hang_free(&h);
     return rank;
 }

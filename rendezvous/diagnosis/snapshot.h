@@ -126,10 +126,11 @@ struct snapshot_hang {
     const struct cJSON *rows[2]; /* rows of two samples, the earlier sample first; NULL = not sampled */
     const struct cJSON
         *calls[2]; /* calls from the ranks' flight records in these samples (flight_call of hub/messages.h) */
-    uint64_t apart_ms; /* time from the earlier to the later sample */
-    uint64_t still_ms; /* time since the last sign of progress */
-    uint64_t due_ms;   /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
-    bool has_signals;  /* the job has shown signs of progress in this round */
+    const struct hang_history *history; /* of all samples (diagnosis.h); NULL = none */
+    uint64_t apart_ms;                  /* time from the earlier to the later sample */
+    uint64_t still_ms;                  /* time since the last sign of progress */
+    uint64_t due_ms;  /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
+    bool has_signals; /* the job has shown signs of progress in this round */
 };
 
 /* A job at one moment. Members about a phase that has not begun are 0 or empty. */

@@ -169,3 +169,119 @@ const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
              spot_number(frame, "line"));
     return out;
 }
+
+/* --- loops ------------------------------------------------------------------------------------------------ */
+
+/* Compare the texts of two frames, because each sample has its own copy of them. */
+bool spot_is_same_function(const cJSON *a, const cJSON *b)
+{
+    return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
+           strcmp(spot_text(a, "function"), spot_text(b, "function")) == 0;
+}
+
+bool spot_is_same_line(const cJSON *a, const cJSON *b)
+{
+    return spot_is_same_function(a, b) && spot_number(a, "line") == spot_number(b, "line");
+}
+
+/* Return the frame number `i`, where 0 is the outermost frame. Return NULL if there are not so many frames. */
+static const cJSON *frame_from_outside(const cJSON *frames, uint32_t i)
+{
+    const int n = cJSON_GetArraySize(frames);
+    return i < (uint32_t)n ? cJSON_GetArrayItem(frames, n - 1 - (int)i) : NULL;
+}
+
+/* Return the number of outer frames, at most `most`, that are at the same lines in both stacks. */
+static uint32_t count_fixed(const cJSON *a, const cJSON *b, uint32_t most)
+{
+    uint32_t n = 0;
+    while (n < most && frame_from_outside(b, n) != NULL &&
+           spot_is_same_line(frame_from_outside(a, n), frame_from_outside(b, n)))
+        n++;
+    return n;
+}
+
+/* Return the digest of a frame's line; 0 = no frame, because the innermost fixed frame calls no function. */
+static uint64_t place_digest(const cJSON *frame)
+{
+    const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
+    const int line = spot_number(frame, "line");
+    if (frame == NULL)
+        return 0;
+    return hash_bytes(
+        hash_bytes(hash_bytes(HASH_START, file, strlen(file) + 1), function, strlen(function) + 1), &line,
+        sizeof(line));
+}
+
+/* Return true if the next frame was at this place before. Otherwise remember the place, if there is room. */
+static bool has_been_at(struct trail *t, uint64_t place)
+{
+    for (uint32_t i = 0; i < t->n_places; i++)
+        if (t->places[i] == place)
+            return true;
+    if (t->n_places < TRAIL_PLACES)
+        t->places[t->n_places++] = place;
+    return false;
+}
+
+/* Begin with `fixed` frames of the last sample. */
+static void trail_begin(struct trail *t, uint32_t fixed)
+{
+    t->fixed = fixed;
+    t->samples = 1;
+    t->returns = t->n_places = 0;
+    t->is_one_function = true;
+    (void)has_been_at(t, place_digest(frame_from_outside(t->frames, fixed)));
+}
+
+/* Count a step from the place `from` to the place `to` of the next frame. */
+static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
+{
+    const uint64_t place = place_digest(to);
+    const bool is_one_function = from != NULL && to != NULL && spot_is_same_function(from, to);
+    t->samples++;
+    if (place == place_digest(from))
+        return;
+    t->is_one_function = t->is_one_function && is_one_function;
+    if (has_been_at(t, place) || (is_one_function && spot_number(to, "line") < spot_number(from, "line")))
+        t->returns++;
+}
+
+/* Use no stack whose outer frames are cut off (STACKS_FRAMES_MAX), because its frames cannot be counted from
+ * outside. */
+void trail_add(struct trail *t, const cJSON *frames)
+{
+    const uint32_t n = (uint32_t)cJSON_GetArraySize(frames);
+    cJSON *last = t->frames;
+    if (n >= STACKS_FRAMES_MAX) {
+        trail_free(t);
+        return;
+    }
+    const uint32_t fixed = last != NULL ? count_fixed(last, frames, t->fixed) : n;
+    if (last != NULL && fixed < t->fixed)
+        trail_begin(t, fixed);
+    t->frames = cJSON_Duplicate(frames, true);
+    if (last == NULL)
+        trail_begin(t, fixed);
+    else
+        trail_step(t, frame_from_outside(last, fixed), frame_from_outside(t->frames, fixed));
+    cJSON_Delete(last);
+}
+
+void trail_free(struct trail *t)
+{
+    cJSON_Delete(t->frames);
+    *t = (struct trail){ 0 };
+}
+
+const cJSON *trail_loop(const struct trail *t)
+{
+    if (t->samples < TRAIL_SAMPLES || t->returns < TRAIL_RETURNS)
+        return NULL;
+    const cJSON *frame = t->is_one_function ? frame_from_outside(t->frames, t->fixed) : NULL;
+    if (frame == NULL && t->fixed > 0)
+        frame = frame_from_outside(t->frames, t->fixed - 1);
+    while (frame != NULL && !cJSON_IsTrue(member(frame, "user")))
+        frame = frame->next; /* its caller */
+    return frame;
+}

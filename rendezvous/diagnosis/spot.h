@@ -1,7 +1,8 @@
 /* spot.h -- the place of each rank's main thread in one sample of the stacks: the line of the user's program,
  * and the collective, if any. Private to the diagnosis. Pure.
  *
- * The search for a hang (hang.c) compares two samples. The profile (profile.h) uses many samples. */
+ * The search for a hang (hang.c) compares two samples, or all samples of a rank (struct trail). The profile
+ * (profile.h) uses many samples. */
 #ifndef RENDEZVOUS_DIAGNOSIS_SPOT_H
 #define RENDEZVOUS_DIAGNOSIS_SPOT_H
 
@@ -39,6 +40,38 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
 /* Format and return "load_batch (data.py:41)": the function and the line of the program, or the collective and the
  * line that calls it. `spot` must have frames. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
+
+/* Return true if two frames are in the same function, or at the same line of it. */
+bool spot_is_same_function(const cJSON *a, const cJSON *b);
+bool spot_is_same_line(const cJSON *a, const cJSON *b);
+
+/* A trail shows whether a rank is in a loop that calls different functions. Example, with the outermost frame first:
+ *
+ *     main:50 train:12 f:3        main:50 train:14 h:9        main:50 train:12 f:4
+ *
+ * Here `main` is fixed, because it is at the same line in all samples. The next frame, `train`, has returned to an
+ * earlier line. A program without such a loop only goes forward in this frame. One return is no proof, because a
+ * statement over several lines also returns to its first line. */
+enum { TRAIL_SAMPLES = 8, TRAIL_RETURNS = 2, TRAIL_PLACES = 16 };
+
+/* Zeroed = no sample. */
+struct trail {
+    cJSON *frames;        /* owned: the frames of the last sample; NULL = no sample */
+    uint32_t fixed;       /* number of outer frames that are at the same line in all samples */
+    uint32_t samples;     /* samples with this number of fixed frames */
+    uint32_t returns;     /* how often the next frame has returned to an earlier place */
+    bool is_one_function; /* the next frame is the same function in all samples */
+    uint32_t n_places;
+    uint64_t places[TRAIL_PLACES]; /* digests of the places of the next frame */
+};
+
+/* Add the frames of a sample. If an outer frame has left its line, the trail begins again. */
+void trail_add(struct trail *t, const cJSON *frames);
+void trail_free(struct trail *t);
+
+/* Return the innermost frame of the user's program in which all samples are: the function with the loop, or the line
+ * that has called it. Return NULL if the trail shows no loop, or too few samples of it. */
+const cJSON *trail_loop(const struct trail *t);
 
 /* Return a member of a row, a frame or a thread. If its type is wrong, spot_text returns "" and spot_number returns 0.
  * A number must be from 0 to INT_MAX. */

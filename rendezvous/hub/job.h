@@ -78,6 +78,7 @@ struct job_hang {
     struct cJSON *rows[2];  /* owned: rows of the last two samples, the earlier sample first; NULL = none */
     struct cJSON *calls[2]; /* owned: calls from the flight records of these samples; NULL = none */
     uint64_t rows_ms[2];    /* when these samples arrived */
+    struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
 };
 
 /* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */

@@ -357,6 +357,7 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
         out.rows[i] = hang->rows[i];
         out.calls[i] = hang->calls[i];
     }
+    out.history = hang->history;
     out.apart_ms = hang->rows_ms[1] - hang->rows_ms[0];
     return out;
 }
@@ -853,8 +854,29 @@ static int64_t find_verdict_and_setter(const struct job *job, struct look *l, st
 }
 
 /* Compare the last two samples, and report a hang or a hint. If there is no verdict, a finding may explain why. Keep it
- * in job->notices, which `ddpctl why` prints. */
-static void compare_samples(struct job *job)
+ * in job->notices, which `ddpctl why` prints. Go on searching after ALL_RANKS_WAIT if flight records are missing, because
+ * a late record may name the rank. */
+static void compare_samples(struct job *job, struct look *l, struct findings_now *now)
+{
+    struct job_hang *hang = &job->hang;
+    const int64_t rank = find_verdict_and_setter(job, l, &now->news);
+    const struct finding verdict = now->news.list[0];
+    const bool is_hint = rank < 0 && now->news.n > 0 && verdict.code == FINDING_RANK_STATE_DIFFERS;
+    const bool is_certain = !is_hint && (may_act(job) || verdict.code != FINDING_ALL_RANKS_WAIT ||
+                                         !hang_lacks_records(&l->snapshot));
+    const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
+    if (rank < 0)
+        monitor_report_repeated(job);
+    if (rank < 0 && !is_hint && now->news.n > 0)
+        notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
+                    verdict.advice);
+    if (hang_watch_sampled(&hang->watch, digest, is_certain, job->hub->now_ms))
+        report_hang(job, &l->snapshot, now, &verdict, rank);
+}
+
+/* Add the last sample to the history. If it is the first sample of a suspicion, only count it, because a verdict compares
+ * two samples. */
+static void evaluate_sample(struct job *job)
 {
     struct look l;
     struct job_hang *hang = &job->hang;
@@ -865,23 +887,17 @@ static void compare_samples(struct job *job)
         return;
     }
     l.snapshot.hang = hang_of(job, true);
-    const int64_t rank = find_verdict_and_setter(job, &l, &now->news);
-    const struct finding verdict = now->news.list[0];
-    const bool is_hint = rank < 0 && now->news.n > 0 && verdict.code == FINDING_RANK_STATE_DIFFERS;
-    const uint64_t digest = rank >= 0 || is_hint ? digest_of(&verdict) : 0;
-    if (rank < 0)
-        monitor_report_repeated(job);
-    if (rank < 0 && !is_hint && now->news.n > 0)
-        notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
-                    verdict.advice);
-    if (hang_watch_sampled(&hang->watch, digest, !is_hint, job->hub->now_ms))
-        report_hang(job, &l.snapshot, now, &verdict, rank);
+    hang_history_add(&hang->history, &l.snapshot);
+    l.snapshot.hang.history = hang->history;
+    if (hang->watch.samples == 0)
+        (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);
+    else
+        compare_samples(job, &l, now);
     look_free(&l);
     free(now);
 }
 
-/* Replace the older of the two kept samples by the new sample (`fresh`). If it is the first sample of a suspicion,
- * only count it, because a verdict compares two samples. */
+/* Replace the older of the two kept samples by the new sample (`fresh`). */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -894,10 +910,7 @@ static void begin_sample(struct job *job)
     hang->calls[1] = hang->fresh_calls;
     hang->rows_ms[1] = job->hub->now_ms;
     hang->fresh = hang->fresh_calls = NULL;
-    if (hang->watch.samples == 0)
-        (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);
-    else
-        compare_samples(job);
+    evaluate_sample(job);
 }
 
 /* Process a sample that has arrived, or request one that is due. Request none in two cases: the wait was already

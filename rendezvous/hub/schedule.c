@@ -368,6 +368,8 @@ static void drop_samples(struct job *job)
         cJSON_Delete(*all[i]);
         *all[i] = NULL;
     }
+    hang_history_free(hang->history);
+    hang->history = NULL;
     job->sample.for_hang = false;
 }
 

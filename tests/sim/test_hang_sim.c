@@ -21,7 +21,10 @@ static char stopped[2048];     /* the last `stop` of node 0 */
 static const char *does;       /* activity of rank 3; NULL = rank 3 waits, too */
 static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
-static bool moves;             /* rank 3 is in another place in each sample */
+static bool is_late;           /* rank 3 has not written its record yet */
+static bool moves;             /* the function that rank 3 runs is at a later line in each sample */
+static int cycle;              /* this function returns to its first line after so many samples; 0 = never */
+static int cpu_ms;             /* CPU time that each waiting rank has used after each sample */
 
 static void join(conn_id conn, const char *more)
 {
@@ -51,8 +54,8 @@ static void set_up(void)
     memset(told, 0, sizeof(told));
     stopped[0] = '\0';
     does = "sleeping in clock_nanosleep";
-    moves = has_calls = holds = false;
-    with_records = 0;
+    moves = has_calls = is_late = holds = false;
+    with_records = cycle = cpu_ms = 0;
     has_frames = true;
 }
 
@@ -70,8 +73,9 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
     "distributed_c10d.py\",\"line\":9,"                                                                      \
     "\"user\":false},{\"function\":\"step\",\"file\":\"train.py\",\"line\":88,\"user\":true}],\"threads\":[" \
     "%s]}"
-#define MAIN   "{\"rank\":%d,\"pid\":%d,\"host\":\"n1\",\"main\":true,\"does\":\"%s\"}"
-#define SLEEPS "{\"rank\":%d,\"pid\":%d,\"host\":\"n1\",\"main\":true,\"does\":\"sleeping in futex\"}"
+#define MAIN "{\"rank\":%d,\"pid\":%d,\"host\":\"n1\",\"main\":true,\"does\":\"%s\"}"
+#define SLEEPS \
+    "{\"rank\":%d,\"pid\":%d,\"host\":\"n1\",\"main\":true,\"does\":\"sleeping in futex\",\"cpu_ms\":%d}"
 
 #define REDUCE(rank, seq) \
     "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
@@ -79,6 +83,8 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
 /* Return calls in which rank 3 is behind. Node 0 also claims to have the record of rank 3. */
 static const char *calls_of(conn_id conn)
 {
+    if (conn == N1 && is_late)
+        return REDUCE(2, 8);
     return conn == N0 ? REDUCE(0, 8) "," REDUCE(1, 8) "," REDUCE(3, 8) : REDUCE(2, 8) "," REDUCE(3, 7);
 }
 
@@ -92,15 +98,16 @@ static void answer_sample(conn_id conn, double id)
     }
     char json[2048], waiting[512], culprit[512] = "", rows[1024];
     const int first = (int)(conn - N0) * 2, n = conn == N1 && does != NULL ? 1 : 2;
-    int used = snprintf(waiting, sizeof(waiting), SLEEPS, first, 70 + first);
+    const int cpu = cpu_ms * samples[conn - N0], line = cycle > 0 ? samples[1] % cycle : samples[1];
+    int used = snprintf(waiting, sizeof(waiting), SLEEPS, first, 70 + first, cpu);
     if (n == 2)
-        snprintf(waiting + used, sizeof(waiting) - (size_t)used, "," SLEEPS, first + 1, 71 + first);
+        snprintf(waiting + used, sizeof(waiting) - (size_t)used, "," SLEEPS, first + 1, 71 + first, cpu);
     else
         snprintf(culprit, sizeof(culprit),
                  ",{\"frames\":[{\"function\":\"load_batch\",\"file\":\"data.py\",\"line\":41,\"user\":true},"
                  "{\"function\":"
                  "\"main\",\"file\":\"train.py\",\"line\":%d,\"user\":true}],\"threads\":[" MAIN "]}",
-                 moves ? samples[1] : 5, 3, 73, does);
+                 moves ? 5 + line : 5, 3, 73, does);
     snprintf(rows, sizeof(rows), WAITS, waiting);
     snprintf(json, sizeof(json), "{\"op\":\"sampled\",\"id\":%.0f,\"stacks\":[%s%s],\"calls\":[%s]}", id,
              rows, culprit, has_calls ? calls_of(conn) : "");
@@ -270,6 +277,62 @@ Test(hang_sim, a_slow_job_is_left_alone)
     cr_expect_lt(samples[0], 60);
 }
 
+/* Rank 3 calls load_batch in a loop of three lines. Such a rank may be slow, so the report comes after four suspicions. */
+Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspicions)
+{
+    run_job("");
+    does = "running";
+    moves = true;
+    cycle = 3;
+    live(240 * S, false);
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    live(60 * S, false);
+    for (int n = 0; n < NODES; n++) {
+        expect_told(n, " main (train.py:");
+        expect_told(n, " all_reduce (train.py:88)  [RANK_LOOPS]");
+    }
+    cr_expect(strstr(why(), "RANK_LOOPS") != NULL, "%s", why());
+    live(3600 * S, false);
+    cr_expect_eq(findings[0], 1);
+    cr_expect_eq(samples[0], 9);
+}
+
+/* A long evaluation in a loop prints a line every 90 s, so each suspicion ends before the eighth sample. */
+Test(hang_sim, a_loop_of_several_calls_with_signs_of_progress_is_left_alone)
+{
+    run_job(",\"hang_ms\":10000");
+    does = "running";
+    moves = true;
+    cycle = 3;
+    for (int i = 0; i < 40; i++) {
+        live(90 * S, false);
+        live(1 * S, true);
+    }
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    cr_expect_gt(samples[0], 40 * 5);
+}
+
+/* The waiting ranks use CPU time between the samples, so they have left one collective and entered the next. */
+Test(hang_sim, a_loop_of_a_slow_rank_whose_collectives_complete_is_left_alone)
+{
+    run_job("");
+    does = "running";
+    moves = true;
+    cycle = 3;
+    cpu_ms = 2;
+    live(3600 * S, false);
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+}
+
+Test(hang_sim, stop_ends_an_endless_loop_of_several_calls)
+{
+    run_job(",\"on_hang\":\"stop\",\"hang_ms\":5000");
+    moves = true;
+    cycle = 2;
+    live(100 * S, false);
+    cr_expect(strstr(stopped, "\"code\":\"RANK_LOOPS\"") != NULL, "%s", stopped);
+}
+
 Test(hang_sim, an_agent_that_does_not_answer_does_not_hold_the_others_up)
 {
     run_job("");
@@ -332,6 +395,39 @@ Test(hang_sim, flight_records_of_all_nodes_decide_if_stacks_do_not)
         expect_told(n, "ranks 0-2 ");
         expect_told(n, "all_reduce #7");
     }
+}
+
+/* The record of rank 3 arrives after the report. */
+Test(hang_sim, a_late_flight_record_refines_the_report)
+{
+    run_job("");
+    does = NULL;
+    has_calls = is_late = true;
+    live(50 * S, false);
+    expect_told(0, "all 4 ranks");
+    live(200 * S, false);
+    cr_expect_eq(findings[0], 1, "%s", told[0]);
+    is_late = false;
+    live(300 * S, false);
+    for (int n = 0; n < NODES; n++) {
+        cr_expect_eq(findings[n], 2);
+        expect_told(n, "rank 3");
+        expect_told(n, "[RANK_BEHIND]");
+    }
+    cr_expect(strstr(why(), "RANK_BEHIND") != NULL && strstr(why(), "ALL_RANKS_WAIT") == NULL, "%s", why());
+    const int taken = samples[0];
+    live(3600 * S, false);
+    cr_expect_eq(findings[0], 2);
+    cr_expect_eq(samples[0], taken, "the verdict is final");
+}
+
+Test(hang_sim, stop_does_not_wait_for_a_late_flight_record)
+{
+    run_job(",\"on_hang\":\"stop\"");
+    does = NULL;
+    has_calls = is_late = true;
+    live(50 * S, false);
+    cr_expect(strstr(stopped, "\"code\":\"ALL_RANKS_WAIT\"") != NULL, "%s", stopped);
 }
 
 Test(hang_sim, a_limit_and_a_switch_of_the_first_node)

@@ -1,5 +1,6 @@
 /* Stacks of hung PyTorch jobs, as py-spy 0.4.3 has recorded them (tests/data/hangs/record.py), to the verdict. */
 #include "record/stacks.h"
+#include "diagnosis/spot.h"
 #include "diagnosis/text.h"
 #include "snapshot_case.h"
 
@@ -822,5 +823,170 @@ Test(hang, ranks_that_all_compute_in_one_line_are_at_work)
     char rows[1024];
     snprintf(rows, sizeof(rows), "[%s]", all);
     const struct diagnosis d = judge_rows(rows, rows, true);
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+}
+
+/* --- loops ------------------------------------------------------------------------------------------------- */
+
+/* Parse "main:50 train:12 f:3", the outermost frame first. A capital letter begins a function of a library. */
+static cJSON *frames_of(const char *text)
+{
+    cJSON *frames = cJSON_CreateArray();
+    char function[16];
+    int line, used;
+    for (; sscanf(text, " %15[^:]:%d%n", function, &line, &used) == 2; text += used) {
+        cJSON *frame = cJSON_CreateObject();
+        cJSON_AddStringToObject(frame, "function", function);
+        cJSON_AddStringToObject(frame, "file", "train.py");
+        cJSON_AddNumberToObject(frame, "line", line);
+        cJSON_AddBoolToObject(frame, "user", function[0] >= 'a');
+        cJSON_InsertItemInArray(frames, 0, frame);
+    }
+    return frames;
+}
+
+/* Repeat the samples until `n` samples are added. Return the function with the loop as "train:12", or "". */
+static const char *loop_of(const char *const *samples, int n)
+{
+    static char found[40];
+    struct trail t = { 0 };
+    for (int i = 0, k = 0; i < n; i++, k = samples[k + 1] == NULL ? 0 : k + 1) {
+        cJSON *frames = frames_of(samples[k]);
+        trail_add(&t, frames);
+        cJSON_Delete(frames);
+    }
+    const cJSON *loop = trail_loop(&t);
+    found[0] = '\0';
+    if (loop != NULL)
+        snprintf(found, sizeof(found), "%s:%d", spot_text(loop, "function"), spot_number(loop, "line"));
+    trail_free(&t);
+    return found;
+}
+
+#define SAMPLES(...)      \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+Test(hang_loops, a_loop_is_the_outermost_function_whose_lines_return)
+{
+    cr_expect_str_eq(loop_of(SAMPLES("main:9 spin:1 f:7", "main:9 spin:2 g:8", "main:9 spin:3 h:9"), 9),
+                     "spin:3");
+    cr_expect_str_eq(loop_of(SAMPLES("main:9 spin:1 f:7", "main:9 spin:2 g:8", "main:9 spin:3 h:9"), 7), "",
+                     "too few samples");
+    cr_expect_str_eq(loop_of(SAMPLES("main:9 spin:1 f:7", "main:9 spin:1 g:8", "main:9 spin:1 h:9"), 9),
+                     "spin:1", "a loop in one line");
+    cr_expect_str_eq(loop_of(SAMPLES("main:9 spin:1", "main:9 spin:1 g:8"), 9), "spin:1",
+                     "a loop that calls one function");
+    cr_expect_str_eq(loop_of(SAMPLES("main:9 Fit:1 f:7", "main:9 Fit:2 g:8"), 9), "main:9",
+                     "the loop of a library");
+    cr_expect_str_eq(loop_of(SAMPLES("Run:1 f:1", "Run:2 f:1"), 9), "", "no frame of the program");
+    cr_expect_str_eq(loop_of(SAMPLES("main:1 f:1", "other:1 f:1"), 9), "", "two programs");
+}
+
+Test(hang_loops, a_program_that_goes_forward_has_no_loop)
+{
+    cr_expect_str_eq(loop_of(SAMPLES("main:1 f:1", "main:1 f:2", "main:2 g:1", "main:3 f:2", "main:4 h:1",
+                                     "main:5 h:1", "main:6 h:1", "main:7 h:1", "main:8 h:1"),
+                             9),
+                     "");
+    cr_expect_str_eq(loop_of(SAMPLES("main:5", "main:5", "main:5"), 20), "", "the same line");
+    cr_expect_str_eq(loop_of(SAMPLES("main:6 f:1", "main:7 g:1", "main:5 h:1", "main:5 h:1", "main:5 h:1",
+                                     "main:5 h:1", "main:5 h:1", "main:5 h:1", "main:5 h:1"),
+                             9),
+                     "", "a statement of several lines returns once");
+}
+
+/* Each call of `work` has its own loop. */
+Test(hang_loops, a_caller_that_goes_forward_begins_again)
+{
+    const char *all[] = { "main:1 work:1", "main:1 work:2", "main:1 work:1", "main:1 work:2", "main:1 work:1",
+                          "main:1 work:2", "main:1 work:1", "main:1 work:2", "main:2 work:1", NULL };
+    cr_expect_str_eq(loop_of(all, 8), "work:2");
+    cr_expect_str_eq(loop_of(all, 9), "");
+}
+
+/* The outermost frames of such a stack are missing. */
+Test(hang_loops, a_stack_that_is_cut_has_no_loop)
+{
+    char deep[STACKS_FRAMES_MAX * 8] = "main:1";
+    for (int i = 1; i < STACKS_FRAMES_MAX; i++)
+        strcat(deep, i % 2 ? " f:1" : " g:1");
+    cr_expect_str_eq(loop_of(SAMPLES(deep, "main:2"), 20), "");
+}
+
+/* Diagnose `n` samples of four ranks, each compared with the previous one. The rows repeat. */
+static struct diagnosis diagnose_all(const char *const *rows, int n)
+{
+    static struct diagnosis d;
+    struct rank_facts ranks[4];
+    static const struct snapshot_node nodes[] = { NODE(0), NODE(1) };
+    struct hang_history *history = NULL;
+    cJSON *last = NULL;
+    for (uint32_t i = 0; i < 4; i++)
+        ranks[i] = (struct rank_facts)RANK(i, .call = "", .connected = true);
+    for (int i = 0, k = 0; i < n; i++, k = rows[k + 1] == NULL ? 0 : k + 1) {
+        struct snapshot s = { RUNNING, .ranks = ranks, .n_ranks = 4 };
+        cJSON *now = cJSON_Parse(rows[k]);
+        cr_assert_not_null(now, "%s", rows[k]);
+        s.nodes = nodes;
+        s.hang = (struct snapshot_hang){
+            .rows = { last, now }, .apart_ms = 6000, .still_ms = 43000, .has_signals = true
+        };
+        hang_history_add(&history, &s);
+        s.hang.history = history;
+        d = look(s);
+        cJSON_Delete(last);
+        last = now;
+    }
+    cJSON_Delete(last);
+    hang_history_free(history);
+    return d;
+}
+
+#define WAITERS COLLECTIVE("all_reduce", 0) "," COLLECTIVE("all_reduce", 2)
+#define CALLS(rank, function, line)                                              \
+    "{\"frames\":[{\"function\":\"" function                                     \
+    "\",\"file\":\"data.py\",\"line\":1,\"user\":true},{\"function\":\"serve\"," \
+    "\"file\":\"data.py\",\"line\":" #line ",\"user\":true}],\"threads\":[" MAIN_OF(rank, "running", 9) "]}"
+
+Test(hang_loops, ranks_that_repeat_their_calls_are_named_with_the_function_of_the_loop)
+{
+    struct diagnosis d =
+        diagnose_all(SAMPLES("[" WAITERS "," COLLECTIVE("all_reduce", 3) "," CALLS(1, "f", 5) "]",
+                             "[" WAITERS "," COLLECTIVE("all_reduce", 3) "," CALLS(1, "g", 6) "]"),
+                     8);
+    expect_at(&d, 0, "RANK_LOOPS", "rank 1 (n1, pid 71)",
+              "is in serve (data.py:6) and repeats the same calls (0 % CPU), without progress for 43.0 s; 3 "
+              "ranks wait "
+              "in all_reduce (train.py:9)");
+    cr_expect_eq(d.n, 1);
+    d = diagnose_all(SAMPLES("[" WAITERS "," CALLS(1, "f", 5) "," CALLS(3, "g", 6) "]",
+                             "[" WAITERS "," CALLS(1, "g", 6) "," CALLS(3, "f", 5) "]"),
+                     8);
+    expect_at(&d, 0, "RANK_LOOPS", "ranks 1, 3", "are in serve (data.py:6) and repeat the same calls");
+}
+
+#define SPINS_AT(cpu) AT("step", "train.py", 90, MAIN_OF(3, "running", cpu))
+
+/* Rank 3 may wait for a GPU in another step in each sample. */
+Test(hang_loops, a_rank_that_computes_elsewhere_may_be_slow_too)
+{
+    struct diagnosis d = diagnose_all(SAMPLES("[" WAITERS "," CALLS(1, "f", 5) "," SPINS_AT(100) "]",
+                                              "[" WAITERS "," CALLS(1, "g", 6) "," SPINS_AT(6000) "]"),
+                                      10);
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+}
+
+Test(hang_loops, a_rank_that_completes_a_collective_is_slow)
+{
+    struct diagnosis d =
+        diagnose_all(SAMPLES("[" WAITERS "," COLLECTIVE("all_reduce", 3) "," CALLS(1, "f", 5) "]",
+                             "[" WAITERS "," COLLECTIVE("all_reduce", 3) "," CALLS(1, "g", 6) "]",
+                             "[" WAITERS "," COLLECTIVE("all_reduce", 3) "," COLLECTIVE("all_reduce", 1) "]",
+                             "[" WAITERS "," COLLECTIVE("all_reduce", 3) "," CALLS(1, "f", 5) "]",
+                             "[" WAITERS "," COLLECTIVE("all_reduce", 3) "," CALLS(1, "g", 6) "]"),
+                     40);
     cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
 }

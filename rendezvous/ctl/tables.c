@@ -642,6 +642,24 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
+/* Append each rank that waits in a send or a receive for which its peer does not wait. */
+static bool append_peers(const cJSON *answer, struct buf *out)
+{
+    const cJSON *row;
+    bool ok = true;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(answer, "peers"))
+    {
+        ok = ok && buf_printf(out, "waits     ") && append_ranks(row, "ranks", out) &&
+             buf_printf(out, " in ") && ctl_cell_text(row, "call", out) &&
+             (!has_text(row, "at") || (buf_printf(out, " in ") && ctl_cell_text(row, "at", out))) &&
+             buf_printf(out, "; last call of rank %.0f: ", number(row, "peer")) &&
+             (has_text(row, "peer_call") ? ctl_cell_text(row, "peer_call", out)
+                                         : buf_printf(out, "unknown, no record")) &&
+             buf_printf(out, "\n");
+    }
+    return ok;
+}
+
 /* Append the innermost frames of the user's code, with the names of the files without their directories. */
 static bool append_user_frames(const cJSON *stack, struct buf *out)
 {
@@ -691,6 +709,7 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
              ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
     else
         ok = ok && append_none_behind(answer, out);
+    ok = ok && append_peers(answer, out);
     if (has_some(answer, "missing"))
         ok = ok && buf_printf(out, "missing   no record of ") && append_ranks(answer, "missing", out) &&
              buf_printf(out, has_some(answer, "behind") ? "\n" : "; check these ranks first\n");

@@ -2,7 +2,8 @@
  *
  * All ranks of a process group make the same calls in the same order, so group and number identify a call. The first
  * call in which two records differ causes all later differences. If no calls differ, the other ranks wait for the rank
- * whose last call has the lowest number in its group. */
+ * whose last call has the lowest number in its group. Sends and receives have no common numbers. A rank that waits in
+ * one of them waits for its peer, unless the peer waits in the opposite call. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -227,6 +228,23 @@ static int by_call_and_order(const void *a, const void *b)
     return calls != 0 ? calls : (x->order > y->order) - (x->order < y->order);
 }
 
+static bool is_completed(const struct flight_entry *e)
+{
+    return strcmp(e->state, "completed") == 0;
+}
+
+/* Return true for the entry that PyTorch appends to the parts of a coalesced call. Only this entry has the progress. */
+static bool is_coalesced(const struct flight_entry *e)
+{
+    return strcmp(e->name, "coalesced") == 0;
+}
+
+static void copy_progress(struct flight_entry *to, const struct flight_entry *from)
+{
+    memcpy(to->state, from->state, sizeof(to->state));
+    to->completed_ns = from->completed_ns;
+}
+
 /* Sort the calls by number. Entries with the same number are parts of one coalesced call; keep only the first entry. */
 void flight_dump_sort(struct flight_dump *d)
 {
@@ -236,43 +254,114 @@ void flight_dump_sort(struct flight_dump *d)
     for (size_t i = 0; i < d->n; i++)
         if (kept == 0 || by_call(&d->calls[kept - 1], &d->calls[i]) != 0)
             d->calls[kept++] = d->calls[i];
+        else if (is_coalesced(&d->calls[i]))
+            copy_progress(&d->calls[kept - 1], &d->calls[i]);
     d->n = kept;
 }
 
-/* Return true if an entry is a send or a receive. They are skipped, because sender and receiver make different calls. */
-static bool is_skipped(const cJSON *row)
+/* --- sends and receives ----------------------------------------------------------------------------------- */
+
+/* Return true for a send or a receive, or for the entry that PyTorch appends to several of them. Records before version
+ * 2.2 do not have the member "is_p2p". */
+static bool is_p2p(const cJSON *row, const struct flight_entry *e)
 {
-    return cJSON_IsTrue(item_of(row, "is_p2p"));
+    return cJSON_IsTrue(item_of(row, "is_p2p")) || strncmp(e->name, "send ", 5) == 0 ||
+           strncmp(e->name, "recv ", 5) == 0;
+}
+
+/* Return the rank of the job for rank `member` of a group, or -1 if the record does not have the group's ranks. The
+ * ranks are text, such as "[0, 2, 4]". */
+static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
+{
+    const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(item_of(row, "process_group"), 0));
+    const cJSON *group = name != NULL ? item_of(groups, name) : NULL;
+    const char *ranks = cJSON_GetStringValue(item_of(group, "ranks"));
+    for (; ranks != NULL && (ranks = strpbrk(ranks, "0123456789")) != NULL; member--) {
+        const long rank = strtol(ranks, (char **)&ranks, 10);
+        if (member == 0)
+            return rank < 1 << 20 ? (int)rank : -1;
+    }
+    return -1;
+}
+
+/* Read the peer of "send 0->1" or "recv 0<-1", whose ranks are those of the group, and rename the call with the rank of
+ * the job. "recv 0<-?" receives from any rank. */
+static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *row)
+{
+    const bool is_send = strncmp(e->name, "send", 4) == 0;
+    const char *arrow = strstr(e->name, is_send ? "->" : "<-"), *digits = arrow != NULL ? arrow + 2 : "";
+    char *end;
+    const long member = strtol(digits, &end, 10);
+    e->kind = is_send ? FLIGHT_SEND : FLIGHT_RECEIVE;
+    e->peer = isdigit((unsigned char)*digits) ? rank_of_member(groups, row, member) : -1;
+    if (e->peer >= 0)
+        snprintf(e->name, sizeof(e->name), is_send ? "send to rank %d" : "receive from rank %d", e->peer);
+}
+
+/* Add a send or a receive. Parts of one coalesced call have the same number, and the last entry of this number has
+ * their progress. */
+static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *groups, const cJSON *row)
+{
+    e->seq = count_of(item_of(row, "p2p_seq_id"));
+    if (!is_coalesced(e)) {
+        read_peer(e, groups, row);
+        d->p2p[d->n_p2p++] = *e;
+        return;
+    }
+    for (size_t i = d->n_p2p; i-- > 0 && by_call(&d->p2p[i], e) == 0;)
+        copy_progress(&d->p2p[i], e);
+}
+
+/* Drop sends and receives that are completed, because no rank waits in them, and return their memory. */
+static void drop_completed_p2p(struct flight_dump *d)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < d->n_p2p; i++)
+        if (!is_completed(&d->p2p[i]))
+            d->p2p[kept++] = d->p2p[i];
+    struct flight_entry *smaller = realloc(d->p2p, (kept + 1) * sizeof(*smaller));
+    d->p2p = smaller != NULL ? smaller : d->p2p;
+    d->n_p2p = kept;
 }
 
 /* Read the stacks of all calls. Begin with the last call, because the latest calls show where a rank hangs. `rows` has a
- * row for each call. */
+ * row for each entry. */
 static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
 {
-    for (size_t i = d->n; i-- > 0;)
-        keep_stack(d, &d->calls[i], item_of(rows[i], "frames"));
+    for (size_t i = d->n, k = d->n_p2p; i > 0 || k > 0;) {
+        const bool is_later = i == 0 || (k > 0 && d->p2p[k - 1].order > d->calls[i - 1].order);
+        struct flight_entry *e = is_later ? &d->p2p[--k] : &d->calls[--i];
+        keep_stack(d, e, item_of(rows[e->order], "frames"));
+    }
 }
 
-static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct ddp_err *err)
+/* Read the entries. `groups` contains the ranks of each process group; NULL = unknown. */
+static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, const cJSON *groups,
+                             struct ddp_err *err)
 {
     const cJSON *row;
     const int count = cJSON_GetArraySize(entries);
+    uint32_t order = 0;
     if (count > FLIGHT_CALLS_MAX)
         return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries; expected at most %d", count, FLIGHT_CALLS_MAX);
     const cJSON **rows = calloc((size_t)count + 1, sizeof(const cJSON *));
     d->calls = calloc((size_t)count + 1, sizeof(*d->calls));
-    if (d->calls == NULL || rows == NULL) {
+    d->p2p = calloc((size_t)count + 1, sizeof(*d->p2p));
+    if (d->calls == NULL || d->p2p == NULL || rows == NULL) {
         free(rows);
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
     }
     cJSON_ArrayForEach(row, entries)
     {
-        if (is_skipped(row))
-            continue;
-        d->calls[d->n] = read_entry(row);
-        d->calls[d->n].order = (uint32_t)d->n;
-        rows[d->n++] = row;
+        struct flight_entry e = read_entry(row);
+        e.order = order;
+        rows[order++] = row;
+        if (is_p2p(row, &e))
+            add_p2p(d, &e, groups, row);
+        else
+            d->calls[d->n++] = e;
     }
+    drop_completed_p2p(d);
     read_stacks(d, rows);
     free(rows);
     flight_dump_sort(d);
@@ -292,7 +381,7 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     copy_text(d->host, sizeof(d->host), item_of(json, "host"));
     copy_text(d->job, sizeof(d->job), item_of(json, "job"));
     copy_text(d->why, sizeof(d->why), item_of(json, "why"));
-    return read_calls(d, item_of(json, "entries"), err);
+    return read_calls(d, item_of(json, "entries"), NULL, err);
 }
 
 /* Return the number at the end of a file's name: "logs/flight_torch_12.json" -> 12. Return -1 if the name has no
@@ -337,7 +426,7 @@ static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const cha
             d->world_size = highest + 1;
     }
     snprintf(d->why, sizeof(d->why), "PyTorch");
-    return read_calls(d, item_of(json, "entries"), err);
+    return read_calls(d, item_of(json, "entries"), item_of(json, "pg_config"), err);
 }
 
 static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
@@ -345,7 +434,9 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char
     const char *format = cJSON_GetStringValue(item_of(json, "format"));
     if (format != NULL && strcmp(format, "ddp-flight") == 0)
         return read_libddp(d, json, err);
-    if (cJSON_IsArray(item_of(json, "entries")) && cJSON_IsString(item_of(json, "version")))
+    /* PyTorch's JSON of a rank without calls does not have the member "entries" */
+    if (cJSON_IsString(item_of(json, "version")) &&
+        (cJSON_IsArray(item_of(json, "entries")) || cJSON_IsObject(item_of(json, "pg_config"))))
         return read_torch(d, json, file, err);
     return ddp_fail(err, DDP_ERR_CORRUPT,
                     "not a flight record: expected libddp's \"format\":\"ddp-flight\", or PyTorch's "
@@ -385,6 +476,7 @@ void flight_dump_free(struct flight_dump *d)
         cJSON_Delete(d->stacks[i].frames);
     free(d->stacks);
     free(d->calls);
+    free(d->p2p);
     *d = (struct flight_dump){ 0 };
 }
 
@@ -418,13 +510,15 @@ static const struct flight_entry *last_in_group(const struct flight_dump *d, con
     return low > 0 && strcmp(d->calls[low - 1].group, group) == 0 ? &d->calls[low - 1] : NULL;
 }
 
-/* Return the last call of a rank in any group. */
+/* Return the last call of a rank in any group, or its last open send or receive if that is later. */
 static const struct flight_entry *last_call(const struct flight_dump *d)
 {
     const struct flight_entry *last = &no_call;
     for (size_t i = 0; i < d->n; i++)
         if (ends_group(d, i) && (last == &no_call || d->calls[i].order > last->order))
             last = &d->calls[i];
+    if (d->n_p2p > 0 && (last == &no_call || d->p2p[d->n_p2p - 1].order > last->order))
+        last = &d->p2p[d->n_p2p - 1];
     return last;
 }
 
@@ -465,11 +559,6 @@ const char *flight_call_words(char out[FLIGHT_CALL_WORDS], const struct flight_e
         snprintf(out, FLIGHT_CALL_WORDS, "%s #%llu%s (%s x %llu%s%s%s)", e->name, (unsigned long long)e->seq,
                  group, e->dtype, (unsigned long long)e->n, e->op[0] != '\0' ? ", " : "", e->op, root);
     return out;
-}
-
-static bool is_completed(const struct flight_entry *e)
-{
-    return strcmp(e->state, "completed") == 0;
 }
 
 /* --- open calls ------------------------------------------------------------------------------------------- */
@@ -690,6 +779,49 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
             cJSON_AddItemToArray(there, cJSON_CreateNumber(dumps[i].rank));
 }
 
+/* --- waits for a peer --------------------------------------------------------------------------------------- */
+
+static const struct flight_dump *record_of(const struct flight_dump *dumps, size_t n, int rank)
+{
+    for (size_t i = 0; i < n; i++)
+        if (dumps[i].rank == rank)
+            return &dumps[i];
+    return NULL;
+}
+
+/* Return true if the record of the peer has the open call that matches `e` of `rank`. A receive from any rank matches
+ * each send. */
+static bool has_match(const struct flight_dump *peer, const struct flight_entry *e, int rank)
+{
+    for (size_t i = 0; peer != NULL && i < peer->n_p2p; i++) {
+        const struct flight_entry *other = &peer->p2p[i];
+        if (other->kind != e->kind && (other->peer == rank || other->peer < 0) &&
+            strcmp(other->group, e->group) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Add the first send or receive of each rank for which the peer does not wait, with the peer's last call. */
+static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
+{
+    char text[FLIGHT_CALL_WORDS];
+    cJSON *rows = cJSON_AddArrayToObject(answer, "peers");
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < dumps[i].n_p2p; k++) {
+            const struct flight_entry *e = &dumps[i].p2p[k];
+            const struct flight_dump *peer = record_of(dumps, n, e->peer);
+            if (e->peer < 0 || has_match(peer, e, dumps[i].rank))
+                continue;
+            cJSON_AddItemToArray(add_group(rows, e), cJSON_CreateNumber(dumps[i].rank));
+            cJSON *row = cJSON_GetArrayItem(rows, cJSON_GetArraySize(rows) - 1);
+            cJSON_AddNumberToObject(row, "peer", e->peer);
+            if (peer != NULL)
+                cJSON_AddStringToObject(row, "peer_call", flight_call_words(text, last_call(peer)));
+            break;
+        }
+}
+
 /* --- sides ------------------------------------------------------------------------------------------------ */
 
 /* Add a copy of the frames of a call, because the caller frees the records before the answer. */
@@ -817,6 +949,7 @@ cJSON *flight_compare(struct flight_dump *dumps, size_t n)
     if (differ != NULL)
         add_parting(answer, dumps, n, differ);
     add_behind(answer, dumps, n);
+    add_peers(answer, dumps, n);
     add_sides(answer, dumps, n, differ);
     cJSON *rows = cJSON_AddArrayToObject(answer, "ranks");
     for (size_t i = 0; i < n; i++)

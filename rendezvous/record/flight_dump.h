@@ -30,12 +30,16 @@ enum {
     FLIGHT_SIDES_MAX = 16,  /* sides of a comparison */
 };
 
+enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
+
 /* A call: the fields in which all ranks must agree, and its progress. */
 struct flight_entry {
     uint64_t seq, n;
     int64_t created_ns, completed_ns; /* 0 = not created or not completed yet */
     int32_t root;
     uint32_t order; /* position in the record */
+    enum flight_kind kind;
+    int32_t peer; /* of a send or receive: the other rank of the job; -1 = any rank, or unknown */
     char group
         /* each process group numbers its calls separately; "" = the group of all ranks */
         [FLIGHT_GROUP_MAX];
@@ -59,6 +63,8 @@ struct flight_dump {
     char why[FLIGHT_WHY_MAX];                         /* why the record was written */
     struct flight_entry *calls; /* array of n calls, owned; sorted by group and number, without duplicates */
     size_t n;
+    struct flight_entry *p2p; /* array of n_p2p, owned: open sends and receives, in the order of the record */
+    size_t n_p2p;
     struct flight_stack *stacks; /* array of n_stacks, owned; NULL = none */
     size_t n_stacks;
 };

@@ -382,6 +382,122 @@ Test(flight_compare, a_call_is_half_started_if_one_rank_has_only_scheduled_it)
     cr_expect(flight_is_scheduled(&dumps[2], call) && !flight_is_scheduled(&dumps[1], call));
 }
 
+/* Read records of four ranks in PyTorch 2.15's format for NCCL, with all members: ranks 0,1 and 2,3 are data-parallel
+ * groups, 0,2 and 1,3 are pipelines. No machine with GPUs recorded them; PyTorch's FlightRecorderDetail.hpp gives the
+ * format. Rank 1 hangs between two calls: rank 0 waits for it in an all_reduce, rank 3 in a receive, and rank 2 waits
+ * for rank 3. */
+static void give_pipelines(const char *ranks)
+{
+    char name[] = "nccl_rank_0";
+    for (; *ranks != '\0'; ranks++) {
+        name[sizeof(name) - 2] = *ranks;
+        give_file(name);
+    }
+}
+
+Test(flight_compare, records_of_nccl_name_the_rank_that_others_wait_for)
+{
+    give_pipelines("3120");
+    expect("world size 4\n");
+    expect("behind    rank 1; rank 0 reached all_reduce #2 of group 1 (BFloat16 x 64)\n");
+    expect("waits     rank 3 in receive from rank 1 #2 of group 4 (BFloat16 x 4096) in forward (pipe.py:40); "
+           "last call of rank 1: all_reduce #1 of group 1 (BFloat16 x 64)\n");
+    expect("   3  receive from rank 1 #2 of group 4 (BFloat16 x 4096)  started    forward (pipe.py:40)\n");
+    cr_expect_null(strstr(compare(), "differ"));
+    cr_expect_null(strstr(compare(), "missing"));
+    cr_expect_eq(dumps[0].n_p2p, 0, "the parts of a completed batch are completed");
+}
+
+Test(flight_compare, a_rank_of_nccl_without_a_record_is_missing)
+{
+    give_pipelines("023");
+    expect("waits     rank 3 in receive from rank 1 #2 of group 4 (BFloat16 x 4096) in forward (pipe.py:40); "
+           "last call of rank 1: unknown, no record\n");
+    expect("missing   no record of rank 1");
+}
+
+/* Rank 0 sends what rank 1 receives, so both wait for the network. A receive from any rank matches each send. */
+Test(flight_compare, sends_and_receives_that_match_are_no_wait_for_a_peer)
+{
+#define P2P(name, state)                                                                                  \
+    "{\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":0,\"p2p_seq_id\":3,\"is_p2p\":true," \
+    "\"profiling_name\":\"nccl:" name                                                                     \
+    "\",\"input_sizes\":[[4]],\"input_dtypes\":[\"Float\"],\"state\":\"" state "\"}"
+    give_nccl(0, P2P("send 0->1", "started"));
+    give_nccl(1, P2P("recv 1<-?", "started"));
+    cr_expect_null(strstr(compare(), "waits"));
+    give_nccl(2, P2P("send 2->1", "started"));
+    give_nccl(3, P2P("send 3->2", "started"));
+    expect("waits     rank 3 in send to rank 2 #3 (Float x 4); last call of rank 2: send to rank 1 #3 (Float "
+           "x 4)\n");
+    cr_expect_eq(strstr(compare(), "waits"), strstr(compare(), "waits     rank 3"));
+}
+
+/* Only the last entry of a coalesced call has its progress. */
+Test(flight_compare, a_coalesced_call_has_the_progress_of_its_last_entry)
+{
+#define PART(name, state)                                                                               \
+    "{\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":1,\"profiling_name\":\"nccl:" name \
+    "\","                                                                                               \
+    "\"state\":\"" state "\"}"
+    give_nccl(0, PART("all_reduce", "scheduled") "," PART("all_reduce", "scheduled") "," PART("coalesced",
+                                                                                              "completed"));
+    cr_assert_eq(dumps[0].n, 1);
+    cr_expect_str_eq(dumps[0].calls[0].name, "all_reduce");
+    cr_expect_str_eq(dumps[0].calls[0].state, "completed");
+}
+
+/* The tutorial "Flight Recorder for Debugging Stuck Jobs" of PyTorch (BSD 3-Clause) shows this entry, which two GPUs
+ * recorded with version 2.5. Earlier versions lack members, later versions add some. */
+Test(flight_compare, records_of_all_versions_are_read)
+{
+    static const char *const added[][2] = {
+        { "2.0", "" },
+        { "2.1", "\"is_p2p\":false," },
+        { "2.5", "\"is_p2p\":false,\"timeout_ms\":600000,\"retired\":true," },
+        { "2.9", "\"is_p2p\":false,\"timeout_ms\":600000,\"retired\":true,\"thread_id\":\"1\"," },
+        { "2.10", "\"is_p2p\":false,\"timeout_ms\":600000,\"retired\":true,\"thread_id\":\"1\",\"thread_"
+                  "name\":\"p\"," },
+        { "2.15", "\"is_p2p\":false,\"retired\":true,\"stack_id\":4,\"new\":{\"x\":[null]}," },
+    };
+    for (size_t i = 0; i < sizeof(added) / sizeof(added[0]); i++) {
+        char json[2048];
+        struct ddp_err err = { 0 };
+        struct flight_dump d;
+        snprintf(
+            json, sizeof(json),
+            "{\"version\":\"%s\",\"pg_config\":{\"0\":{\"name\":\"0\",\"desc\":\"default_pg\",\"ranks\":\"[0,"
+            " "
+            "1]\"}},\"pg_status\":{\"0\":{\"last_enqueued_collective\":2,\"last_started_collective\":-1,"
+            "\"last_completed_collective\":2}},\"entries\":[{\"frames\":[{\"name\":\"test_short_pickle\","
+            "\"filename\":\"pytorch/test/distributed/test_c10d_nccl.py\",\"line\":3647}],\"record_id\":0,"
+            "\"pg_id\":0,\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":1,\"p2p_seq_id\":0,"
+            "\"op_id\":1,\"profiling_name\":\"nccl:all_reduce\",\"time_created_ns\":1724779239936775119,"
+            "\"input_sizes\":[[3,4]],\"input_dtypes\":[\"Float\"],\"output_sizes\":[[3,4]],"
+            "\"output_dtypes\":[\"Float\"],%s\"state\":\"completed\",\"time_discovered_started_ns\":null,"
+            "\"time_discovered_completed_ns\":1724779239975811724}]}",
+            added[i][0], added[i][1]);
+        cr_assert_eq(flight_dump_read(&d, "nccl_trace_rank_1", slice_str(json), &err), DDP_OK, "%s %s",
+                     added[i][0], err.msg);
+        cr_expect_eq(d.world_size, 2);
+        cr_assert_eq(d.n, 1);
+        cr_expect_str_eq(d.calls[0].name, "all_reduce");
+        cr_expect_eq(d.calls[0].n, 12);
+        cr_expect_str_eq(d.calls[0].state, "completed");
+        cr_expect_str_eq(d.calls[0].place, "test_short_pickle (test_c10d_nccl.py:3647)");
+        flight_dump_free(&d);
+    }
+}
+
+/* PyTorch's JSON of a rank that has made no call has no member "entries". */
+Test(flight_compare, json_of_pytorch_without_calls)
+{
+    static const char json[] = "{\"version\":\"2.10\",\"pg_config\":{},\"pg_status\":{}}";
+    struct ddp_err err = { 0 };
+    cr_assert_eq(flight_dump_read(&dumps[n++], "x_0", slice_str(json), &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(dumps[0].n, 0);
+}
+
 Test(flight_compare, a_record_of_pytorch_needs_its_rank)
 {
     static const char json[] = "{\"version\":\"2.10\",\"entries\":[]}";

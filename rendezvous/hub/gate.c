@@ -16,9 +16,12 @@
  *        |-> GREETING --other request--> HELD -'  (an agent of its address joins)
  *        |       '--AUTH--> admitted
  *
- * Each state has a time limit. Each state also has a list of its strangers, the oldest first (hub->gate[state].line).
- * All states except ASKED also have a limit on the number of strangers. Beyond this limit the oldest stranger is
- * rejected, because an honest agent needs only milliseconds. */
+ * Each state has a time limit. Each state also has a list of its strangers, the oldest first (hub->gate[state].line),
+ * and a limit on their number. Beyond this limit the oldest stranger is rejected, because an honest client needs only
+ * milliseconds. The limit of ASKED and HANDSHAKE grows with the ranks, because all ranks may connect at once.
+ *
+ * Strangers may hold 1/16 of the store's memory. Then the hub reads nothing more from strangers in ASKED, and rejects
+ * none of them: an honest client can wait for the agent's answer without a loss. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -33,7 +36,9 @@ enum {
     FIRST_BYTES = 128,        /* decoded bytes before the end of AUTH */
     PENDING_MAX = 128,        /* maximum number of strangers without an agent at their address */
     PENDING_PER_ADDRESS = 16, /* the same limit for one address, so that one host cannot use up PENDING_MAX */
+    PER_RANK = 4,             /* strangers in ASKED or HANDSHAKE for each rank of a job */
     HELD_BYTES = 64 << 10,    /* held bytes of a stranger; in ASKED, the hub then stops reading from it */
+    HELD_SHARE = 16,          /* held bytes of all strangers: this part of hub_limits.max_bytes */
     ASKED_BYTES =
         10 << 20 /* held bytes of a stranger that may be a worker; must exceed the largest value, 8 MiB */
 };
@@ -52,6 +57,39 @@ static struct session *oldest(const struct hub *hub, enum stranger_state state)
     return list_is_empty(line) ? NULL : LIST_ENTRY(line->next, struct session, stranger);
 }
 
+/* Return true if the strangers hold as many bytes as they may. */
+static bool is_full(const struct hub *hub)
+{
+    return hub->held_kib > hub->limits.max_bytes / HELD_SHARE / 1024;
+}
+
+/* Stop reading from a stranger in ASKED until an agent confirms it. */
+static void stop(struct hub *hub, struct session *s)
+{
+    if (hub->sink.read == NULL)
+        return;
+    hub->sink.read(hub->sink.user, s->id, false);
+    s->is_stopped = true;
+}
+
+/* Count the held bytes of a stranger. If the strangers now hold as many bytes as they may, stop reading from all in
+ * ASKED. This happens rarely, because a stranger is stopped only once. */
+static void count_held(struct hub *hub, struct session *s)
+{
+    const bool was_full = is_full(hub);
+    hub->held_kib -= s->stranger_kib;
+    s->stranger_kib = (uint16_t)((s->in.len + 1023) / 1024);
+    hub->held_kib += s->stranger_kib;
+    if (was_full || !is_full(hub))
+        return;
+    LIST_EACH(node, &hub->gate[STRANGER_ASKED].line)
+    {
+        struct session *other = LIST_ENTRY(node, struct session, stranger);
+        if (!other->is_stopped)
+            stop(hub, other);
+    }
+}
+
 /* Change the state of a stranger, and move the stranger to the list of this state. The time limit of the new state
  * starts now. */
 static void enter_line(struct hub *hub, struct session *s, enum stranger_state state)
@@ -61,6 +99,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
     hub->gate[state].count++;
     s->stranger_state = (uint8_t)state;
     s->stranger_since_ms = hub->now_ms;
+    if (s->is_held)
+        count_held(hub, s);
 }
 
 /* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer it with an
@@ -114,19 +154,46 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Change the state of a stranger that has the address of an agent: to HANDSHAKE if it must use TLS, otherwise to
- * ASKED. Of these two, only HANDSHAKE has a limit on the number of strangers, because each unfinished handshake needs
- * memory. */
-static void enter_asked(struct hub *hub, struct session *s)
+/* Return how many strangers may be in ASKED, and in HANDSHAKE. */
+static uint64_t max_unconfirmed(const struct hub *hub)
 {
-    enter_line(hub, s, s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED);
-    if (hub->gate[STRANGER_HANDSHAKE].count > hub->limits.max_handshakes)
-        session_reject(hub, oldest(hub, STRANGER_HANDSHAKE),
-                       "too many connections wait for the TLS handshake");
+    uint64_t ranks = 0;
+    EACH_NODE(node, &hub->jobs)
+    ranks += TABLE_ENTRY(node, struct job, node)->members.world_size;
+    return hub->limits.max_unconfirmed + PER_RANK * ranks;
 }
 
-/* Handle a new stranger. The number of strangers in state ASKED has no limit, because the workers of a job open many
- * connections at once from the address of their agent. */
+/* Change the state of a stranger that has the address of an agent: to HANDSHAKE if it must use TLS, otherwise to
+ * ASKED. Reject the oldest stranger of the state if it has too many. Its agent has not answered for the longest time. */
+static void enter_asked(struct hub *hub, struct session *s)
+{
+    const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
+    enter_line(hub, s, state);
+    if (state == STRANGER_ASKED && is_full(hub))
+        stop(hub, s);
+    if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
+        session_reject(hub, oldest(hub, state),
+                       state == STRANGER_HANDSHAKE
+                           ? "too many connections wait for the TLS handshake"
+                           : "too many connections wait for an answer of their agents");
+}
+
+bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms)
+{
+    hub->now_ms = now_ms;
+    for (int state = STRANGER_STATES - 1; state >= STRANGER_GREETING; state--)
+        LIST_EACH(node, &hub->gate[state].line)
+        {
+            struct session *s = LIST_ENTRY(node, struct session, stranger);
+            if (address != NULL && !slice_equal(session_address(s), slice_str(address)))
+                continue;
+            session_reject(hub, s, "another client needs the connection of this unconfirmed client");
+            return true;
+        }
+    return false;
+}
+
+/* Handle a new stranger. */
 void gate_meet(struct hub *hub, struct session *s)
 {
     if (peer_ask_user(hub, s)) {
@@ -257,10 +324,9 @@ bool gate_hold(struct hub *hub, struct session *s)
 bool gate_holds(struct hub *hub, struct session *s)
 {
     const bool is_asked = s->stranger_state == STRANGER_ASKED;
-    if (is_asked && s->in.len > HELD_BYTES && hub->sink.read != NULL) {
-        hub->sink.read(hub->sink.user, s->id, false);
-        s->is_stopped = true;
-    }
+    count_held(hub, s);
+    if (is_asked && (s->in.len > HELD_BYTES || is_full(hub)))
+        stop(hub, s);
     if (s->in.len <= (is_asked ? ASKED_BYTES : HELD_BYTES))
         return true;
     ddp_fail(&hub->err, DDP_ERR_LIMIT,

@@ -42,8 +42,10 @@ struct hub_limits {
     uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
     const struct secret *secret; /* borrowed: a secret for each tenant; NULL = agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL = no MUNGE */
-    bool guarded;            /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    uint32_t max_handshakes; /* maximum number of unfinished TLS handshakes from addresses of agents */
+    bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
+    /* Maximum number of connections from addresses of agents that no agent has confirmed, and of those that have not
+     * completed the TLS handshake. Each rank adds to both (gate.c). */
+    uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL = nodes may join */
     /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
      * opcode 8 is APPEND. false: as requests of an older torch, until an opcode shows that the client is torch 2.1
@@ -56,7 +58,7 @@ struct hub_limits {
     {                                                                                         \
         .max_bytes = 1ull << 30, .max_unread = 64 << 20, .max_replies = 256 << 20,            \
         .first_command_ms = 30000, .command_ms = 300000, .instance = "", .host = "the store", \
-        .endpoint = "the store", .keep_ms = 30 * 60 * 1000, .max_handshakes = 8192            \
+        .endpoint = "the store", .keep_ms = 30 * 60 * 1000, .max_unconfirmed = 8192           \
     }
 
 struct shared;
@@ -118,6 +120,10 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
  * `is_ddprun` = the client is a ddprun, so the nodes of the job get a report. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
+
+/* Reject the connection from another host that has waited for its confirmation for the longest time, because another
+ * client needs its descriptor. `address` is "10.0.0.2"; NULL = any address. Return false if there is none. */
+bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */
 bool hub_has_request(struct hub *hub, conn_id conn);

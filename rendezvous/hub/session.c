@@ -173,6 +173,8 @@ void session_leave_line(struct hub *hub, struct session *s)
         return;
     list_remove(&s->stranger);
     hub->gate[s->stranger_state].count--;
+    hub->held_kib -= s->stranger_kib;
+    s->stranger_kib = 0;
     s->stranger_state = STRANGER_NONE;
 }
 
@@ -186,12 +188,12 @@ void session_admit(struct hub *hub, struct session *s)
  * bytes of another connection are being processed. */
 void session_release(struct hub *hub, struct session *s)
 {
-    if (!s->is_held)
-        return;
-    s->is_held = false;
     if (s->is_stopped)
         hub->sink.read(hub->sink.user, s->id, true);
     s->is_stopped = false;
+    if (!s->is_held)
+        return;
+    s->is_held = false;
     list_remove(&s->midway);
     list_insert(&hub->peers.released, &s->midway);
 }

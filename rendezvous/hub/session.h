@@ -105,6 +105,7 @@ struct session {
     conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
+    uint16_t stranger_kib;      /* the stranger's part of hub->held_kib */
     uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
     /* hub->era when the connection was accepted. If job.era is higher, an attempt of the job has ended since then, and
      * the session may not use the keys of the new attempt. */
@@ -156,6 +157,7 @@ struct hub {
         struct list line;    /* the oldest first */
         unsigned count;      /* number of strangers in the list `line` */
     } gate[STRANGER_STATES]; /* the strangers in each state, see gate.c */
+    uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
     /* The session whose bytes are being processed; NULL = none. It must not be freed while it is set here. */
     struct session *feeding;
     struct buf out;     /* answers to `feeding` that are not sent yet */

@@ -280,14 +280,16 @@ enum {
     STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* no waiting reply is sent while less room than this is left */
+    REFUSED_MAX = 32768,  /* most REFUSED clients; exceeds the number of nodes that a job may have */
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 
-/* The states of a client. DOOMED and ENDING clients are in a list of struct clients. */
+/* The states of a client. Clients that are not SERVED are in a list of struct clients. */
 enum place {
     SERVED, /* requests are handled; or the connection is closing, and on_conn_closed follows */
     DOOMED, /* will be closed at the end of the turn: a write failed, or the client reads too slowly */
     ENDING, /* requests are no longer handled; the replies are being written */
+    REFUSED, /* like ENDING, for a client on another host that the hub has closed; it yields its descriptor to others */
 };
 
 struct client {
@@ -346,7 +348,11 @@ static void log_peer(struct client *c, const char *what)
 /* Set the state of a client, and move the client to the list of this state. */
 static void move_to(struct client *c, enum place place)
 {
-    struct client_list *const list[] = { [DOOMED] = &c->clients->doomed, [ENDING] = &c->clients->ending };
+    struct client_list *const list[] = {
+        [DOOMED] = &c->clients->doomed, [ENDING] = &c->clients->ending, [REFUSED] = &c->clients->refused
+    };
+    c->clients->n_refused += place == REFUSED;
+    c->clients->n_refused -= c->place == REFUSED;
     if (c->place != SERVED)
         TAILQ_REMOVE(list[c->place], c, link);
     c->place = (uint8_t)place;
@@ -567,12 +573,19 @@ static void check_readers(struct clients *clients)
 
 /* --- how a client ends --------------------------------------------------------------------------------- */
 
-/* Make a client ENDING. All clients have the same time limit, so the first client of the list `ending` is always the
+/* Make a client ENDING or REFUSED. All clients have the same time limit, so the first client of each list is always the
  * first to time out. */
-static void start_ending(struct client *c)
+static void start_ending(struct client *c, enum place place)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
-    move_to(c, ENDING);
+    move_to(c, place);
+}
+
+/* Close an ENDING or REFUSED client at once. */
+static void abort_ending(struct client *c)
+{
+    move_to(c, SERVED); /* removes the client from its list */
+    conn_abort(&c->conn);
 }
 
 /* Free a client whose connection is closed (conn_host.on_closed). Only this function frees a client that had a
@@ -609,7 +622,7 @@ static void on_end(struct conn *conn, const char *why)
     struct client *c = (struct client *)conn;
     log_peer(c, why);
     flush(c->clients);
-    start_ending(c);
+    start_ending(c, ENDING);
     leave_hub(c, why);
 }
 
@@ -655,22 +668,29 @@ void clients_end_turn(struct clients *clients)
     clients->has_replied = false;
 }
 
+/* Return when the first client of a list times out. */
+static uint64_t ending_deadline(const struct client_list *list)
+{
+    const struct client *oldest = TAILQ_FIRST(list);
+    return oldest != NULL ? oldest->ending_until_ms : UINT64_MAX;
+}
+
 uint64_t clients_deadline(const struct clients *clients)
 {
-    const struct client *oldest = TAILQ_FIRST(&clients->ending);
-    const uint64_t ending_ms = oldest != NULL ? oldest->ending_until_ms : UINT64_MAX;
-    return ending_ms < clients->stall_ms ? ending_ms : clients->stall_ms;
+    const uint64_t ending_ms = ending_deadline(&clients->ending),
+                   refused_ms = ending_deadline(&clients->refused);
+    const uint64_t first_ms = ending_ms < refused_ms ? ending_ms : refused_ms;
+    return first_ms < clients->stall_ms ? first_ms : clients->stall_ms;
 }
 
 void clients_tick(struct clients *clients, uint64_t now)
 {
-    struct client *c;
     if (clients->stall_ms <= now)
         check_readers(clients);
-    while ((c = TAILQ_FIRST(&clients->ending)) != NULL && c->ending_until_ms <= now) {
-        move_to(c, SERVED); /* removes the client from the list `ending` */
-        conn_abort(&c->conn);
-    }
+    while (ending_deadline(&clients->ending) <= now)
+        abort_ending(TAILQ_FIRST(&clients->ending));
+    while (ending_deadline(&clients->refused) <= now)
+        abort_ending(TAILQ_FIRST(&clients->refused));
 }
 
 void clients_end_all(struct clients *clients)
@@ -679,7 +699,7 @@ void clients_end_all(struct clients *clients)
     flush(clients);
     for (size_t i = 0; (c = idmap_next(&clients->map, &i)) != NULL;) {
         end_tls(c);
-        start_ending(c);
+        start_ending(c, ENDING);
         conn_finish(&c->conn, false);
     }
 }
@@ -707,8 +727,10 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
     if (is_news || clients->log_peers)
         log_dropped(c, why);
     end_tls(c);
-    start_ending(c);
+    start_ending(c, c->is_foreign ? REFUSED : ENDING);
     conn_finish(&c->conn, true);
+    if (clients->n_refused > REFUSED_MAX)
+        abort_ending(TAILQ_FIRST(&clients->refused));
 }
 
 /* Write the address of the store to which the client has connected, or "" if the client does not exist. */
@@ -921,23 +943,52 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
     return true;
 }
 
+/* Close the oldest REFUSED client. With ADMISSION_FULL it must have the source `key`. Return false if there is none. */
+static bool close_oldest_refused(struct clients *clients, enum admission_verdict verdict,
+                                 const struct admission_key *key)
+{
+    struct client *c;
+    TAILQ_FOREACH(c, &clients->refused, link)
+    if (c->admission.source != NULL &&
+        (verdict != ADMISSION_FULL || is_same(&c->admission.source->key, key))) {
+        admission_close(&clients->admission, &c->admission);
+        abort_ending(c);
+        return true;
+    }
+    return false;
+}
+
+/* Close a client to free its descriptor. `address` is the address of the new client, without its port; NULL = any
+ * address. Return false if no client may be closed. */
+static bool make_room(struct clients *clients, enum admission_verdict verdict,
+                      const struct admission_key *key, const char *address)
+{
+    if (close_oldest_refused(clients, verdict, key) || close_oldest_silent(clients, verdict, key))
+        return true;
+    return hub_drop_stranger(clients->hub, address, now_ms(clients)) &&
+           close_oldest_refused(clients, verdict, key);
+}
+
 void clients_close_silent(struct clients *clients, unsigned n)
 {
-    while (n > 0 && close_oldest_silent(clients, ADMISSION_OK, NULL))
+    while (n > 0 && make_room(clients, ADMISSION_OK, NULL, NULL))
         n--;
 }
 
-/* Count the new client for its source. If a limit is reached, first close a connection that has sent no request. If
- * all of them have sent a request, log the reason and return false. */
+/* Count the new client for its source. If a limit is reached, first close another client (make_room). If no other
+ * client may be closed, log the reason and return false. */
 static bool admit(struct clients *clients, struct client *c, int64_t uid)
 {
-    char why[160];
+    char why[160], address[ENDPOINT_TEXT_MAX];
     const struct admission_key key = source_of((const struct sockaddr *)&c->peer, uid);
     enum admission_verdict verdict =
         admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
-    if ((verdict == ADMISSION_FULL || verdict == ADMISSION_NEARLY_FULL) &&
-        close_oldest_silent(clients, verdict, &key))
-        verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
+    if (verdict == ADMISSION_FULL || verdict == ADMISSION_NEARLY_FULL) {
+        endpoint_of_sockaddr((const struct sockaddr *)&c->peer, address);
+        *strrchr(address, ':') = '\0';
+        if (make_room(clients, verdict, &key, verdict == ADMISSION_FULL ? address : NULL))
+            verdict = admission_open(&clients->admission, &c->admission, &key, now_ms(clients));
+    }
     if (verdict == ADMISSION_FULL)
         snprintf(why, sizeof(why),
                  "its %s has %u of %u connections, the limit for one %s; raise the limit with 'ulimit -n'",
@@ -989,6 +1040,7 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
 void clients_init(struct clients *clients)
 {
     TAILQ_INIT(&clients->doomed);
+    TAILQ_INIT(&clients->refused);
     TAILQ_INIT(&clients->ending);
     clients->host.on_bytes = on_bytes;
     clients->host.on_end = on_end;

@@ -108,13 +108,15 @@ struct tls_context;
 TAILQ_HEAD(client_list, client);
 
 struct clients {
-    struct hub *hub;           /* borrowed */
-    struct conn_host host;     /* shared by the connections of all clients */
-    struct idmap map;          /* conn_id -> struct client; owns the clients */
-    struct client_list doomed; /* clients whose last write failed; closed at the end of the turn */
-    struct client_list ending; /* clients that get their last replies before the close, the oldest first */
-    struct replies replies;    /* replies that are written at the end of the turn */
-    bool has_replied;          /* a reply was written in this turn of the loop */
+    struct hub *hub;            /* borrowed */
+    struct conn_host host;      /* shared by the connections of all clients */
+    struct idmap map;           /* conn_id -> struct client; owns the clients */
+    struct client_list doomed;  /* clients whose last write failed; closed at the end of the turn */
+    struct client_list ending;  /* clients that get their last replies before the close, the oldest first */
+    struct client_list refused; /* the same for clients on other hosts that the hub has closed */
+    unsigned n_refused;         /* number of clients in `refused` */
+    struct replies replies;     /* replies that are written at the end of the turn */
+    bool has_replied;           /* a reply was written in this turn of the loop */
     struct admission admission;
     uint32_t n_waiting;  /* number of clients with a reply that waits for room (client.wants) */
     uint64_t stall_ms;   /* time of the next check_readers; UINT64_MAX = none */
@@ -139,7 +141,8 @@ void clients_free(struct clients *clients);
  * sent a request, reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
-/* Close up to `n` clients without a request, the oldest first. Do not call this function while the hub is running. */
+/* Close up to `n` clients to free their descriptors: first clients that the hub has closed already, then clients without
+ * a request, then clients that no agent has confirmed. Do not call this function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
 /* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so they never call the hub. If a

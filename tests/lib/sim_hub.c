@@ -97,6 +97,7 @@ void sim_connect(struct sim *sim, conn_id conn)
     char peer[32];
     snprintf(peer, sizeof(peer), "peer:%d", (int)conn);
     sim->conn[conn].open = true;
+    sim->conn[conn].is_stopped = false;
     sim->conn[conn].closed[0] = '\0';
     cr_assert(hub_connect(sim->hub, conn, peer, sim->now_ms));
 }

@@ -1,8 +1,9 @@
 /* stranger.c -- a client that is not part of the job: sends bytes to a store and prints what it gets.
  *
  *     stranger HOST PORT HEX          prints "closed after N bytes: HEX", or "open after N bytes: HEX" after 8 s
- *     stranger HOST PORT half N       begins authentications, without an end, until killed; prints "half done"
- *                                     after N
+ *     stranger HOST PORT half N       begins authentications until killed, and keeps the latest N connections open;
+ *                                     prints "half done" after N
+ *     stranger HOST PORT hold N       keeps N connections with a GET open until killed; prints "hold done" after N
  *     stranger HOST PORT many N       connects N times, then adds 1 to a key on each; prints "many done: SUM"
  *     stranger HOST PORT ATTACK N     attacks on N connections, OPEN_MAX at a time, until the store has closed each;
  *                                     prints "ATTACK done: N closed". The table `attacks` lists the attacks. */
@@ -18,10 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 8000, BYTES_MAX = 4096, KEPT = 512, HELLO = 5 + 9 + 34 };
+enum { WAIT_MS = 8000, BYTES_MAX = 4096, HELLO = 5 + 9 + 34 };
 enum { OPEN_MAX = 200, CHUNK = 64 << 10, GREETING = 5, PAUSE_MS = 100, GIVE_UP_MS = 60000 };
 
 static int dial(const char *host, const char *port)
@@ -70,15 +72,29 @@ static int send_bytes(const char *host, const char *port, const char *hex)
     return 0;
 }
 
+/* Allocate the descriptors of many connections, and raise the limit of descriptors. */
+static int *many_fds(int count)
+{
+    struct rlimit files;
+    int *fds = calloc((size_t)count, sizeof(*fds));
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    if (fds != NULL)
+        return fds;
+    printf("out of memory\n");
+    exit(1);
+}
+
 _Noreturn static void begin_many(const char *host, const char *port, int count)
 {
     static const uint8_t head[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 0x83, 34, 0, 0, 0, 0, 0, 0, 0, 2, 1 };
     uint8_t hello[HELLO] = { 0 };
-    int kept[KEPT] = { 0 };
+    int *kept = many_fds(count);
     memcpy(hello, head, sizeof(head));
     for (int i = 0;; i++) {
-        int *slot = &kept[i % KEPT];
-        if (i >= KEPT)
+        int *slot = &kept[i % count];
+        if (i >= count)
             close(*slot);
         *slot = dial(host, port);
         hello[sizeof(hello) - 1] = (uint8_t)i;
@@ -90,20 +106,33 @@ _Noreturn static void begin_many(const char *host, const char *port, int count)
     }
 }
 
+_Noreturn static void hold_many(const char *host, const char *port, int count)
+{
+    static const uint8_t greet_and_get[] = { 0, 0xce, 0xf7, 0x85, 0x3c, 3, 1, 0, 0, 0, 0, 0, 0, 0, 'k' };
+    int *fds = many_fds(count);
+    for (int i = 0; i < count; i++) {
+        fds[i] = dial(host, port);
+        (void)!send(fds[i], greet_and_get, sizeof(greet_and_get), MSG_NOSIGNAL);
+    }
+    printf("hold done\n");
+    for (;;)
+        pause();
+}
+
 static int add_on_many(const char *host, const char *port, int count)
 {
     static const uint8_t greet_and_add[] = { 0,   0xce, 0xf7, 0x85, 0x3c,             /* VALIDATE */
                                              4,   2,    0,    0,    0,    0, 0, 0, 0, /* ADD */
                                              '/', 'n',  1,    0,    0,    0, 0, 0, 0, 0 };
     uint64_t sum = 0, most = 0;
-    int *fds = calloc((size_t)count, sizeof(*fds));
-    for (int i = 0; fds != NULL && i < count; i++)
+    int *fds = many_fds(count);
+    for (int i = 0; i < count; i++)
         fds[i] = dial(host, port);
-    for (int i = 0; fds != NULL && i < count; i++)
+    for (int i = 0; i < count; i++)
         if (send(fds[i], greet_and_add, sizeof(greet_and_add), MSG_NOSIGNAL) !=
             (ssize_t)sizeof(greet_and_add))
             printf("connection %d: cannot send: %s\n", i, strerror(errno));
-    for (int i = 0; fds != NULL && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         if (recv(fds[i], &sum, sizeof(sum), MSG_WAITALL) != (ssize_t)sizeof(sum))
             printf("connection %d: no answer: %s\n", i, strerror(errno));
         most = sum > most ? sum : most;
@@ -254,6 +283,8 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc == 5 && strcmp(argv[3], "half") == 0)
         begin_many(argv[1], argv[2], atoi(argv[4]));
+    if (argc == 5 && strcmp(argv[3], "hold") == 0)
+        hold_many(argv[1], argv[2], atoi(argv[4]));
     if (argc == 5 && strcmp(argv[3], "many") == 0)
         return add_on_many(argv[1], argv[2], atoi(argv[4]));
     for (size_t i = 0; argc == 5 && i < sizeof(attacks) / sizeof(attacks[0]); i++)

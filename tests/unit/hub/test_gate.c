@@ -28,7 +28,8 @@ static void stranger(conn_id conn)
     hub_set_foreign(sim.hub, conn);
 }
 
-static uint32_t max_handshakes;
+static uint32_t max_unconfirmed;
+static uint64_t max_bytes;
 
 static void begin_with(const struct secret *first, bool many_jobs)
 {
@@ -37,8 +38,10 @@ static void begin_with(const struct secret *first, bool many_jobs)
     limits.many_jobs = many_jobs;
     limits.guarded = true;
     limits.instance = "instance";
-    if (max_handshakes > 0)
-        limits.max_handshakes = max_handshakes;
+    if (max_unconfirmed > 0)
+        limits.max_unconfirmed = max_unconfirmed;
+    if (max_bytes > 0)
+        limits.max_bytes = max_bytes;
     sim_init(&sim, &limits);
 }
 
@@ -595,6 +598,121 @@ Test(gate, many_connections_of_an_agents_address_pass)
     }
 }
 
+/* --- another user of a worker's host ------------------------------------------------------------------------ */
+
+/* Begin again with these limits, and start the agent of a node with `nproc` ranks. */
+static void start_with(uint32_t unconfirmed, uint64_t bytes, int nproc)
+{
+    char json[256];
+    max_unconfirmed = unconfirmed;
+    max_bytes = bytes;
+    end();
+    begin();
+    authenticate(AGENT, AUTH_AGENT);
+    identify(AGENT, "agent");
+    struct slice empty = next_blob(AGENT, 1);
+    cr_assert(auth_open(&of[AGENT], 0, &empty));
+    snprintf(json, sizeof(json),
+             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
+             "\",\"nproc\":%d,\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"host\":\"n1\",\"pid\":7}",
+             nproc);
+    cr_assert(has(call(AGENT, json), "\"ok\":true"));
+    read_pushes();
+}
+
+static void admit(conn_id conn)
+{
+    char json[96];
+    read_pushes();
+    snprintf(json, sizeof(json), "{\"op\":\"vouch\",\"conn\":%d,\"rank\":-1,\"pid\":0}", (int)conn);
+    cr_assert(has(call(AGENT, json), "\"ok\":true"));
+}
+
+/* No agent answers for the strangers of another user. The oldest go, and a worker is served among them. */
+Test(gate, the_strangers_of_agents_addresses_have_a_limit)
+{
+    enum { BASE = 12, MOST = BASE + 4 * 2, WORKER = FIRST + MOST + 10 };
+    int open = 0;
+    start_with(BASE, 0, 2);
+    for (conn_id conn = FIRST; conn < WORKER; conn++)
+        stranger(conn);
+    stranger(WORKER);
+    sim_feed(&sim, WORKER, GREETING SET_K GET_K);
+    for (int i = 1; i < MOST; i++)
+        stranger((conn_id)(WORKER + i));
+    admit(WORKER);
+    sim_expect(&sim, WORKER, "0100000000000000 76");
+    stranger(WORKER + MOST);
+    expect_closed(FIRST, "wait for an answer of their agents");
+    for (int i = FIRST; i <= WORKER + MOST; i++)
+        open += sim.conn[i].open;
+    cr_expect_eq(open, MOST + 1);
+}
+
+/* All ranks connect before the agent answers for the first of them. */
+Test(gate, as_many_strangers_wait_as_the_ranks_need)
+{
+    enum { RANKS = 100 };
+    start_with(10, 0, RANKS);
+    for (conn_id conn = FIRST; conn < FIRST + 4 * RANKS; conn++) {
+        stranger(conn);
+        sim_feed(&sim, conn, GREETING SET_K GET_K);
+    }
+    for (conn_id conn = FIRST; conn < FIRST + 4 * RANKS; conn++) {
+        admit(conn);
+        sim_expect(&sim, conn, "0100000000000000 76");
+    }
+}
+
+/* Strangers hold 1/16 of the memory. None of them is rejected, and a worker among them is served. */
+Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
+{
+    enum { MEMORY = 16 << 20, SHARE = MEMORY / 16, STRANGERS = 100, WORKER = FIRST + STRANGERS };
+    static uint8_t value[60 << 10];
+    size_t fed = 0;
+    start_with(0, MEMORY, 2);
+    for (conn_id conn = FIRST; conn < WORKER; conn++) {
+        stranger(conn);
+        sim_feed(&sim, conn, GREETING);
+    }
+    for (conn_id conn = FIRST; conn < WORKER; conn++) {
+        if (sim.conn[conn].is_stopped)
+            continue;
+        sim_feed(&sim, conn, "01 " KEY_K "0000100000000000");
+        sim_feed_bytes(&sim, conn, slice_of(value, sizeof(value)));
+        fed += sizeof(value);
+    }
+    cr_expect(fed + sizeof(value) > SHARE && fed < SHARE + sizeof(value), "%zu bytes are held", fed);
+    stranger(WORKER);
+    for (conn_id conn = FIRST; conn <= WORKER; conn++)
+        cr_expect(sim.conn[conn].open && sim.conn[conn].is_stopped, "%d", (int)conn);
+    admit(WORKER);
+    cr_assert_not(sim.conn[WORKER].is_stopped);
+    sim_feed(&sim, WORKER, GREETING SET_K GET_K);
+    sim_expect(&sim, WORKER, "0100000000000000 76");
+    for (conn_id conn = FIRST; conn < FIRST + 20; conn++)
+        sim_disconnect(&sim, conn);
+    stranger(FIRST); /* there is room again */
+    cr_expect_not(sim.conn[FIRST].is_stopped);
+    sim_at(&sim, 3000);
+    expect_closed(WORKER - 1, "no agent on that host has confirmed within 3 s");
+}
+
+/* The server needs the descriptor of a stranger for another client. */
+Test(gate, the_server_takes_the_descriptor_of_the_oldest_stranger)
+{
+    start_with(0, 0, 2);
+    cr_expect_not(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
+    stranger(FIRST);
+    stranger(FIRST + 1);
+    stranger(FIRST + 2);
+    admit(FIRST);
+    cr_expect_not(hub_drop_stranger(sim.hub, "10.9.9.9", sim.now_ms));
+    cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
+    expect_closed(FIRST + 1, "another client needs the connection");
+    cr_expect(sim.conn[FIRST].open && sim.conn[FIRST + 2].open);
+}
+
 /* --- several nodes and tenants ------------------------------------------------------------------------------ */
 
 static struct secret team_b = { .key = { 5 }, .jobs = "b" };
@@ -1014,8 +1132,8 @@ Test(tenants, many_tls_handshakes_of_an_agents_address_may_wait)
 /* The oldest unfinished handshake ends. A finished handshake no longer counts. */
 Test(tenants, the_tls_handshakes_of_agents_addresses_have_a_limit)
 {
-    enum { MOST = 20 };
-    max_handshakes = MOST;
+    enum { BASE = 12, MOST = BASE + 4 * 2 };
+    max_unconfirmed = BASE;
     end();
     begin_tenants();
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

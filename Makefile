@@ -214,10 +214,12 @@ $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train
 		{ rm -f $@; echo "$(NVCC) has not built $@: train --device cuda will miss it"; }
 comma := ,
 
-# ddprun is started often, and one shared library less saves 0.2 ms per start. So libuv and libsodium are linked statically if
-# their archives are installed; `make LIBUV=-luv LIBSODIUM=-lsodium` uses the shared libraries.
+# ddprun is started often, and one shared library less saves 0.2 ms per start. --ship copies ddprun to hosts that may lack
+# libraries. So libraries are linked statically if their archives are installed (Debian has none of cJSON); `make LIBUV=-luv
+# LIBSODIUM=-lsodium LIBCJSON=-lcjson` uses the shared libraries.
 LIBUV ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libuv_a.a)),-luv)
 LIBSODIUM ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libsodium.a)),-lsodium)
+LIBCJSON ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libcjson.a)),-lcjson)
 
 # Guardian and agent call mostly the same functions: binding before the fork looks up each once instead of twice. One segment
 # for code and constants saves two mappings at start, fork and exit. (Not under the sanitizers, because ThreadSanitizer needs
@@ -230,7 +232,7 @@ LINK = $(Q)$(CC) -pie $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@
 $(addprefix $(BUILD)/,ddprun ddp-rendezvous ddpctl ddp-bench): $(BUILD)/obj/commit.o
 $(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
-	$(LINK) $(LIBUV) $(LIBSODIUM) -lcjson -ldl
+	$(LINK) $(LIBUV) $(LIBSODIUM) $(LIBCJSON) -ldl
 $(BUILD)/ddp-rendezvous: $(call obj,rendezvous/server/main.c) $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
 	$(LINK) -luv -lsodium -lcjson

@@ -25,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -434,23 +433,13 @@ static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 #undef X
 }
 
-/* Map this program into memory, for --ship. The mapping stays until the exit. */
+/* Map this program into memory, for --ship. */
 static ddp_status map_program(struct start_facts *facts, struct utsname *name, struct ddp_err *err)
 {
-    struct stat st;
-    const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    void *bytes = fd >= 0 && fstat(fd, &st) == 0
-                      ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
-                      : MAP_FAILED;
-    const ddp_status status =
-        bytes == MAP_FAILED || uname(name) != 0
-            ? ddp_fail(err, DDP_ERR_IO, "--ship: cannot read this program: %s", strerror(errno))
-            : DDP_OK;
-    if (status == DDP_OK)
-        facts->ship = slice_of(bytes, (size_t)st.st_size), facts->machine = name->machine;
-    if (fd >= 0)
-        close(fd);
-    return status;
+    if (!ship_map(&facts->ship) || uname(name) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "--ship: cannot read this program: %s", strerror(errno));
+    facts->machine = name->machine;
+    return DDP_OK;
 }
 
 /* Start the job on the hosts of --hosts. A process can read its umask only by setting another one, so the old mask is

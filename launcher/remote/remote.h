@@ -81,6 +81,10 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
+/* Map this program for --ship: only the bytes that the loader reads, without symbols and debug information. Unmap the
+ * bytes with munmap. Return false and set errno after a failure. */
+bool ship_map(struct slice *program);
+
 /* A link is the starter's view of a process, with a pipe for each of stdin, stdout and stderr. The parent of the
  * process is the starter itself or a branch. */
 struct link;

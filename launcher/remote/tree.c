@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -151,26 +152,40 @@ static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
     _exit(EXIT_NOT_REACHED);
 }
 
-/* Map the file of this program for --ship. The file must have `size` bytes, because the script on the next host reads
- * exactly this number of bytes. Return NULL, or the reason of a failure. */
-static const char *map_own_program(struct carried *c, size_t size)
+bool ship_map(struct slice *program)
 {
     struct stat st;
     const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    const bool has_size = fd >= 0 && fstat(fd, &st) == 0;
-    const bool fits = has_size && (size_t)st.st_size == size;
-    void *bytes = fits ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    ElfW(Ehdr) *head = fd >= 0 && fstat(fd, &st) == 0
+                           ? mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)
+                           : MAP_FAILED;
     const int error = errno;
+    size_t loaded = 0;
     if (fd >= 0)
         close(fd);
-    if (has_size && !fits)
-        return "ddprun on this host and on the starting host have different sizes; install the same build of "
-               "ddprun on "
-               "both";
-    if (bytes == MAP_FAILED)
-        return strerror(error);
-    c->program = c->mapped = slice_of(bytes, size);
-    return NULL;
+    errno = error;
+    if (head == MAP_FAILED)
+        return false;
+    const ElfW(Phdr) *part = (const ElfW(Phdr) *)((const char *)head + head->e_phoff);
+    for (int i = 0; i < head->e_phnum; i++)
+        if (part[i].p_offset + part[i].p_filesz > loaded)
+            loaded = part[i].p_offset + part[i].p_filesz;
+    head->e_shoff = head->e_shnum = head->e_shstrndx = 0;
+    *program = slice_of(head, loaded);
+    return mremap(head, (size_t)st.st_size, loaded, 0) != MAP_FAILED;
+}
+
+/* Map this program for --ship. It must have `size` bytes, because the script on the next host reads exactly this
+ * number of bytes. Return NULL, or the reason of a failure. */
+static const char *map_own_program(struct carried *c, size_t size)
+{
+    if (!ship_map(&c->mapped))
+        return strerror(errno);
+    c->program = c->mapped;
+    return c->mapped.len == size
+               ? NULL
+               : "ddprun on this host and on the starting host have different sizes; install the same build "
+                 "of ddprun on both";
 }
 
 /* Start the process. Return NULL, or the reason of a failure. */

@@ -58,7 +58,8 @@ if ! cmp -s "$package/src.pins" "$libs/pins"; then
 fi
 
 # Warnings of a compiler newer than the one of the tests are no errors here.
-flags=(BUILD="$build/package/$out/build" TOOLS="${TOOLS:-$build}" CC="$cc" CFLAGS=-O2 WERROR= DEPS= EXAMPLES= NVCC= LIBUV=-luv LIBSODIUM=-lsodium ONE_SEGMENT=
+flags=(BUILD="$build/package/$out/build" TOOLS="${TOOLS:-$build}" CC="$cc" CFLAGS=-O2 WERROR= DEPS= EXAMPLES= NVCC= LIBUV=-luv LIBSODIUM=-lsodium LIBCJSON=-lcjson
+    ONE_SEGMENT=
     CPPFLAGS="-isystem $libs/include" LDFLAGS="-s $link -L$libs/lib" DESTDIR="$work/stage" PREFIX=/root)
 root=$work/root
 rm -rf "$root" "$work/stage"

@@ -141,6 +141,22 @@ runs_nodes() {
     [ "$rc" -eq 0 ] && lines_are "$out" '[0] 0 of 4' '[1] 1 of 4' '[2] 2 of 4' '[3] 3 of 4'
 }
 
+# --ship to two hosts that have only the C library: their shell hides the libraries that a ddprun of a distribution needs.
+runs_shipped() {
+    cat >"$tmp/shell" <<'SHELL'
+#!/bin/sh
+shift
+exec unshare -m sh -c "for l in /lib/*/lib*.so.*; do
+    case \$l in */libcjson.so.* | */libuv.so.* | */libsodium.so.*) mount --bind /dev/null \"\$l\" || exit ;; esac
+done
+$*"
+SHELL
+    chmod 755 "$tmp/shell"
+    # shellcheck disable=SC2016  # the worker expands it
+    "$venv/bin/ddprun" --hosts=a,b --remote_shell="$tmp/shell" --ship sh -c 'echo $RANK of $WORLD_SIZE' >"$out" &&
+        lines_are "$out" '[a:0] 0 of 2' '[b:1] 1 of 2'
+}
+
 uninstalls() {
     "$venv/bin/pip" uninstall -q -y ddprun && files | diff "$venv.before" -
 }
@@ -179,6 +195,13 @@ with_python() {
         check "two nodes" runs_nodes
     fi
     [ "$2" != 1 ] || remove_hosts
+    if [ "$2" != 1 ]; then
+        :
+    elif ! unshare -m true 2>"$out"; then
+        skip "a shipped program" "no namespaces can be made: $(tail -n 1 "$out")"
+    else
+        check "a shipped program needs only the C library" runs_shipped
+    fi
     check "$name: uninstall leaves nothing" uninstalls
 }
 

@@ -397,20 +397,27 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
-/* Write to an unnamed temporary file in the directory. If the disk or the quota is full, format the error, for
- * example "No space left on device (0 bytes and 7 inodes free)". Write "" otherwise. */
+/* Write to a temporary file in the directory. NFS has no unnamed files, and reports a full quota in close. If the disk
+ * or the quota is full, format the error, for example "No space left on device (0 bytes and 7 inodes free)". Write ""
+ * otherwise. */
 enum { DISK_WHY_MAX = 128 };
 static void probe_disk(const char *directory, char why[DISK_WHY_MAX])
 {
     static const char bytes[4096];
-    char size[SIZE_TEXT_MAX], inodes[48];
+    char size[SIZE_TEXT_MAX], inodes[48], path[PATH_MAX];
     struct statvfs fs;
     int error = 0;
-    const int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    const bool is_named = fd < 0 && errno == EOPNOTSUPP;
+    snprintf(path, sizeof(path), "%.4000s/.ddprun-XXXXXX", directory);
+    if (is_named)
+        fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0 || write(fd, bytes, sizeof(bytes)) < 0)
         error = errno;
-    if (fd >= 0)
-        close(fd);
+    if (fd >= 0 && close(fd) != 0 && error == 0)
+        error = errno;
+    if (fd >= 0 && is_named)
+        unlink(path);
     why[0] = '\0';
     if (error == ENOSPC && statvfs(directory, &fs) == 0) {
         snprintf(inodes, sizeof(inodes), " and %llu inodes", (unsigned long long)fs.f_favail);

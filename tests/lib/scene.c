@@ -463,7 +463,7 @@ static bool translate(const struct hosts *net)
 
 static void tell_names(const struct hosts *net)
 {
-    char text[1024] = "127.0.0.1 localhost\n::1 localhost\n";
+    char text[TEXT] = "127.0.0.1 localhost\n::1 localhost\n";
     for (int i = 0; i < net->count; i++)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s %s\n", net->host[i].addr,
                  net->host[i].name);

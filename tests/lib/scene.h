@@ -45,7 +45,7 @@
  * Connections can be cut in several ways: drop packets in one direction (host_rules), pull the cable (host_cable),
  * stop all processes (host_signal), switch off the machine (host_off: no further packet). */
 
-enum { HOSTS_MAX = 16 };
+enum { HOSTS_MAX = 64 };
 
 enum hosts_kind {
     HOSTS_V4, /* 10.9.0.1 and up */
@@ -108,7 +108,7 @@ int host_left(const struct host *host, int timeout_ms, char *names, size_t size)
 
 /* --- scene ------------------------------------------------------------------------------------------------ */
 
-enum { SCENE_NODES = HOSTS_MAX };
+enum { SCENE_NODES = 16 };
 
 /* Values of `exit` that are not exit codes. KILLED: the test kills the node. ANY: any code. ENDED: any code but 0. The
  * default is 0. */

@@ -1,6 +1,8 @@
 /* ddprun --hosts on hosts with a real sshd each: one command on node 0 starts the job on all, and nothing is left when a host, the
- * network or the terminal's node fails. */
+ * network or the terminal's node fails. DDP_HOSTS=64 starts the first job on 64 hosts instead of 8. */
 #include "scene.h"
+
+#include "base/clock.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -45,21 +47,49 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* Wait at most a minute until no worker, relay or ddprun is left on a host. */
+/* The node time-out of jobs with a fault. Such a job must end everywhere within END_MS of the fault: a busy machine needs
+ * longer than the node time-out. */
+#define NODE_TIMEOUT "--node_timeout=10"
+enum { END_MS = 3 * 10 * 1000 };
+
+/* List what a job has left on a host: running processes, files and control groups. Process 1, sshd and the empty directory for
+ * files of jobs may stay. The last line is "end". */
+static char *find_leftovers(const struct host *host)
+{
+    char command[600];
+    snprintf(
+        command, sizeof(command),
+        "ps -eo pid=,ppid=,stat=,comm=,args= | awk -v me=$$ '$1 != 1 && $1 != me && $2 != me && $3 !~ /^Z/ "
+        "&& $4 != \"sshd\"'; find /run/user/0/* /dev/shm/* ! -path /run/user/0/ddprun 2>/dev/null; "
+        "test -z '%s' || find '%s' -mindepth 1 -type d; echo end",
+        host->group, host->group);
+    const char *argv[] = { "/bin/sh", "-c", command, NULL };
+    return host_run(host, argv).out;
+}
+
+/* Wait at most END_MS after `since_ms` until a job has left nothing on a host. */
+static void expect_end_since(const struct hosts *net, int i, uint64_t since_ms)
+{
+    char *left = find_leftovers(&net->host[i]);
+    while (strcmp(left, "end\n") != 0 && clock_ms() < since_ms + END_MS) {
+        usleep(100 * 1000);
+        left = find_leftovers(&net->host[i]);
+    }
+    cr_expect_str_eq(left, "end\n", "%s has after %d s: %s", net->host[i].name, END_MS / 1000, left);
+}
+
 static void expect_nothing_left(const struct hosts *net, int i)
 {
-    cr_expect(host_sh(&net->host[i], "for i in $(seq 600); do ps ax -o args= | grep -v grep | grep -qE "
-                                     "'ddprun|prog/worker' || exit 0; "
-                                     "sleep 0.1; done; ps ax -o pid,args >&2; exit 1"),
-              "%s has processes of the job", net->host[i].name);
+    expect_end_since(net, i, clock_ms());
 }
 
 static struct run_process *start_job_with(const struct hosts *net, const char *list, const char *option)
 {
-    const char *argv[] = { bin("ddprun"), list,      ssh, option, bin("tests/prog/worker"),
+    const char *argv[] = { bin("ddprun"), list,      ssh, option, NODE_TIMEOUT, bin("tests/prog/worker"),
                            "say:up",      "forever", NULL };
-    return host_start(&net->host[0], argv,
-                      &(struct run_options){ .env = (const char *[]){ "OMP_NUM_THREADS=1", NULL } });
+    return host_start(
+        &net->host[0], argv,
+        &(struct run_options){ .timeout_ms = 150000, .env = (const char *[]){ "OMP_NUM_THREADS=1", NULL } });
 }
 
 static struct run_process *start_job(const struct hosts *net, const char *list)
@@ -76,25 +106,43 @@ static void until_up(struct run_process *p, int ranks)
     }
 }
 
-Test(remote, eight_hosts_start_and_end_by_one_command, .timeout = 180)
+static int count(const char *text, const char *piece)
 {
-    struct hosts *net = open_hosts(8);
-    const char *argv[] = { bin("ddprun"), "--hosts=node[0-7]:2",
-                           ssh,           bin("tests/prog/worker"),
-                           "only:15",     "exit:9",
-                           "all",         "forever",
-                           NULL };
-    struct run_process *p = start_job(net, "--hosts=node[0-7]:2");
-    until_up(p, 16);
-    cr_expect_not_null(strstr(run_output(p), "[node7:15] up\n"), "%s", run_output(p));
+    int n = 0;
+    for (; (text = strstr(text, piece)) != NULL; text += strlen(piece))
+        n++;
+    return n;
+}
+
+Test(remote, hosts_start_and_end_by_one_command, .timeout = 900)
+{
+    const char *number = getenv("DDP_HOSTS");
+    const int n = number != NULL ? atoi(number) : 8;
+    struct hosts *net = open_hosts(n);
+    struct run_options options = { .timeout_ms = 300000 };
+    char list[32], last[64], only[24];
+    snprintf(list, sizeof(list), "--hosts=node[0-%d]:2", n - 1);
+    snprintf(only, sizeof(only), "only:%d", 2 * n - 1);
+    const char *up[] = { bin("ddprun"), list, ssh, bin("tests/prog/worker"), "say:up", "forever", NULL };
+    const char *fails[] = { bin("ddprun"), list,      ssh, bin("tests/prog/worker"), only, "exit:9",
+                            "all",         "forever", NULL };
+    const char *counts[] = { bin("ddprun"), list, ssh, "/bin/sh", "-c", "seq 1000", NULL };
+    struct run_process *p = host_start(&net->host[0], up, &options);
+    until_up(p, 2 * n);
+    snprintf(last, sizeof(last), "[node%d:%d] up\n", n - 1, 2 * n - 1);
+    cr_expect_not_null(strstr(run_output(p), last), "%s", run_output(p));
     run_signal(p, SIGINT);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 130, "%d: %s", r.exit_code, r.err);
-    p = host_start(&net->host[0], argv, NULL);
-    r = run_wait(p);
+    r = run_wait(host_start(&net->host[0], fails, &options));
     cr_expect_eq(r.exit_code, 9, "%d: %s", r.exit_code, r.err);
-    cr_expect_not_null(strstr(r.err, "rank 15 on node7 failed first: exit 9"), "%s", r.err);
-    for (int i = 0; i < 8; i++)
+    snprintf(last, sizeof(last), "rank %d on node%d failed first: exit 9", 2 * n - 1, n - 1);
+    cr_expect_not_null(strstr(r.err, last), "%s", r.err);
+    r = run_wait(host_start(&net->host[0], counts, &options));
+    cr_expect_eq(r.exit_code, 0, "%d: %s", r.exit_code, r.err);
+    cr_expect_eq(count(r.out, "\n"), 2 * n * 1000);
+    cr_expect_eq(count(r.out, "] 1000\n"), 2 * n);
+    for (int i = 0; i < n; i++)
         expect_nothing_left(net, i);
     close_hosts(net);
 }
@@ -160,17 +208,20 @@ Test(remote, a_name_that_differs_on_another_host_is_explained_by_node_0, .timeou
     close_hosts(net);
 }
 
+/* ssh itself notices only after about 20 s that its host is unplugged, so the command ends later than the job. */
 Test(remote, an_unplugged_host_ends_its_part_and_the_others_end, .timeout = 180)
 {
     struct hosts *net = open_hosts(3);
     struct run_process *p = start_job(net, "--hosts=node[0-2]:1");
     until_up(p, 3);
+    const uint64_t fault_ms = clock_ms();
     host_cable(net, 1, false);
+    for (int i = 1; i < 3; i++)
+        expect_end_since(net, i, fault_ms);
     struct run_result r = run_wait(p);
     cr_expect_eq(r.exit_code, 125, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, "node1"), "%s", r.err);
-    for (int i = 0; i < 3; i++)
-        expect_nothing_left(net, i);
+    expect_nothing_left(net, 0);
     close_hosts(net);
 }
 
@@ -179,11 +230,13 @@ Test(remote, a_starter_that_is_unplugged_leaves_nothing, .timeout = 180)
     struct hosts *net = open_hosts(3);
     struct run_process *p = start_job(net, "--hosts=node[1-2]:1");
     until_up(p, 2);
+    const uint64_t fault_ms = clock_ms();
     host_cable(net, 0, false);
     for (int i = 1; i < 3; i++)
-        expect_nothing_left(net, i);
+        expect_end_since(net, i, fault_ms);
     struct run_result r = run_wait(p);
     cr_expect_neq(r.exit_code, 0);
+    expect_nothing_left(net, 0);
     close_hosts(net);
 }
 
@@ -216,51 +269,58 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
     close_hosts(net);
 }
 
-static int count(const char *text, const char *piece)
-{
-    int n = 0;
-    for (; (text = strstr(text, piece)) != NULL; text += strlen(piece))
-        n++;
-    return n;
-}
-
 /* --- a host that cannot start ------------------------------------------------------------------------------------ */
 
-/* `breaks` runs on node1 and `heals` after the job; ROOT is the folder of the programs, AREA that of the job's directory. */
+/* `breaks` runs on node1 and `heals` after the job; ROOT is the folder of the programs, AREA that of the job's directory,
+ * and NODES that of this test. */
 struct bad_start {
     const char *hosts, *key, *known; /* files in the test's directory: the user's key and known_hosts */
     const char *breaks, *heals;
     const char *finding, *words;
+    const char *option; /* one more option; NULL = none */
+    const char *needs;  /* command that must succeed; NULL = none */
 };
+
+#define HIDE_CJSON \
+    "mount --bind /dev/null $(ldd $ROOT/ddprun | sed -n 's/.*libcjson.* => \\(.*\\) (.*/\\1/p')"
+#define SHOW_CJSON  "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)"
+#define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* not if the library is linked statically */
 
 static const struct bad_start bad_starts[] = {
     { "--hosts=node0,node1", "key", "known", "kill $(cat /run/sshd.pid)",
       "/usr/sbin/sshd -f $AREA/../conf -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; done",
-      "HOST_NOT_REACHED", "Connection refused" },
+      "HOST_NOT_REACHED", .words = "Connection refused" },
     { "--hosts=node0,nowhere.invalid", "key", "known", "true", "true", "HOST_NOT_REACHED",
-      "resolve hostname" },
-    { "--hosts=node0,node1", "other", "known", "true", "true", "HOST_REJECTS_LOGIN", "Permission denied" },
-    { "--hosts=node0,node1", "key", "changed", "true", "true", "HOST_KEY_DIFFERS", "" },
-    { "--hosts=node0,node1", "key", "empty", "true", "true", "HOST_KEY_DIFFERS", "" },
+      .words = "resolve hostname" },
+    { "--hosts=node0,node1", "other", "known", "true", "true", "HOST_REJECTS_LOGIN",
+      .words = "Permission denied" },
+    { "--hosts=node0,node1", "key", "changed", "true", "true", "HOST_KEY_DIFFERS", .words = "" },
+    { "--hosts=node0,node1", "key", "empty", "true", "true", "HOST_KEY_DIFFERS", .words = "" },
     { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $ROOT", "umount $ROOT",
-      "HOST_HAS_NO_DDPRUN", "node1 has" },
+      "HOST_HAS_NO_DDPRUN", .words = "node1 has" },
     { "--hosts=node0,node1", "key", "known", "mount --bind $AREA/../old $ROOT/ddprun", "umount $ROOT/ddprun",
-      "HOST_NOT_READY", "version 9.9.0" },
-    { "--hosts=node0,node1", "key", "known",
-      "mount --bind /dev/null $(ldd $ROOT/ddprun | sed -n 's/.*libcjson.* => \\(.*\\) (.*/\\1/p')",
-      "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)", "HOST_CANNOT_RUN_DDPRUN", "shared libraries" },
+      "HOST_NOT_READY", .words = "version 9.9.0" },
+    { "--hosts=node0,node1", "key", "known", HIDE_CJSON, SHOW_CJSON, "HOST_CANNOT_RUN_DDPRUN",
+      .words = "shared libraries", .needs = NEEDS_CJSON },
+    { "--hosts=node0,node1", "key", "known", HIDE_CJSON, SHOW_CJSON, "HOST_CANNOT_RUN_DDPRUN",
+      .words = "shared libraries", .option = "--ship", .needs = NEEDS_CJSON },
     { "--hosts=node0,node1", "key", "known", "mount -t tmpfs none $AREA", "umount $AREA",
-      "HOST_LACKS_DIRECTORY", "No such file or directory" },
+      "HOST_LACKS_DIRECTORY", .words = "No such file or directory" },
     { "--hosts=node0,node1", "key", "known",
       "mount -t tmpfs -o size=4k none $AREA/logs && head -c 4096 /dev/zero >$AREA/logs/x",
-      "umount $AREA/logs", "HOST_DISK_FULL", "No space left on device" },
+      "umount $AREA/logs", "HOST_DISK_FULL", .words = "No space left on device" },
+    { "--hosts=node0,node1", "key", "known", "python3 $NODES/quota_fs.py $AREA/logs >/dev/null 2>&1",
+      "umount $AREA/logs", "HOST_QUOTA_FULL", .words = "Disk quota exceeded",
+      .needs = "test -c /dev/fuse && command -v python3 >/dev/null" },
 };
 
-/* Run a command of a row on node1. */
-static void on_node1(const struct hosts *net, const char *command)
+/* Run a command of a row on node1. Return true if it succeeds. */
+static bool on_node1(const struct hosts *net, const char *command)
 {
-    cr_assert(host_sh(&net->host[1], "ROOT=$(dirname %s); AREA=%s/area; %s", bin("ddprun"), dir, command),
-              "%s", command);
+    char cwd[300];
+    return getcwd(cwd, sizeof(cwd)) != NULL &&
+           host_sh(&net->host[1], "ROOT=$(dirname %s); AREA=%s/area; NODES=%s/tests/nodes; %s", bin("ddprun"),
+                   dir, cwd, command);
 }
 
 /* Return the option for ssh of a row. Only an empty known_hosts makes ssh reject a new key. */
@@ -289,13 +349,21 @@ Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
     for (size_t i = 0; i < sizeof(bad_starts) / sizeof(bad_starts[0]); i++) {
         const struct bad_start *bad = &bad_starts[i];
         char finding[64];
-        const char *argv[] = { bin("ddprun"), bad->hosts, ssh_of(bad), logs, bin("tests/prog/worker"),
-                               "say:ran",     NULL };
+        const char *argv[] = { bin("ddprun"),
+                               bad->hosts,
+                               ssh_of(bad),
+                               logs,
+                               bad->option != NULL ? bad->option : "--contain=auto",
+                               bin("tests/prog/worker"),
+                               "say:ran",
+                               NULL };
+        if (bad->needs != NULL && !on_node1(net, bad->needs))
+            continue;
         snprintf(finding, sizeof(finding), "finding  %s\n", bad->finding);
-        on_node1(net, bad->breaks);
+        cr_assert(on_node1(net, bad->breaks), "%s", bad->breaks);
         struct run_process *p = host_start(&net->host[0], argv, &(struct run_options){ .cwd = cwd });
         struct run_result r = run_wait(p);
-        on_node1(net, bad->heals);
+        cr_assert(on_node1(net, bad->heals), "%s", bad->heals);
         cr_expect_eq(r.exit_code, 125, "%s: %d: %s", bad->finding, r.exit_code, r.err);
         cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s: %s", bad->finding, r.err);
         cr_expect_not_null(strstr(r.err, finding), "%s: %s", bad->finding, r.err);
@@ -331,14 +399,84 @@ Test(remote, a_killed_process_ends_the_job_and_leaves_nothing, .timeout = 300)
         const struct bad_end *bad = &bad_ends[i];
         struct run_process *p = start_job(net, "--hosts=node[0-2]:1");
         until_up(p, 3);
+        const uint64_t fault_ms = clock_ms();
         cr_assert(host_sh(&net->host[bad->on], "%s", bad->kills), "%s", bad->kills);
+        for (int k = 0; k < 3; k++)
+            expect_end_since(net, k, fault_ms);
         struct run_result r = run_wait(p);
         /* another host may end before the host of the killed agent */
         cr_expect(r.exit_code == bad->exit_code || (bad->exit_code == 137 && r.exit_code == 125),
                   "%s: %d: %s", bad->kills, r.exit_code, r.err);
         cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);
-        for (int k = 0; k < 3; k++)
-            expect_nothing_left(net, k);
+    }
+    close_hosts(net);
+}
+
+/* --- a host that gets ddprun for the job ------------------------------------------------------------------------------ */
+
+/* Start a job whose second host has no ddprun and gets it by --ship. Each worker prints the program of its ddprun. */
+static struct run_process *start_shipped(const struct hosts *net)
+{
+    const char *argv[] = { bin("ddprun"), "--hosts=node0,node1",
+                           ssh,           "--ship",
+                           NODE_TIMEOUT,  "/bin/sh",
+                           "-c",          "echo by $(readlink /proc/$PPID/exe); exec sleep 1000",
+                           NULL };
+    return host_start(&net->host[0], argv, NULL);
+}
+
+Test(remote, a_shipped_program_leaves_no_file_after_a_kill, .timeout = 300)
+{
+    static const struct {
+        const char *kills;
+        int on;
+    } ends[] = { { "kill -9 $(pgrep -n -x ssh)", 0 },
+                 { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1 },
+                 { "kill -9 $(pgrep -o -x ddprun)", 1 },
+                 { "kill -9 $(pgrep -n -f '[o]ne_console')", 1 },
+                 { "kill -INT $(pgrep -o -x ddprun)", 0 } };
+    struct hosts *net = open_hosts(2);
+    cr_assert(host_sh(&net->host[1], "mount -t tmpfs none $(dirname %s)", bin("ddprun")));
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct run_process *p = start_shipped(net);
+        cr_assert(run_until_output(p, "[node1:1] by /run/user/0/ddprun-ship.", PATIENCE_MS), "%s",
+                  run_output(p));
+        cr_expect(host_sh(&net->host[1], "! ls -d /run/user/0/ddprun-ship.* 2>/dev/null"));
+        const uint64_t fault_ms = clock_ms();
+        cr_assert(host_sh(&net->host[ends[i].on], "%s", ends[i].kills), "%s", ends[i].kills);
+        for (int k = 0; k < 2; k++)
+            expect_end_since(net, k, fault_ms);
+        struct run_result r = run_wait(p);
+        cr_expect_eq(r.exit_code, i + 1 < sizeof(ends) / sizeof(ends[0]) ? 125 : 130, "%s: %d: %s",
+                     ends[i].kills, r.exit_code, r.err);
+    }
+    close_hosts(net);
+}
+
+/* The script on the second host waits for more bytes of the program. */
+Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout = 300)
+{
+    static const struct {
+        const char *kills;
+        int on;
+    } ends[] = { { "kill -9 $(pgrep -n -x ssh)", 0 },
+                 { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1 },
+                 { "kill -9 $(pgrep -o -f 'ddprun-[s]hip')", 1 } };
+    struct hosts *net = open_hosts(2);
+    cr_assert(host_sh(&net->host[1],
+                      "at=$(readlink -f $(command -v head)) && cp $at /run/cut && printf '#!/bin/sh\\n"
+                      "[ $1 = -c ] || exec /run/cut \"$@\"; touch /run/reads; exec cat\\n' >/run/head && "
+                      "chmod 755 /run/head && mount --bind /run/head $at"));
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct run_process *p = start_shipped(net);
+        cr_assert(host_sh(&net->host[1], "until [ -e /run/reads ]; do sleep 0.1; done; rm /run/reads"));
+        const uint64_t fault_ms = clock_ms();
+        cr_assert(host_sh(&net->host[ends[i].on], "%s", ends[i].kills), "%s", ends[i].kills);
+        for (int k = 0; k < 2; k++)
+            expect_end_since(net, k, fault_ms);
+        struct run_result r = run_wait(p);
+        cr_expect_eq(r.exit_code, 125, "%s: %d: %s", ends[i].kills, r.exit_code, r.err);
+        cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s: %s", ends[i].kills, r.err);
     }
     close_hosts(net);
 }
@@ -359,12 +497,14 @@ Test(remote, a_tree_of_hosts_ends_with_an_unplugged_inner_host, .timeout = 300)
         expect_nothing_left(net, i);
     p = start_job_with(net, "--hosts=node[0-6]:1", "--ssh_fanout=2");
     until_up(p, 7);
+    const uint64_t fault_ms = clock_ms();
     host_cable(net, 1, false);
+    for (int i = 1; i < 7; i++)
+        expect_end_since(net, i, fault_ms);
     r = run_wait(p);
     cr_expect_eq(r.exit_code, 125, "%d: %s", r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, "node1 was lost"), "%s", r.err);
     cr_expect_eq(count(r.err, "finding  HOST_LOST"), 1, "%s", r.err);
-    for (int i = 0; i < 7; i++)
-        expect_nothing_left(net, i);
+    expect_nothing_left(net, 0);
     close_hosts(net);
 }

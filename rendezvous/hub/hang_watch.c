@@ -17,13 +17,22 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Forget the suspicion. The next suspicion begins after the limit without progress. */
+/* Return the time from one sample to the next, in ms. Without any sign of progress the watch does not know when a pause
+ * began, so only stacks that stay equal for longer than a usual pause prove a hang. */
+static uint64_t apart_of(const struct hang_watch *w)
+{
+    return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
+}
+
+/* Forget the suspicion. The next suspicion begins after the limit without progress. It begins earlier if its samples are
+ * further apart, so that the report does not come later. */
 static void wait_for_limit(struct hang_watch *w)
 {
+    const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);
     w->samples = w->in_vain = 0;
     w->verdict = w->hint = 0;
     w->is_told = false;
-    w->due_ms = w->is_off ? 0 : w->moved_ms + limit_of(w);
+    w->due_ms = w->is_off ? 0 : w->moved_ms + limit_of(w) - earlier_ms;
 }
 
 void hang_watch_begin(struct hang_watch *w, uint64_t now_ms)
@@ -72,7 +81,7 @@ bool hang_watch_due(struct hang_watch *w, uint64_t now_ms)
 {
     if (hang_watch_deadline(w) > now_ms)
         return false;
-    w->due_ms = now_ms + HANG_APART_MS;
+    w->due_ms = now_ms + apart_of(w);
     return true;
 }
 

@@ -16,6 +16,8 @@ enum {
     HANG_QUIET_FACTOR = 3, /* factor on HANG_LEAST_MS until the round shows its first sign of progress */
     HANG_FACTOR = 5,       /* factor on the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
+    /* ms from one sample to the next until the first sign of progress, so that a checkpoint of 40 s is no hang */
+    HANG_QUIET_APART_MS = 21000,
     /* ms from the third sample to the fourth; with this value the report follows within 15 s of the limit */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause between two suspicions. The pauses grow: the first has the length of the limit, and each further

@@ -25,6 +25,9 @@ static bool is_late;           /* rank 3 has not written its record yet */
 static bool moves;             /* the function that rank 3 runs is at a later line in each sample */
 static int cycle;              /* this function returns to its first line after so many samples; 0 = never */
 static int cpu_ms;             /* CPU time that each waiting rank has used after each sample */
+static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
+static int second;             /* seconds since the begin of the recorded job, which is repeated */
+static bool is_held;           /* `second` does not advance: all ranks stay where they are */
 
 static void join(conn_id conn, const char *more)
 {
@@ -54,13 +57,16 @@ static void set_up(void)
     memset(told, 0, sizeof(told));
     stopped[0] = '\0';
     does = "sleeping in clock_nanosleep";
-    moves = has_calls = is_late = holds = false;
+    moves = has_calls = is_late = holds = is_held = false;
     with_records = cycle = cpu_ms = 0;
+    second = 0;
     has_frames = true;
 }
 
 static void tear_down(void)
 {
+    cJSON_Delete(recorded);
+    recorded = NULL;
     sim_free(&sim);
 }
 
@@ -88,8 +94,58 @@ static const char *calls_of(conn_id conn)
     return conn == N0 ? REDUCE(0, 8) "," REDUCE(1, 8) "," REDUCE(3, 8) : REDUCE(2, 8) "," REDUCE(3, 7);
 }
 
+/* Return the sample of this second: the age of the last line in ms, then for each rank [stack, activity, CPU time]. */
+static const cJSON *sample_now(void)
+{
+    const cJSON *all = cJSON_GetObjectItem(recorded, "samples");
+    return cJSON_GetArrayItem(all, second % cJSON_GetArraySize(all));
+}
+
+static int number_at(const cJSON *row, int i)
+{
+    return (int)cJSON_GetNumberValue(cJSON_GetArrayItem(row, i));
+}
+
+static const cJSON *recorded_at(const char *list, const cJSON *of_rank, int i)
+{
+    return cJSON_GetArrayItem(cJSON_GetObjectItem(recorded, list), number_at(of_rank, i));
+}
+
+/* Answer with the recorded stacks of all ranks. The store uses those of the node's own ranks. The CPU time grows with each
+ * repetition of the recorded job. */
+static void answer_recorded(conn_id conn, double id)
+{
+    const cJSON *samples_of = cJSON_GetObjectItem(recorded, "samples"), *sample = sample_now(), *of_rank;
+    const int n = cJSON_GetArraySize(samples_of), last = n - 1;
+    cJSON *answer = cJSON_CreateObject(), *rows = cJSON_AddArrayToObject(answer, "stacks");
+    cJSON_AddStringToObject(answer, "op", "sampled");
+    cJSON_AddNumberToObject(answer, "id", id);
+    for (int rank = 0; rank < 2 * NODES; rank++) {
+        of_rank = cJSON_GetArrayItem(sample, 1 + rank);
+        const int total_ms = number_at(cJSON_GetArrayItem(cJSON_GetArrayItem(samples_of, last), 1 + rank), 2);
+        cJSON *row = cJSON_CreateObject(), *thread = cJSON_CreateObject();
+        cJSON_AddItemToObject(row, "frames", cJSON_Duplicate(recorded_at("stacks", of_rank, 0), true));
+        cJSON_AddItemToArray(cJSON_AddArrayToObject(row, "threads"), thread);
+        cJSON_AddNumberToObject(thread, "rank", rank);
+        cJSON_AddNumberToObject(thread, "pid", 70 + rank);
+        cJSON_AddStringToObject(thread, "host", "n0");
+        cJSON_AddTrueToObject(thread, "main");
+        cJSON_AddStringToObject(thread, "does", cJSON_GetStringValue(recorded_at("does", of_rank, 1)));
+        cJSON_AddNumberToObject(thread, "cpu_ms", number_at(of_rank, 2) + second / n * total_ms);
+        cJSON_AddItemToArray(rows, row);
+    }
+    char *text = cJSON_PrintUnformatted(answer);
+    sim_say(&sim, conn, text);
+    cJSON_free(text);
+    cJSON_Delete(answer);
+}
+
 static void answer_sample(conn_id conn, double id)
 {
+    if (recorded != NULL) {
+        answer_recorded(conn, id);
+        return;
+    }
     if (!has_frames) {
         char none[80];
         snprintf(none, sizeof(none), "{\"op\":\"sampled\",\"id\":%.0f,\"stacks\":[]}", id);
@@ -247,25 +303,87 @@ Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
     cr_expect_gt(samples[0], 0);
 }
 
-/* The job is a day of the healthy job in tests/data/hangs/worker.py: uneven steps, each minute an evaluation of 20 s
- * on rank 0, and instead of each third evaluation a checkpoint of 40 s. The other ranks wait meanwhile, and the
- * samples show this. */
-Test(hang_sim, a_day_of_a_healthy_job_has_no_finding)
+/* --- a recorded job --------------------------------------------------------------------------------------- */
+
+/* Read a recorded job. record.py has recorded 9 minutes of the healthy job in tests/data/hangs/worker.py: uneven steps,
+ * after each minute an evaluation of 20 s or a checkpoint of 40 s on rank 0, and the stacks of all ranks in each second. */
+static void read_recorded(void)
 {
-    uint32_t random = 1;
-    run_job("");
-    for (int minute = 1; minute <= 24 * 60; minute++) {
-        for (int s = 0; s < 60; s += 3) {
-            random = random * 1664525 + 1013904223;
-            live((random >> 30) * S, false);
-            live((3 - (random >> 30)) * S, true);
-        }
-        does = minute % 3 == 1 ? "sleeping in fdatasync" : "running";
-        live((minute % 3 == 1 ? 40 : 20) * S, false);
+    static char text[1 << 20];
+    FILE *f = fopen("tests/data/hangs/recorded/pauses.json", "r");
+    cr_assert_not_null(f);
+    const size_t n = fread(text, 1, sizeof(text), f);
+    fclose(f);
+    recorded = cJSON_ParseWithLength(text, n);
+    cr_assert_not_null(recorded);
+}
+
+/* Let the recorded job go on. With `has_lines`, a heartbeat tells how old the last line is, if it is a new line. */
+static void replay(int seconds, bool has_lines)
+{
+    char beat[80];
+    for (int i = 0; i < seconds; i++) {
+        const int moved_ms = number_at(sample_now(), 0);
+        snprintf(beat, sizeof(beat), "{\"op\":\"heartbeat\",\"moved_ms\":%d}", moved_ms);
+        for (conn_id conn = N0; conn <= N1; conn++)
+            sim_say(&sim, conn, has_lines && !is_held && moved_ms < S ? beat : "{\"op\":\"heartbeat\"}");
+        for (conn_id conn = N0; conn <= N1; conn++)
+            take_pushes(conn);
+        second += !is_held;
+        sim_at(&sim, sim.now_ms + S);
     }
+}
+
+/* Let the job stay in a checkpoint. Return the longest pause of the job before it, in s. */
+static int hang_in_checkpoint(void)
+{
+    int longest_ms = 0;
+    const cJSON *sample, *all = cJSON_GetObjectItem(recorded, "samples");
+    cJSON_ArrayForEach(sample, all)
+    {
+        longest_ms = number_at(sample, 0) > longest_ms ? number_at(sample, 0) : longest_ms;
+    }
+    for (const char *function = ""; strcmp(function, "save") != 0;) {
+        replay(1, true);
+        const cJSON *frame = recorded_at("stacks", cJSON_GetArrayItem(sample_now(), 1), 0)->child;
+        function = cJSON_GetStringValue(cJSON_GetObjectItem(frame, "function"));
+    }
+    is_held = true;
+    return longest_ms / S + 2;
+}
+
+enum { DAY_S = 24 * 60 * 60, DEADLINE_S = 15 };
+
+Test(hang_sim, a_recorded_day_has_no_finding_and_the_hang_at_its_end_has_one)
+{
+    read_recorded();
+    run_job("");
+    replay(DAY_S, true);
     cr_expect_eq(findings[0], 0, "%s", told[0]);
     cr_expect_gt(samples[0], 0, "the first checkpoint is longer than the least limit");
+    replay(HANG_FACTOR * hang_in_checkpoint() + DEADLINE_S, true);
+    for (int n = 0; n < NODES; n++) {
+        expect_told(n, "rank 0 is in save (worker.py:");
+        cr_expect_eq(findings[n], 1);
+    }
 }
+
+/* A job that prints nothing has no sign of progress, so samples are taken all day. */
+Test(hang_sim, a_recorded_day_without_output_has_no_finding_and_the_hang_at_its_end_has_one)
+{
+    read_recorded();
+    join(N0, "");
+    join(N1, "");
+    replay(DAY_S, false);
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    cr_expect_gt(samples[0], 200);
+    (void)hang_in_checkpoint();
+    replay(HANG_AGAIN_MAX_MS / S + 60, false);
+    for (int n = 0; n < NODES; n++)
+        expect_told(n, "rank 0 is in save (worker.py:");
+}
+
+/* --- other cases ------------------------------------------------------------------------------------------- */
 
 Test(hang_sim, a_slow_job_is_left_alone)
 {

@@ -2,7 +2,10 @@
 """Record the stacks of a hung job: record.py DDPRUN PY_SPY PYTHON WAY > WAY.json
 
 Each rank is sampled twice. A sample has py-spy's output as it is, and of each thread in /proc the state, the number of its
-system call and its CPU time, and the children of the process."""
+system call and its CPU time, and the children of the process.
+
+With the way `pauses`, the healthy job of worker.py with four ranks is recorded: once a second the age of its last line of
+output, and of each rank the stack, the activity and the CPU time that the store gets from the agent. HANG_SECONDS is its length."""
 import json
 import os
 import subprocess
@@ -34,9 +37,54 @@ def sample(py_spy, pid):
     return {"threads": threads(pid), "children": children(pid), "py_spy": json.loads(text)}
 
 
+def index_of(rows, row):
+    if row not in rows:
+        rows.append(row)
+    return rows.index(row)
+
+
+def sample_of_store(ddprun, addr, record):
+    """Return [stack, activity, CPU time] of each rank. The first two are indices in the record."""
+    text = subprocess.run([os.path.dirname(ddprun) + "/ddpctl", addr, "stacks", "--json"], capture_output=True, check=True).stdout
+    ranks = {}
+    for row in json.loads(text)["stacks"]:
+        frames = row.get("frames", [])
+        for t in row["threads"]:
+            if t.get("main") and frames:
+                ranks[t["rank"]] = [index_of(record["stacks"], frames), index_of(record["does"], t["does"]), t["cpu_ms"]]
+    return [ranks[rank] for rank in range(4)]
+
+
+def record_pauses(ddprun, py_spy, python, worker):
+    record = {"way": "pauses", "stacks": [], "does": [], "samples": []}
+    with tempfile.TemporaryDirectory() as folder:
+        env = dict(os.environ, PATH=os.environ["PATH"] + ":" + os.path.dirname(py_spy))
+        job = subprocess.Popen([ddprun, "--nproc_per_node=4", "--master_port=29471", "--grace=1s", "--env=OMP_NUM_THREADS=1",
+                                python, "-u", worker, "pauses", folder + "/fifo", folder], stdout=open(folder + "/out", "w"), env=env)
+        while not os.path.exists(folder + "/pauses.0"):
+            if job.poll() is not None:
+                sys.exit("the job has ended")
+            time.sleep(0.1)
+        due = time.time()
+        while job.poll() is None:
+            try:
+                ranks = sample_of_store(ddprun, "--addr=127.0.0.1:29471", record)
+            except (subprocess.CalledProcessError, KeyError):
+                continue  # the job ends
+            record["samples"].append([int(1000 * max(0, time.time() - os.path.getmtime(folder + "/out"))), *ranks])
+            due += 1
+            time.sleep(max(0, due - time.time()))
+    record["samples"] = record["samples"][:-3]  # they may show the end of the job
+    json.dump(record, sys.stdout, separators=(",", ":"))
+    print()
+
+
 def main():
     ddprun, py_spy, python, way = sys.argv[1:]
     worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
+    if way == "pauses":
+        record_pauses(ddprun, py_spy, python, worker)
+        return
     with tempfile.TemporaryDirectory() as folder:
         job = subprocess.Popen([ddprun, "--nproc_per_node=3", "--standalone", "--grace=1s", "--env=OMP_NUM_THREADS=1",
                                 python, "-u", worker, way, folder + "/fifo", folder], stdout=sys.stderr)

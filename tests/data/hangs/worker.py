@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -187,36 +188,58 @@ def slow(rank, x):
 
 
 def evaluate():
-    """Rank 0 alone computes for 20 s."""
+    """Rank 0 alone computes for 20 s, with pauses for its data, so that the job leaves CPUs to others."""
     m = torch.rand(200, 200)
     until = time.time() + 20
     while time.time() < until:
         m = (m @ m).softmax(1)
+        time.sleep(0.02)
+
+
+def save():
+    time.sleep(40)
 
 
 def pauses(rank, x):
-    """A healthy job: an evaluation each minute and a checkpoint of 40 s each third, while the others wait in a barrier."""
+    """A healthy job: uneven steps, after each minute an evaluation, and instead of each third one a checkpoint of 40 s, while the
+    other ranks wait in a barrier. The first pause is a checkpoint: it is longer than the limit, which is then 30 s."""
     seconds = float(os.environ.get("HANG_SECONDS", "600"))
     began = time.time()
-    minute, step = 0, 0
-    while time.time() - began < seconds:
+    now, minute, step = torch.zeros(1), 0, 0
+    while now.item() < seconds:
         dist.all_reduce(x)
         step += 1
         print(f"step {step} loss {1 / step:.3f}", flush=True)
-        time.sleep(0.2 + 0.8 * (step % 7 == 0))
+        time.sleep(0.2 + 0.8 * (step % 7 == rank))
         now = torch.tensor([time.time() - began])
-        dist.broadcast(now, 0)
+        dist.broadcast(now, 0)  # all ranks count the seconds of rank 0
         if now.item() > 60 * (minute + 1):
             minute += 1
-            if rank == 0 and minute % 3 == 0:
-                time.sleep(40)
+            if rank == 0 and minute % 3 == 1:
+                save()
             elif rank == 0:
                 evaluate()
             dist.barrier()
 
 
+def load(seconds):
+    time.sleep(seconds * random.uniform(0.95, 1.05))  # line of straggler
+
+
+def train_unevenly(rank, x, slower):
+    """Steps of 0.2 s without end. Those of rank 1 are slower by some percent."""
+    step = 0
+    while True:
+        load(0.2 * (1 + slower / 100 * (rank == CULPRIT)))
+        dist.all_reduce(x)
+        step += 1
+        print(f"step {step} done", flush=True)
+
+
 def hang(way, rank, x):
-    if way == "pauses":
+    if way in ("straggler", "equal"):
+        train_unevenly(rank, x, float(os.environ.get("SLOWER", "20")) * (way == "straggler"))
+    elif way == "pauses":
         pauses(rank, x)
     elif way == "slow":
         slow(rank, x)
@@ -224,7 +247,7 @@ def hang(way, rank, x):
         wait_in_pairs(x)
     elif way == "sequence":
         in_another_group(rank, x)
-    elif way == "network":
+    elif way in ("network", "broken"):
         train(x)
     elif rank != CULPRIT:
         return

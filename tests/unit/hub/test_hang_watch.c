@@ -136,9 +136,20 @@ Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_mi
     }
 }
 
-Test(hang_watch, a_job_without_any_sign_gets_more_time)
+/* The three samples are 42 s apart, and the report comes 12 s after the limit as always. */
+Test(hang_watch, a_job_without_any_sign_gets_more_time_and_must_stand_still_for_longer)
 {
-    cr_expect_eq(hang_watch_deadline(&w), T + HANG_QUIET_FACTOR * HANG_LEAST_MS);
+    const uint64_t limit = T + HANG_QUIET_FACTOR * HANG_LEAST_MS;
+    cr_expect_eq(hang_watch_deadline(&w), limit - 30 * S);
+    cr_expect_eq(report_at(VERDICT, T + 1000 * S), limit + 12 * S);
+}
+
+Test(hang_watch, a_short_limit_counts_for_a_job_without_any_sign)
+{
+    w.limit_ms = 40 * S;
+    hang_watch_begin(&w, T);
+    cr_expect_eq(hang_watch_deadline(&w), T + 40 * S);
+    cr_expect_eq(report_at(VERDICT, T + 1000 * S), T + 52 * S);
 }
 
 Test(hang_watch, the_start_of_the_program_is_no_pause)

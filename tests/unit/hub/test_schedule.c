@@ -9,7 +9,7 @@
 
 #include <criterion/criterion.h>
 
-enum { T = 30000, NODE = SIM_AGENT };
+enum { T = 18000, NODE = SIM_AGENT };
 
 static struct sim sim;
 static struct job *job;

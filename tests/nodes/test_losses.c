@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
 TestSuite(losses, .timeout = 120);
@@ -320,6 +321,38 @@ static void drop_probes(struct play *play)
 SCENE(losses, a_path_without_answers_is_unknown, .hosts = 3, .before = drop_probes, .options = RESET_OPTIONS,
       .within_ms = CONNECTIONS, .says = "between node 1 (node1) and node 2 (node2)|rank 2|[CONNECTION_BROKE]",
       .never = "failed first|packets", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
+
+/* --- with PyTorch ------------------------------------------------------------------------------------------- */
+
+/* Answer each TCP packet from node 2 to node 1 with a reset. The store on node 0 remains reachable. A rule on both nodes would drop
+ * the resets, too. */
+static void reset_between_workers(struct play *play)
+{
+    host_rules(&play->net->host[1], "add rule inet f in ip saddr %s meta l4proto tcp reject with tcp reset",
+               play->net->host[2].addr);
+}
+
+/* Gloo's own error is in the log of a rank. The report names the nodes, and says of no rank that it failed first. */
+Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 600)
+{
+    char options[1024], cwd[512];
+    torch_skip_without_libuv();
+    torch_skip_sanitized();
+    cr_assert_not_null(getcwd(cwd, sizeof(cwd)));
+    snprintf(options, sizeof(options),
+             "--nproc_per_node=1 --env=GLOO_SOCKET_IFNAME=eth0 --env=OMP_NUM_THREADS=1 %s -u "
+             "%s/tests/data/hangs/worker.py broken /run/fifo /run",
+             torch_python(), cwd);
+    scene_play(&(const struct scene){ .name = "a_connection_of_gloo_that_breaks_is_named_by_its_nodes",
+                                      .hosts = 3,
+                                      .options = options,
+                                      .until = "step done",
+                                      .fault = reset_between_workers,
+                                      .within_ms = CONNECTIONS,
+                                      .says = "between node 1 (node1) and node 2 (node2)|[CONNECTION_BROKE]",
+                                      .never = "failed first",
+                                      .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } } });
+}
 
 /* Let rank 0 ignore SIGTERM, so that the store gives no verdict before it is killed. */
 static void drop_probes_and_hold(struct play *play)

@@ -224,6 +224,35 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
     expect_file("events?", "RANK_SLOW");
 }
 
+/* --- slow ranks ------------------------------------------------------------------------------------------------ */
+
+/* Expect that rank 1, whose steps take five times as long, is named. On a busy machine another rank may be slow, too, so other
+ * findings do no harm. `place` is where rank 1 is while the others wait; "" = unknown. */
+static void expect_slow(struct run_process *job, const char *place, int timeout_ms)
+{
+    const bool told = run_until_error(job, "rank 1 ", timeout_ms) &&
+                      run_until_error(job, place, timeout_ms) &&
+                      run_until_error(job, "[RANK_SLOW]", timeout_ms);
+    run_signal(job, SIGTERM);
+    struct run_result r = run_wait(job);
+    cr_expect(told, "%s%s", r.out, r.err);
+}
+
+Test(hangs, a_slow_rank_is_named_by_the_steps_of_libddp)
+{
+    const char *argv[] = { bin("ddprun"),
+                           "--standalone",
+                           "--nproc_per_node=4",
+                           "--profile_ranks",
+                           "--grace=1s",
+                           "--env=SLOWER=400",
+                           bin("tests/prog/still_worker"),
+                           "slow",
+                           "1",
+                           NULL };
+    expect_slow(run_start(argv, &(struct run_options){ .timeout_ms = LONG_MS }), "", LONG_MS);
+}
+
 /* --- with PyTorch ---------------------------------------------------------------------------------------------- */
 
 /* Each row has the state of rank 1, or of all ranks. */
@@ -259,6 +288,26 @@ static struct run_process *start_scene(const struct scene *scene, const char *pa
                            scene->way,    fifo,
                            pids,          NULL };
     return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = SCENE_MS });
+}
+
+Test(hangs, a_slow_rank_is_named_by_the_stacks_of_pytorch, .init = test_dir_open, .fini = test_dir_close)
+{
+    torch_skip_without_libuv();
+    torch_skip_sanitized();
+    const char *env[] = { torch_env()[0], torch_env()[1], py_spy_path(), NULL };
+    const char *argv[] = { bin("ddprun"),
+                           "--standalone",
+                           "--nproc_per_node=4",
+                           "--profile_ranks",
+                           "--grace=1s",
+                           "--env=SLOWER=400",
+                           "tests/data/hangs/worker.py",
+                           "straggler",
+                           "",
+                           test_dir,
+                           NULL };
+    expect_slow(run_start(argv, &(struct run_options){ .env = env, .timeout_ms = SCENE_MS }),
+                "load (worker.py:", SCENE_MS);
 }
 
 static void expect_scene(const struct scene *scene, struct run_process *job)

@@ -1,17 +1,20 @@
-/* still_worker.c -- a libddp worker that makes steps until one rank makes no more progress.
+/* still_worker.c -- a libddp worker that makes steps until one rank makes no more progress, or is slow.
  *
  *     still_worker stop 1      after step 3 rank 1 stops itself (SIGSTOP), and continues at SIGCONT
  *     still_worker loop 1      after step 3 rank 1 computes without end, outside of any call
  *     still_worker die 1       after step 3 rank 1 is killed
- *     still_worker go 0        no fault; ends after step 3 */
+ *     still_worker go 0        no fault; ends after step 3
+ *     still_worker slow 1      makes steps of 200 ms without end; those of rank 1 take $SLOWER percent longer */
 #include "ddp/ddp.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 3 };
+enum { STEPS = 3, STEP_MS = 200 };
 
 static void stand_still(const char *how)
 {
@@ -30,6 +33,19 @@ static ddp_status step(ddp_ctx *ctx, uint64_t number)
     ddp_status status = ddp_all_reduce(ddp_world(ctx), x, x, 16, DDP_F32, DDP_SUM, NULL, NULL);
     if (status == DDP_OK)
         status = ddp_progress(ctx, number);
+    return status;
+}
+
+/* Make steps until one fails. Between them, wait as a rank that computes. */
+static ddp_status make_steps(ddp_ctx *ctx, bool is_slow)
+{
+    const char *slower = getenv("SLOWER");
+    const int more = is_slow && slower != NULL ? atoi(slower) : 0;
+    ddp_status status = DDP_OK;
+    for (uint64_t i = STEPS + 1; status == DDP_OK; i++) {
+        poll(NULL, 0, STEP_MS * (100 + more) / 100);
+        status = step(ctx, i);
+    }
     return status;
 }
 
@@ -53,6 +69,8 @@ int main(int argc, char **argv)
     fflush(stdout);
     if (ddp_rank(ctx) == atoi(argv[2]))
         stand_still(argv[1]);
+    if (status == DDP_OK && strcmp(argv[1], "slow") == 0)
+        status = make_steps(ctx, ddp_rank(ctx) == atoi(argv[2]));
     if (status == DDP_OK)
         status = step(ctx, STEPS + 1);
     if (status != DDP_OK) {

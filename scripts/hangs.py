@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""hangs.py [--jobs=J] N [WAY...] -- make every class of hang N times on one node and on two, and compare the reports with the truth.
+"""hangs.py [--jobs=J] [N] [WAY...] -- make every class of hang N times on one node and on two, and compare the reports with the truth.
+hangs.py --quiet=MINUTES -- run healthy jobs on two nodes, with a pause each minute, and count verdicts: there must be none.
+hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without the search, and the time of a sample of 64 workers.
 
-`make hangs N=20 PYTHON="A B" JOBS=...` runs it. Each PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in
-$DDP_PY_SPY or in PATH. A trial is good if every node names the right rank, the right line or object and the right finding, at most
-15 s after --hang_timeout. Several nodes are network namespaces (root) with a common secret. Most hangs can be ended, so a job has
-several trials, one after the other: importing PyTorch takes more time than a trial. In the way `gpu` a stand-in for NVML lists this
-script as a user of a GPU. The way `network` cuts the connection of two nodes of two or three. Exit 0 only if all are good."""
+`make hangs N=20 PYTHON="A B" JOBS=...` runs it, `make hangs QUIET_MINUTES=120` the healthy jobs. Each PYTHON has PyTorch (default
+/usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY or in PATH. A trial is good if every node names the right rank, the right
+line or object and the right finding, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common
+secret. Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial. In
+the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The ways `network` and `broken` drop or reset the packets of
+two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer, in `equal` none do, also in a job of libddp. Exit 0 only
+if all are good."""
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import re
 import signal
@@ -39,15 +44,22 @@ WAYS = {
     "key": r"rank 1 \(.* wait_for_key \(worker\.py:LINE\).*epoch/3'.*\[RANK_NEEDS_KEY\]",
     "all_wait": r"all 4 ranks .* all_reduce \(worker\.py:LINE\).*\[ALL_RANKS_WAIT\]",
     "network": r"all \d ranks .* all_reduce \(worker\.py:LINE\).* PAIR \(rank \d .*\[ALL_RANKS_WAIT\]",
+    "broken": r"(?m)^ddprun: the connection .*NODES.* \[CONNECTION_BROKE\]",
     "gpu": r"GPU 1 of .* pid PID .*31 GiB.*\[GPU_BUSY\]",
     "stop": r"rank 1 .* SIGSTOP|rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "exit": r"rank 1 .*exited with code 0.*\[RANK_EXITED_EARLY\]",
     "spawn": r"process_group.*\[(?:RANK_REPEATED|GROUP_TOO_LARGE)\]",
+    "straggler": r"rank 1 \(.* is slow: .*PLACE.*\[RANK_SLOW\]",
     "slow": None,
+    "equal": None,
 }
+QUIET_S = {"slow": 40, "equal": 600}                                  # how long a job without a report is watched
+PROFILED = ("straggler", "equal")
+LIMITS = {"straggler": (0, 60), "broken": (0, 15)}                    # other than LIMIT_S and DEADLINE_S
+LIBDDP = "libddp"                                                     # in place of a Python: a job of still_worker.c
 LAST = ("exit", "traceback", "key", "other", "all_wait", "debugger")  # the job cannot go on after these
-ALONE = ("sequence", "network", "spawn", "gpu", "slow")               # these need a job of their own
+ALONE = ("sequence", "network", "broken", "spawn", "gpu", "slow") + PROFILED  # these need a job of their own
 
 
 def sh(command):
@@ -73,16 +85,16 @@ class Network:
         return ["ip", "netns", "exec", self.names[i], "unshare", "--uts", "sh", "-c",
                 f'hostname {self.names[i]}; exec "$0" "$@"']
 
-    def cut(self):
-        """Drop all packets of the last two nodes to each other, except those of the store."""
+    def cut(self, verdict, both):
+        """Drop or reject all packets to the last node but one from the last one, and back, except those of the store."""
         a, b = len(self.names) - 2, len(self.names) - 1
-        for node, peer in ((a, b), (b, a)):
+        for node, peer in ((a, b), (b, a))[:1 + both]:
             sh(f"ip netns exec {self.names[node]} nft 'add table inet f; add chain inet f in {{ type filter hook input priority 0; }}; "
                f"add rule inet f in tcp sport {self.port} accept; add rule inet f in tcp dport {self.port} accept; "
-               f"add rule inet f in ip saddr {self.address(peer)} tcp dport 1-65535 drop'")
+               f"add rule inet f in ip saddr {self.address(peer)} {verdict}'")
 
-    def pair(self):
-        a, b = self.names[-2:]
+    def pair(self, before="", after=""):
+        a, b = (before + name + after for name in self.names[-2:])
         return f"(?:{a} and {b}|{b} and {a})"
 
     def close(self):
@@ -92,8 +104,14 @@ class Network:
 
 def start(python, ways, nodes, node, port, folder, network):
     argv = [f"{BUILD}/ddprun", f"--nnodes={nodes}", f"--node_rank={node}", f"--nproc_per_node={max(1, 4 // nodes)}",
-            f"--master_port={port}", f"--master_addr={network.address(0) if network else '127.0.0.1'}", f"--hang_timeout={LIMIT_S}s",
-            "--grace=1s", "--env=OMP_NUM_THREADS=1", "--no_python", python, "-u", WORKER, ",".join(ways), f"{folder}/fifo", folder]
+            f"--master_port={port}", f"--master_addr={network.address(0) if network else '127.0.0.1'}", "--grace=1s",
+            "--env=OMP_NUM_THREADS=1", "--no_python", python, "-u", WORKER, ",".join(ways), f"{folder}/fifo", folder]
+    if python == LIBDDP:
+        argv[argv.index("--no_python"):] = [f"{BUILD}/tests/prog/still_worker", "slow", "1"]
+    if ways[0] in PROFILED:
+        argv[1:1] = ["--profile_ranks", f"--env=SLOWER={20 * (ways == ['straggler'])}"]
+    elif ways[0] != "pauses":
+        argv[1:1] = [f"--hang_timeout={LIMIT_S}s"]
     if ways == ["sequence"]:
         argv[1:1] = [f"--log_dir={folder}/logs{node}", "--flight_recorder", "--env=TORCH_FR_BUFFER_SIZE=2000"]
     if ways == ["gpu"]:
@@ -105,7 +123,7 @@ def start(python, ways, nodes, node, port, folder, network):
     env = dict(os.environ, PATH=":".join(filter(None, folders)))
     if ways == ["gpu"] and node == 0:
         env.update(LD_LIBRARY_PATH=f"{BUILD}/tests/fake/nvml", FAKE_NVML=f"{folder}/gpus")
-    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=open(f"{folder}/stderr{node}", "w"), env=env)
+    return subprocess.Popen(argv, stdout=open(f"{folder}/stdout{node}", "w"), stderr=open(f"{folder}/stderr{node}", "w"), env=env)
 
 
 def wait_for(condition, until):
@@ -120,47 +138,58 @@ def lines_of(way):
     return f"(?:{'|'.join(rows)})"
 
 
-def pattern_of(way, network):
+def pattern_of(way, network, python=None):
     pattern = WAYS[way] or r"\[RANK_|\[COLLECTIVES|\[ALL_RANKS"
-    values = {"PAIR": network.pair() if network else "", "PID": str(os.getpid()), "LINE": lines_of(way)}
+    place = r"; it is more often in load \(worker\.py:LINE\) "
+    values = {"PAIR": network.pair() if network else "", "PID": str(os.getpid()), "PLACE": "" if python == LIBDDP else place,
+              "NODES": network.pair(r"node \d \(", r"\)") if network else "", "LINE": lines_of(way)}
     for name, value in values.items():
         pattern = pattern.replace(name, value)
     return re.compile(pattern)
 
 
-def run_trial(way, ranks, reports, folder, network, begin_s):
+def run_trial(python, way, ranks, reports, folder, network, begin_s):
     """Wait for the hang and its report. Return what is wrong, "" = nothing, and the seconds from the limit to the last node's
     report."""
     marks = [f"{folder}/{way}.{rank}" for rank in range(ranks)]
+    outputs = [r.replace("stderr", "stdout") for r in reports]
     ends = [os.path.getsize(r) for r in reports]
     texts = lambda: [open(r, "rb").read()[end:].decode(errors="replace") for r, end in zip(reports, ends)]
-    pattern = pattern_of(way, network)
-    if not wait_for(lambda: all(map(os.path.exists, marks)), time.time() + begin_s):
+    has_begun = lambda: all(map(os.path.exists, marks))
+    if python == LIBDDP:
+        marks = outputs
+        has_begun = lambda: sum(open(o).read().count("has made") for o in outputs) == ranks
+    pattern = pattern_of(way, network, python)
+    if not wait_for(has_begun, time.time() + begin_s):
         return "it did not begin: " + "".join(texts())[-500:], 0
     since = max(map(os.path.getmtime, marks))
-    if way == "network":
+    if way in ("network", "broken"):
         time.sleep(2)
-        network.cut()
+        verdict = "tcp dport 1-65535 drop" if way == "network" else "meta l4proto tcp reject with tcp reset"
+        network.cut(verdict, both=way == "network")  # a rule on both nodes would drop the resets
         since = time.time()
     if way == "gpu":
         open(f"{folder}/gpus", "w").write(f"process 1 {os.getpid()} 31744\n")
-    told = wait_for(lambda: all(map(pattern.search, texts())), time.time() + (40 if WAYS[way] is None else GIVE_UP_S))
-    late = time.time() - since - LIMIT_S
+    told = wait_for(lambda: all(map(pattern.search, texts())), time.time() + QUIET_S.get(way, GIVE_UP_S))
+    limit_s, deadline_s = LIMITS.get(way, (LIMIT_S, DEADLINE_S))
+    late = time.time() - since - limit_s
     text = "".join(texts())
     if WAYS[way] is None:
         return "a report without a hang: " + text[-500:] if told else "", 0
     if not told:
         return "no such report: " + text[-1500:], 0
-    return f"{late:.1f} s after the limit" if late > DEADLINE_S else "", late
+    if way == "straggler" and re.search(r"ranks? (?!1 \().*\[RANK_SLOW\]", text):
+        return "another rank is slow: " + text[-1500:], 0
+    return f"{late:.1f} s after the limit" if late > deadline_s else "", late
 
 
-def run_trials(ways, nodes, folder, network):
+def run_trials(python, ways, nodes, folder, network):
     """Return what is wrong and the seconds of each trial."""
     ranks = nodes * max(1, 4 // nodes)
     reports = [f"{folder}/stderr{node}" for node in range(nodes)]
     results = []
     for way in ways:
-        wrong, late = run_trial(way, ranks, reports, folder, network, GIVE_UP_S if results else BEGIN_S)
+        wrong, late = run_trial(python, way, ranks, reports, folder, network, GIVE_UP_S if results else BEGIN_S)
         results.append((wrong, late))
         if wrong.startswith(("it did not", "no such")):
             break
@@ -169,7 +198,9 @@ def run_trials(ways, nodes, folder, network):
     return results + [("not tried: the trial before it failed", 0)] * (len(ways) - len(results))
 
 
-def run(python, ways, nodes, port):
+@contextlib.contextmanager
+def job_of(python, ways, nodes, port):
+    """Start a job. Yield the folder of its files and its network, and stop the job at the end."""
     network = Network(nodes, port) if nodes > 1 else None
     jobs = []
     try:
@@ -177,7 +208,7 @@ def run(python, ways, nodes, port):
             subprocess.run([f"{BUILD}/ddprun", f"--make_secret={folder}/secret"], check=True, stdout=subprocess.DEVNULL)
             jobs = [start(python, ways, nodes, node, port, folder, network) for node in range(nodes)]
             try:
-                return run_trials(ways, nodes, folder, network)
+                yield folder, network
             finally:
                 for job in jobs:
                     job.send_signal(signal.SIGTERM)
@@ -186,6 +217,129 @@ def run(python, ways, nodes, port):
     finally:
         if network:
             network.close()
+
+
+def run(python, ways, nodes, port):
+    with job_of(python, ways, nodes, port) as (folder, network):
+        return run_trials(python, ways, nodes, folder, network)
+
+
+def watch_quiet(seconds, folder):
+    """Wait for the hang at the end of the healthy job. Return its number of steps, and its pauses of more than 5 s."""
+    pauses, size, moved = [], 0, 0
+    until = time.time() + BEGIN_S + seconds
+    while not os.path.exists(f"{folder}/sleep.1") and time.time() < until:
+        time.sleep(0.1)
+        now = os.path.getsize(f"{folder}/stdout0")
+        if now == size:
+            continue
+        if moved and time.time() - moved > 5:
+            pauses.append(time.time() - moved)
+        size, moved = now, time.time()
+    return open(f"{folder}/stdout0").read().count("[0] step "), pauses
+
+
+def run_quiet(python, minutes, port):
+    """Run a healthy job on two nodes for some minutes, then let rank 1 hang. Return its steps, its pauses, its verdicts, what the
+    nodes have printed until the hang, and the seconds from the limit to the report of the hang (None = no report)."""
+    os.environ["HANG_SECONDS"] = str(minutes * 60)
+    with job_of(python, ["pauses", "sleep"], 2, port) as (folder, network):
+        reports = [f"{folder}/stderr{node}" for node in range(2)]
+        steps, pauses = watch_quiet(minutes * 60, folder)
+        text = "".join(open(r).read() for r in reports)
+        verdicts = pattern_of("slow", None).findall(text)
+        limit_s = max(30, 5 * max(pauses, default=0))
+        is_found = lambda: all(pattern_of("sleep", None).search(open(r).read()) for r in reports)
+        if not os.path.exists(f"{folder}/sleep.1") or not wait_for(is_found, time.time() + limit_s + GIVE_UP_S):
+            return steps, pauses, verdicts, "".join(open(r).read() for r in reports), None
+        return steps, pauses, verdicts, text, time.time() - os.path.getmtime(f"{folder}/sleep.1") - limit_s
+
+
+def print_quiet(minutes):
+    """Print the verdicts about healthy jobs. Exit 0 if there are none, and the hang at the end is reported in time."""
+    bad = 0
+    print(f"{'TORCH':<16}{'NODES':>6}{'MINUTES':>9}{'STEPS':>8}{'PAUSES':>8}{'LONGEST':>10}{'VERDICTS':>10}{'THEN A HANG':>14}")
+    with concurrent.futures.ThreadPoolExecutor(len(PYTHONS)) as pool:
+        rows = [pool.submit(run_quiet, python, minutes, 23100 + i) for i, python in enumerate(PYTHONS)]
+        for python, row in zip(PYTHONS, rows):
+            steps, pauses, verdicts, text, late = row.result()
+            is_bad = bool(verdicts) or late is None or late > DEADLINE_S
+            bad += is_bad
+            print(f"{version_of(python):<16}{2:>6}{minutes:>9g}{steps:>8}{len(pauses):>8}{max(pauses, default=0):>8.1f} s"
+                  f"{len(verdicts):>10}{'no report' if late is None else f'{late:.1f} s':>14}", flush=True)
+            if is_bad:
+                print(text, flush=True)
+    sys.exit(bad > 0)
+
+
+STEPS = """
+import time
+step = 0
+while True:
+    step += 1
+    print(f"step {step} loss {1 / step:.3f}", flush=True)
+    time.sleep(1)
+"""
+
+
+def start_steps(workers, option, port):
+    """Start Python programs without PyTorch that print a step each second."""
+    argv = [f"{BUILD}/ddprun", f"--nproc_per_node={workers}", f"--master_port={port}", option, "--no_python", sys.executable, "-c", STEPS]
+    env = dict(os.environ, PATH=":".join(filter(None, [os.environ["PATH"], os.environ.get("DDP_PY_SPY", "")])))
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=env)
+
+
+def agent_of(job):
+    """Return the pid of the agent, which is the child of the guardian."""
+    found = lambda: open(f"/proc/{job.pid}/task/{job.pid}/children").read().split()
+    return int(wait_for(found, time.time() + BEGIN_S)[0])
+
+
+def cpu_s(pid):
+    return sum(int(open(f"/proc/{pid}/task/{tid}/schedstat").read().split()[0]) for tid in os.listdir(f"/proc/{pid}/task")) / 1e9
+
+
+def rss_kib(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{pid}/status").read())[1])
+
+
+def print_cost(seconds):
+    """Print what the search costs an agent with 8 workers, and how long a sample of 64 workers takes."""
+    jobs = {option: start_steps(8, f"--hang_timeout={option}", 23200 + i) for i, option in enumerate(("5m", "off"))}
+    try:
+        agents = {option: agent_of(job) for option, job in jobs.items()}
+        time.sleep(20)
+        before = {option: cpu_s(pid) for option, pid in agents.items()}
+        time.sleep(seconds)
+        for option, pid in agents.items():
+            print(f"agent of 8 workers, --hang_timeout={option}: {100 * (cpu_s(pid) - before[option]) / seconds:.3f} % of a CPU, "
+                  f"RSS {rss_kib(pid)} KiB", flush=True)
+    finally:
+        for job in jobs.values():
+            job.send_signal(signal.SIGTERM)
+            job.wait()
+    job = start_steps(64, "--grace=1s", 23210)
+    ask = [f"{BUILD}/ddpctl", "--addr=127.0.0.1:23210", "stacks", "--json"]
+    try:
+        agent_of(job)
+        time.sleep(20)
+        times = []
+        for _ in range(10):
+            began = time.time()
+            text = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+            times.append(time.time() - began)
+        print(f"stacks of 64 workers: {min(times):.2f} to {max(times):.2f} s; {text.count(chr(34) + 'rank' + chr(34))} ranks, "
+              f"{'with' if 'frames' in text else 'without'} frames")
+    finally:
+        job.send_signal(signal.SIGTERM)
+        job.wait()
+
+
+def version_of(python):
+    if python == LIBDDP:
+        return LIBDDP
+    return subprocess.run([python, "-c", "import torch; print(torch.__version__)"], check=True, capture_output=True,
+                          text=True).stdout.strip()
 
 
 def divide(ways):
@@ -199,13 +353,20 @@ def divide(ways):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=int(os.environ.get("JOBS") or 1), help="trials at the same time (default: 1)")
-    parser.add_argument("n", type=int, help="trials of each class")
-    parser.add_argument("ways", nargs="*", choices=[[], *WAYS], metavar="WAY", help="classes (default: all)")
+    parser.add_argument("--quiet", type=float, metavar="MINUTES", help="run healthy jobs instead, and count verdicts")
+    parser.add_argument("--cost", type=float, metavar="SECONDS", help="measure instead what the search costs an agent")
+    parser.add_argument("n", type=int, nargs="?", default=1, help="trials of each class (default: 1)")
+    parser.add_argument("ways", nargs="*", choices=[[], *WAYS], metavar="WAY", help="classes (default: all but equal)")
     args = parser.parse_args()
-    plan = [(python, ways, nodes) for _ in range(args.n) for python in PYTHONS for ways in divide(args.ways or list(WAYS))
-            for nodes in ((2, 3) if ways == ["network"] else (1, 2))]
-    versions = {python: subprocess.run([python, "-c", "import torch; print(torch.__version__)"], check=True, capture_output=True,
-                                       text=True).stdout.strip() for python in PYTHONS}
+    if args.cost:
+        print_cost(args.cost)
+        return
+    if args.quiet:
+        print_quiet(args.quiet)
+    plan = [(python, ways, nodes) for _ in range(args.n) for python in PYTHONS + [LIBDDP]
+            for ways in divide(args.ways or [way for way in WAYS if way != "equal"]) if python != LIBDDP or ways[0] in PROFILED
+            for nodes in ((2, 3) if ways[0] in ("network", "broken") else (1, 2))]
+    versions = {python: version_of(python) for python in PYTHONS + [LIBDDP]}
     good, worst, bad = {}, {}, 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         jobs = [pool.submit(run, *row, 21000 + i % 2000) for i, row in enumerate(plan)]

@@ -92,7 +92,7 @@ enum {
     /* number of connections that may end before the store answers IDENTIFY, without a warning to the user */
     QUIET_JOINS = 5,
     /* A node that cannot host the store sends the reason to the other nodes until they give up. This limit is for nodes
-     * that the job does not need, and for nodes that probably dial another host. */
+     * that the job does not need, and for nodes that probably do not dial this host. */
     REFUSE_MS = 10000,
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
 };
@@ -395,13 +395,15 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Send the failure of this node to each other node that dials, until these nodes give up, too. If the endpoint is no
- * address of this host, the other nodes probably dial another host, so wait only for REFUSE_MS. */
-static void begin_refusing(struct node *n)
+/* Send the failure of this node to each other node that dials, until these nodes give up, too. Wait only for REFUSE_MS
+ * if the other nodes probably do not dial this host: the endpoint is no address of this host, or the secret is missing,
+ * because it is usually missing on all nodes. */
+static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
     const uint64_t now_ms = clock_ms(), until_ms = n->started_ms + m->join_ms;
-    const bool is_short = n->meet.should_host || until_ms < now_ms + REFUSE_MS;
+    const bool is_short = n->meet.should_host || until_ms < now_ms + REFUSE_MS ||
+                          strcmp(failure->code, finding_code_name(FINDING_NO_SECRET)) == 0;
     char limit[TIME_TEXT_MAX];
     n->meet.refusing_since_ms = now_ms;
     n->meet.refusing_until_ms = is_short ? now_ms + REFUSE_MS : until_ms;
@@ -426,7 +428,7 @@ static void on_host_failed(void *user, const struct host_failure *failure)
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
-    begin_refusing(n);
+    begin_refusing(n, failure);
 }
 
 /* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay: the kernel carries

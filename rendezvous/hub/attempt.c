@@ -195,7 +195,7 @@ void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;
     const conn_id from = old->id;
-    const bool takes_events = old->takes_events, is_taker = job->events.taker == from;
+    const bool takes_events = old->takes_events, is_receiver = job->events.receiver == from;
     const uint64_t joined_ms = old->as_node->joined_ms;
     job_node_ends(old);
     session_node_free(hub, s);
@@ -207,8 +207,8 @@ void session_moves_node(struct hub *hub, struct session *old, struct session *s)
     job_node_joined(s);
     s->as_node->joined_ms = joined_ms;
     s->takes_events = takes_events;
-    if (is_taker)
-        job->events.taker = s->id;
+    if (is_receiver)
+        job->events.receiver = s->id;
     move_vouches(hub, from, s->id);
 }
 

@@ -1,10 +1,10 @@
 /* events.c -- the events of a job, for an event log. See job.h.
  *
  * Most jobs have no event log. For such a job each function returns at once. Otherwise the store formats each event
- * once and sends the text to one node, which writes the event log. The code calls this node the taker.
+ * once and sends the text to one node, which writes the event log. The code calls this node the receiver.
  *
  * Only one node receives the events, because logs on all nodes would contain the same lines. When this node leaves,
- * another node that has requested events becomes the taker. It first gets the latest events again, because its
+ * another node that has requested events becomes the receiver. It first gets the latest events again, because its
  * predecessor may not have written them. Equal event numbers in two logs mark the same event. */
 #include "hub/job.h"
 
@@ -12,7 +12,7 @@
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10,           /* maximum size of the events kept for the next taker, in bytes */
+    RECENT_BYTES = 64 << 10,           /* maximum size of the events kept for the next receiver, in bytes */
     PER_SECOND = 5000,                 /* maximum number of barrier events per second, of all jobs */
     ARRIVALS = 1024,                   /* maximum number of arrivals in a barrier event */
     MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* maximum size of the list of nodes in an event, in bytes */
@@ -32,27 +32,27 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* Make `s` the taker, the node that receives the events of the job. Send the kept events to `s`. */
-static void replace_taker(struct job *job, struct session *s)
+/* Make `s` the receiver, the node that receives the events of the job. Send the kept events to `s`. */
+static void replace_receiver(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
-    job->events.taker = s->id;
+    job->events.receiver = s->id;
     for (size_t at = 0; at < recent->len; at += strlen((const char *)recent->data + at) + 1)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Return the taker. If the taker has left, make another node the taker. If no node has requested events, return NULL
+/* Return the receiver. If the receiver has left, make another node the receiver. If no node has requested events, return NULL
  * and clear `asked`, so that later events cause no search. */
-static struct session *find_taker(struct job *job)
+static struct session *find_receiver(struct job *job)
 {
-    struct session *s = session_find(job->hub, job->events.taker);
+    struct session *s = session_find(job->hub, job->events.receiver);
     if (s != NULL)
         return s;
     LIST_EACH(node, &job->sessions)
     {
         s = LIST_ENTRY(node, struct session, in_job);
         if (s->takes_events && s->is_node) {
-            replace_taker(job, s);
+            replace_receiver(job, s);
             return s;
         }
     }
@@ -63,8 +63,8 @@ static struct session *find_taker(struct job *job)
 void events_ask(struct job *job, struct session *s)
 {
     s->takes_events = true;
-    if (!job->events.asked || session_find(job->hub, job->events.taker) == NULL)
-        replace_taker(job, s);
+    if (!job->events.asked || session_find(job->hub, job->events.receiver) == NULL)
+        replace_receiver(job, s);
     job->events.asked = true;
 }
 
@@ -72,8 +72,8 @@ void events_ask(struct job *job, struct session *s)
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
-    if (job->events.taker == s->id)
-        job->events.taker = 0;
+    if (job->events.receiver == s->id)
+        job->events.receiver = 0;
 }
 
 void events_free(struct job_events *events)
@@ -90,7 +90,7 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Keep an event in `recent` for the next taker. If there is no room, drop the oldest events. Do not keep an event
+/* Keep an event in `recent` for the next receiver. If there is no room, drop the oldest events. Do not keep an event
  * larger than RECENT_BYTES. */
 static void remember(struct job_events *events, const char *text)
 {
@@ -103,8 +103,8 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send an event to the server's log and to the taker. find_taker() sends all kept events to a new taker. So keep this
- * event after the call of find_taker(), because otherwise a new taker would get it twice. */
+/* Send an event to the server's log and to the receiver. find_receiver() sends all kept events to a new receiver. So keep this
+ * event after the call of find_receiver(), because otherwise a new receiver would get it twice. */
 static void send_event(struct job *job, cJSON *o)
 {
     struct hub *hub = job->hub;
@@ -114,9 +114,9 @@ static void send_event(struct job *job, cJSON *o)
         return;
     if (hub->sink.event != NULL)
         hub->sink.event(hub->sink.event_user, text);
-    struct session *taker = job->events.asked ? find_taker(job) : NULL;
-    if (taker != NULL)
-        push(hub, taker, text);
+    struct session *receiver = job->events.asked ? find_receiver(job) : NULL;
+    if (receiver != NULL)
+        push(hub, receiver, text);
     if (job->events.asked)
         remember(&job->events, text);
     cJSON_free(text);

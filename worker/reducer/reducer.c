@@ -50,10 +50,10 @@ struct ddp_reducer {
      * arena. */
     char *kept;
     struct sync_spare spare;
-    bool *blank;      /* find_unused, for each parameter: true if `kept` has its gradient */
-    struct roll roll; /* result of the last ddp_reducer_forward with uneven inputs */
-    int32_t *answers; /* each rank's answer in the roll call */
-    int order_root;   /* rank whose order of readiness all ranks use */
+    bool *blank;              /* find_unused, for each parameter: true if `kept` has its gradient */
+    struct batch_ranks ranks; /* result of the last ddp_reducer_forward with uneven inputs */
+    int32_t *answers;         /* each rank's answer in the exchange of answers */
+    int order_root;           /* rank whose order of readiness all ranks use */
 };
 
 /* Store `err` for ddp_last_error() and return its code. */
@@ -127,11 +127,11 @@ struct averaging {
     ddp_op op;
 };
 
-/* Return the divisor of an average. Any thread may read `roll`, because the roll call (call_roll) ends before the
+/* Return the divisor of an average. Any thread may read `ranks`, because the exchange of answers (exchange_answers) ends before the
  * step's first bucket is launched. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
-    return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->roll.active
+    return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->ranks.active
                                                         : (size_t)ddp_world_size(reducer->group->ctx);
 }
 
@@ -492,7 +492,7 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
 {
     ddp_status status = effects->rebuild ? rebuild_buckets(reducer) : DDP_OK;
     if (status == DDP_OK && effects->send_buffers)
-        status = send_buffers(reducer, reducer->roll.first);
+        status = send_buffers(reducer, reducer->ranks.first);
     return status;
 }
 
@@ -506,7 +506,7 @@ static ddp_status sync_end(ddp_reducer *reducer)
     if (status != DDP_OK)
         return status;
     if (!reducer->step.recorded)
-        reducer->order_root = reducer->roll.first;
+        reducer->order_root = reducer->ranks.first;
     step_end(&reducer->step);
     return DDP_OK;
 }
@@ -654,7 +654,7 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
 static ddp_status reducer_unite(ddp_reducer *reducer)
 {
     int world = ddp_world_size(reducer->group->ctx);
-    reducer->roll = (struct roll){ world, 0, 0, true };
+    reducer->ranks = (struct batch_ranks){ world, 0, 0, true };
     const struct model model = { { reducer->params, reducer->buffers },
                                  { reducer->n, reducer->options.buffer_count },
                                  &reducer->options };
@@ -704,37 +704,38 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* A rank with a batch answers the roll call in ddp_reducer_forward and then computes. A rank without a batch
- * answers the roll call in ddp_reducer_join, and then runs the step's collectives with zeros as gradients.
+/* A rank with a batch answers the exchange of answers in ddp_reducer_forward and then computes. A rank without a batch
+ * answers the exchange of answers in ddp_reducer_join, and then runs the step's collectives with zeros as gradients.
  * ddp_reducer_join repeats this until no rank has a batch.
  *
  * Every rank receives all answers. The answers determine whether the step has sync, which rank broadcasts buffers
  * (the first rank with a batch), the divisor, and whose order of readiness all ranks use. */
 
 /* Exchange the answers of all ranks; collective. Send only one number for each rank, because this delays every
- * forward. Do not change reducer->roll after an error. */
-static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
+ * forward. Do not change reducer->ranks after an error. */
+static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answer)
 {
     int32_t mine = (int32_t)answer;
     struct ddp_err err;
     ddp_status status = ddp_all_gather(reducer->group, &mine, reducer->answers, 1, DDP_I32, NULL, NULL);
     if (status != DDP_OK)
         return status;
-    struct roll roll;
-    status = roll_read(&roll, reducer->answers, ddp_world_size(reducer->group->ctx), reducer->options.uneven,
-                       &err);
+    struct batch_ranks ranks;
+    status = batch_ranks_decode(&ranks, reducer->answers, ddp_world_size(reducer->group->ctx),
+                                reducer->options.uneven, &err);
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
-    if (roll.active == 0)
-        roll.last = reducer->roll.last; /* no rank has a batch now: keep the last rank of the previous step */
-    reducer->roll = roll;
+    if (ranks.active == 0)
+        ranks.last =
+            reducer->ranks.last; /* no rank has a batch now: keep the last rank of the previous step */
+    reducer->ranks = ranks;
     return DDP_OK;
 }
 
-/* Answer the roll call as a rank with a batch. */
+/* Answer the exchange of answers as a rank with a batch. */
 static ddp_status join_answer(ddp_reducer *reducer)
 {
-    return call_roll(reducer, reducer->step.sync ? ROLL_SYNC : ROLL_LOCAL);
+    return exchange_answers(reducer, reducer->step.sync ? BATCH_SYNC : BATCH_LOCAL);
 }
 
 /* Take part in a step without a batch. Run the same collectives as a rank with a batch, in the same order: rebuild,
@@ -749,13 +750,13 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     ddp_status status = sync_begin(reducer, &effects);
     if (status != DDP_OK)
         return status;
-    step_shadow(&reducer->step, reducer->roll.sync);
+    step_shadow(&reducer->step, reducer->ranks.sync);
     reducer_zero(reducer, reducer->arena, reducer->plan.arena_bytes);
     status = bucket_launch(reducer);
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that join is allowed. Call this before the roll call, because afterwards the other ranks expect this rank
+/* Check that join is allowed. Call this before the exchange of answers, because afterwards the other ranks expect this rank
  * in the step. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
@@ -778,9 +779,9 @@ ddp_status ddp_reducer_join(ddp_reducer *reducer)
     if (status == DDP_OK)
         status = check_join(reducer);
     while (status == DDP_OK) {
-        status = call_roll(reducer, ROLL_NONE);
-        if (status == DDP_OK && reducer->roll.active == 0)
-            return sync_model(reducer, reducer->roll.last);
+        status = exchange_answers(reducer, BATCH_NONE);
+        if (status == DDP_OK && reducer->ranks.active == 0)
+            return sync_model(reducer, reducer->ranks.last);
         if (status == DDP_OK)
             status = shadow_step(reducer);
     }
@@ -803,7 +804,7 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
     reducer->step.next_sync = on != 0;
 }
 
-/* Begin a step. Check for misuse before the roll call, because afterwards the other ranks expect this rank in the
+/* Begin a step. Check for misuse before the exchange of answers, because afterwards the other ranks expect this rank in the
  * step. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {

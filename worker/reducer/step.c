@@ -170,7 +170,7 @@ static void record_order(struct reducer_step *step, size_t i)
 
 /* Mark parameter i as ready. In a step without sync a parameter may be marked several times, because such a step
  * may have several backward passes. With uneven inputs the step must have begun with forward, because the other
- * ranks wait in the roll call. */
+ * ranks wait in the exchange of answers. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -291,14 +291,14 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
     return true;
 }
 
-/* --- the roll call --------------------------------------------------------------------------------------- */
+/* --- the exchange of answers --------------------------------------------------------------------------------------- */
 
 /* Return the lowest rank above `first` that has a batch and another answer than rank `first`. Return -1 if all ranks
  * with a batch agree. */
 static int find_other_answer(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)
-        if (answers[r] != ROLL_NONE && answers[r] != answers[first])
+        if (answers[r] != BATCH_NONE && answers[r] != answers[first])
             return r;
     return -1;
 }
@@ -306,39 +306,39 @@ static int find_other_answer(const int32_t *answers, int world, int first)
 static int first_without(const int32_t *answers, int world)
 {
     int r = 0;
-    while (r < world && answers[r] != ROLL_NONE)
+    while (r < world && answers[r] != BATCH_NONE)
         r++;
     return r;
 }
 
-static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_err *err)
+static ddp_status sync_differs(const struct batch_ranks *ranks, int other, struct ddp_err *err)
 {
-    int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;
+    int syncs = ranks->sync ? ranks->first : other, does_not = ranks->sync ? other : ranks->first;
     return ddp_fail(err, DDP_ERR_MISMATCH,
                     "reducer: forward: rank %d reduces gradients in this step, but rank %d only accumulates; "
                     "call ddp_reducer_set_sync with the same value on all ranks",
                     syncs, does_not);
 }
 
-ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_uneven uneven,
-                     struct ddp_err *err)
+ddp_status batch_ranks_decode(struct batch_ranks *out, const int32_t *answers, int world, ddp_uneven uneven,
+                              struct ddp_err *err)
 {
-    struct roll roll = { 0, 0, 0, false };
+    struct batch_ranks ranks = { 0, 0, 0, false };
     for (int r = 0; r < world; r++) {
-        if (answers[r] == ROLL_NONE)
+        if (answers[r] == BATCH_NONE)
             continue;
-        roll.first = roll.active++ == 0 ? r : roll.first;
-        roll.last = r;
+        ranks.first = ranks.active++ == 0 ? r : ranks.first;
+        ranks.last = r;
     }
-    roll.sync = roll.active > 0 && answers[roll.first] == ROLL_SYNC;
-    int other = roll.active > 0 ? find_other_answer(answers, world, roll.first) : -1;
+    ranks.sync = ranks.active > 0 && answers[ranks.first] == BATCH_SYNC;
+    int other = ranks.active > 0 ? find_other_answer(answers, world, ranks.first) : -1;
     if (other >= 0)
-        return sync_differs(&roll, other, err);
-    if (uneven == DDP_UNEVEN_STOP && roll.active > 0 && roll.active < world)
+        return sync_differs(&ranks, other, err);
+    if (uneven == DDP_UNEVEN_STOP && ranks.active > 0 && ranks.active < world)
         return ddp_fail(err, DDP_ERR_ARG,
                         "reducer: rank %d has no more batches; ranks that have more: %d of %d; use "
                         "DDP_UNEVEN_WORLD to continue",
-                        first_without(answers, world), roll.active, world);
-    *out = roll;
+                        first_without(answers, world), ranks.active, world);
+    *out = ranks;
     return DDP_OK;
 }

@@ -1,5 +1,5 @@
 /* step.h -- a step of the reducer. This module decides which call is allowed, when a bucket is launched, and which
- * parameters were used. It also evaluates the roll call, in which each rank reports whether it has a batch. Pure.
+ * parameters were used. It also evaluates the exchange of answers, in which each rank reports whether it has a batch. Pure.
  * reducer.c passes events to this module and executes the effects.
  *
  * The next phase, for each phase and call:
@@ -89,10 +89,10 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen);
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* A rank's answer in the roll call. ROLL_NONE means that the rank has no batch. */
-enum roll_answer { ROLL_NONE, ROLL_LOCAL /* a step without sync */, ROLL_SYNC };
+/* A rank's answer in the exchange of answers. BATCH_NONE means that the rank has no batch. */
+enum batch_answer { BATCH_NONE, BATCH_LOCAL /* a step without sync */, BATCH_SYNC };
 
-struct roll {
+struct batch_ranks {
     int active;      /* number of ranks that have a batch */
     int first, last; /* the lowest and the highest rank with a batch; 0 if `active` is 0 */
     bool sync;       /* sync of this step, equal on all ranks with a batch */
@@ -100,7 +100,7 @@ struct roll {
 
 /* Evaluate the answers of all ranks. DDP_ERR_MISMATCH names a rank with sync and a rank without sync. With
  * DDP_UNEVEN_STOP, return DDP_ERR_ARG if only some ranks have a batch. */
-ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_uneven uneven,
-                     struct ddp_err *err);
+ddp_status batch_ranks_decode(struct batch_ranks *out, const int32_t *answers, int world, ddp_uneven uneven,
+                              struct ddp_err *err);
 
 #endif

@@ -168,7 +168,7 @@ Test(reducer_step, a_program_may_leave_forward_out)
            "ready 4\n");
 }
 
-/* The other ranks wait in a roll call. */
+/* The other ranks wait in a exchange of answers. */
 Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;
@@ -333,37 +333,38 @@ Test(reducer_step, an_order_from_another_rank_is_looked_at)
     cr_assert_not(step_is_order((const int64_t[]){ 2, 0, -1, 1 }, 4, seen));
 }
 
-/* The roll call of ranks with different numbers of batches. */
+/* The exchange of answers of ranks with different numbers of batches. */
 
-static struct roll roll;
+static struct batch_ranks ranks;
 
 static ddp_status read_four(int a, int b, int c, int d, ddp_uneven uneven)
 {
     const int32_t answers[] = { a, b, c, d };
-    return roll_read(&roll, answers, 4, uneven, &err);
+    return batch_ranks_decode(&ranks, answers, 4, uneven, &err);
 }
 
 Test(reducer_roll, counts_those_that_have_a_batch)
 {
-    cr_assert_eq(read_four(ROLL_NONE, ROLL_SYNC, ROLL_SYNC, ROLL_NONE, DDP_UNEVEN_WORLD), DDP_OK);
-    cr_assert_eq(roll.active, 2);
-    cr_assert_eq(roll.first, 1);
-    cr_assert_eq(roll.last, 2);
-    cr_assert(roll.sync);
-    cr_assert_eq(read_four(ROLL_NONE, ROLL_NONE, ROLL_NONE, ROLL_LOCAL, DDP_UNEVEN_WORLD), DDP_OK);
-    cr_assert_eq(roll.first, 3);
-    cr_assert_not(roll.sync);
+    cr_assert_eq(read_four(BATCH_NONE, BATCH_SYNC, BATCH_SYNC, BATCH_NONE, DDP_UNEVEN_WORLD), DDP_OK);
+    cr_assert_eq(ranks.active, 2);
+    cr_assert_eq(ranks.first, 1);
+    cr_assert_eq(ranks.last, 2);
+    cr_assert(ranks.sync);
+    cr_assert_eq(read_four(BATCH_NONE, BATCH_NONE, BATCH_NONE, BATCH_LOCAL, DDP_UNEVEN_WORLD), DDP_OK);
+    cr_assert_eq(ranks.first, 3);
+    cr_assert_not(ranks.sync);
 }
 
 Test(reducer_roll, nobody_has_one_at_the_end)
 {
-    cr_assert_eq(read_four(ROLL_NONE, ROLL_NONE, ROLL_NONE, ROLL_NONE, DDP_UNEVEN_STOP), DDP_OK);
-    cr_assert_eq(roll.active, 0);
+    cr_assert_eq(read_four(BATCH_NONE, BATCH_NONE, BATCH_NONE, BATCH_NONE, DDP_UNEVEN_STOP), DDP_OK);
+    cr_assert_eq(ranks.active, 0);
 }
 
 Test(reducer_roll, ranks_that_disagree_about_sync_are_named)
 {
-    cr_assert_eq(read_four(ROLL_NONE, ROLL_LOCAL, ROLL_LOCAL, ROLL_SYNC, DDP_UNEVEN_WORLD), DDP_ERR_MISMATCH);
+    cr_assert_eq(read_four(BATCH_NONE, BATCH_LOCAL, BATCH_LOCAL, BATCH_SYNC, DDP_UNEVEN_WORLD),
+                 DDP_ERR_MISMATCH);
     cr_assert_str_eq(err.msg,
                      "reducer: forward: rank 3 reduces gradients in this step, but rank 1 only accumulates; "
                      "call ddp_reducer_set_sync with the same value on all ranks");
@@ -371,7 +372,7 @@ Test(reducer_roll, ranks_that_disagree_about_sync_are_named)
 
 Test(reducer_roll, an_early_end_is_an_error_if_asked_for)
 {
-    cr_assert_eq(read_four(ROLL_SYNC, ROLL_SYNC, ROLL_NONE, ROLL_SYNC, DDP_UNEVEN_STOP), DDP_ERR_ARG);
+    cr_assert_eq(read_four(BATCH_SYNC, BATCH_SYNC, BATCH_NONE, BATCH_SYNC, DDP_UNEVEN_STOP), DDP_ERR_ARG);
     cr_assert_str_eq(err.msg, "reducer: rank 2 has no more batches; ranks that have more: 3 of 4; use "
                               "DDP_UNEVEN_WORLD to continue");
 }

@@ -89,27 +89,27 @@ static int64_t limit_ms(uint64_t ms)
 }
 
 /* Encode `round`. print_nodes() has printed the list of nodes once for all nodes. */
-static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
+static cJSON *encode_round(const struct job *job, const struct rdzv_notice *notice)
 {
-    const struct rdzv_round *w = tell->world;
+    const struct rdzv_round *w = notice->world;
     return message_encode_round(&(struct message_round){
         .round = w->round,
         .attempt = w->attempt,
         .restarts = w->restarts,
-        .node_rank = tell->node_rank,
+        .node_rank = notice->node_rank,
         .nnodes = w->nnodes,
-        .first_rank = tell->first_rank,
+        .first_rank = notice->first_rank,
         .world_size = w->world_size,
         .nodes = cJSON_CreateRaw(job->round_nodes),
-        .role_rank = tell->role_size != 0 ? (int64_t)tell->role_rank : MESSAGE_NONE,
-        .role_size = tell->role_size != 0 ? (int64_t)tell->role_size : MESSAGE_NONE });
+        .role_rank = notice->role_size != 0 ? (int64_t)notice->role_rank : MESSAGE_NONE,
+        .role_size = notice->role_size != 0 ? (int64_t)notice->role_size : MESSAGE_NONE });
 }
 
 /* Encode `waiting`. A list has at most RDZV_SHORT_LIST_MAX rows, but the counts include all nodes. */
-static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell)
+static cJSON *encode_waiting(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;
-    const struct rdzv_waiting *w = tell->waiting;
+    const struct rdzv_waiting *w = notice->waiting;
     cJSON *nodes = cJSON_CreateArray(), *missing = cJSON_CreateArray();
     for (uint32_t i = 0; i < w->n_hosts; i++)
         json_append(nodes, cJSON_CreateString(w->hosts[i]));
@@ -130,45 +130,46 @@ static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell
 }
 
 /* Encode `stop`. */
-static cJSON *encode_stop(const struct job *job, const struct rdzv_tell *tell)
+static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;
     return message_encode_stop(&(struct message_stop){
-        .round = tell->round, .why = rdzv_why_word(tell->why), .cause = encode_cause(tell->cause) });
+        .round = notice->round, .why = rdzv_why_word(notice->why), .cause = encode_cause(notice->cause) });
 }
 
 /* Encode `verdict` with three exit codes. Each node selects one of them by its --exit_code. */
-static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell)
+static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;
     cJSON *codes = message_encode_exit(&(struct message_exit){
-        .first = tell->exit.first, .max = tell->exit.max, .rank0 = tell->exit.rank0 });
-    return message_encode_verdict(&(struct message_verdict){ .round = tell->round,
-                                                             .why = rdzv_why_word(tell->why),
-                                                             .cause = encode_cause(tell->cause),
-                                                             .next = tell->restart ? "restart" : "finish",
-                                                             .attempt = tell->attempt,
-                                                             .backoff_ms = (int64_t)tell->backoff_ms,
-                                                             .no_restart = no_restart_word(tell->no_restart),
-                                                             .step = tell->step,
-                                                             .best_step = tell->best_step,
-                                                             .exit = codes });
+        .first = notice->exit.first, .max = notice->exit.max, .rank0 = notice->exit.rank0 });
+    return message_encode_verdict(
+        &(struct message_verdict){ .round = notice->round,
+                                   .why = rdzv_why_word(notice->why),
+                                   .cause = encode_cause(notice->cause),
+                                   .next = notice->restart ? "restart" : "finish",
+                                   .attempt = notice->attempt,
+                                   .backoff_ms = (int64_t)notice->backoff_ms,
+                                   .no_restart = no_restart_word(notice->no_restart),
+                                   .step = notice->step,
+                                   .best_step = notice->best_step,
+                                   .exit = codes });
 }
 
 /* Send a push to a node. Skip a node whose connection is already closed. */
-static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell)
+static void push_to_node(void *user, uint64_t node, const struct rdzv_notice *notice)
 {
-    static cJSON *(*const encode[])(const struct job *job, const struct rdzv_tell *tell) = {
-        [RDZV_TELL_ROUND] = encode_round,
-        [RDZV_TELL_WAITING] = encode_waiting,
-        [RDZV_TELL_STOP] = encode_stop,
-        [RDZV_TELL_VERDICT] = encode_verdict,
+    static cJSON *(*const encode[])(const struct job *job, const struct rdzv_notice *notice) = {
+        [RDZV_NOTICE_ROUND] = encode_round,
+        [RDZV_NOTICE_WAITING] = encode_waiting,
+        [RDZV_NOTICE_STOP] = encode_stop,
+        [RDZV_NOTICE_VERDICT] = encode_verdict,
     };
     struct job *job = user;
     struct session *s = session_find(job->hub, node);
     if (s == NULL)
         return;
-    cJSON *o = encode[tell->kind](job, tell);
+    cJSON *o = encode[notice->kind](job, notice);
     hub_push(job->hub, s, o);
     cJSON_Delete(o);
 }
@@ -275,7 +276,7 @@ static struct rdzv *make_rendezvous(struct job *job)
     char instance[RDZV_TEXT_MAX];
     struct rdzv_env env = { .user = job,
                             .version = DDP_VERSION,
-                            .tell = push_to_node,
+                            .notify = push_to_node,
                             .begin = begin_round,
                             .progress = progress,
                             .waiting_nodes = waiting_nodes,

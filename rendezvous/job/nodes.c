@@ -254,7 +254,7 @@ struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const cha
     struct rdzv *r = allocate_rdzv(quota);
     if (r == NULL)
         return NULL;
-    *r = (struct rdzv){ .env = *env, .quota = quota, .say_ms = UINT64_MAX, .watch_ms = UINT64_MAX };
+    *r = (struct rdzv){ .env = *env, .quota = quota, .next_notice_ms = UINT64_MAX, .watch_ms = UINT64_MAX };
     list_init(&r->nodes);
     list_init(&r->watched);
     list_init(&r->waiting);
@@ -636,10 +636,10 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 
 /* The log, the event log, and messages to waiting nodes.
  *
- * The first message about missing nodes follows SAY_AFTER_MS after a change, so that a job that starts at once sends
+ * The first message about missing nodes follows NOTICE_AFTER_MS after a change, so that a job that starts at once sends
  * none. Further messages are SAY_EVERY_MS apart, or n ms with n > 1,000 waiting nodes, to limit the load. */
 
-enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
+enum { NOTICE_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
 
 const char *rdzv_name(const struct node *node, char *room, size_t size)
 {
@@ -683,10 +683,10 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 void rdzv_schedule_notify(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
-    uint64_t soon_ms = r->now_ms + SAY_AFTER_MS, next_ms = r->said_ms + every_ms;
-    bool is_first = r->said_ms == 0;
-    if (r->say_ms == UINT64_MAX && r->state != RDZV_OVER)
-        r->say_ms = is_first || next_ms < soon_ms ? soon_ms : next_ms;
+    uint64_t soon_ms = r->now_ms + NOTICE_AFTER_MS, next_ms = r->last_notice_ms + every_ms;
+    bool is_first = r->last_notice_ms == 0;
+    if (r->next_notice_ms == UINT64_MAX && r->state != RDZV_OVER)
+        r->next_notice_ms = is_first || next_ms < soon_ms ? soon_ms : next_ms;
 }
 
 /* Return the time until `until_ms`, or 0 if that time has passed. */
@@ -747,14 +747,14 @@ static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 
 void rdzv_notify_if_due(struct rdzv *r)
 {
-    if (r->now_ms < r->say_ms)
+    if (r->now_ms < r->next_notice_ms)
         return;
-    r->say_ms = UINT64_MAX;
+    r->next_notice_ms = UINT64_MAX;
     if (r->n_waiting == 0)
         return;
-    r->said_ms = r->now_ms;
+    r->last_notice_ms = r->now_ms;
     struct rdzv_waiting waiting = describe_waiting(r);
-    struct rdzv_tell tell = { .kind = RDZV_TELL_WAITING, .waiting = &waiting, .round = r->run.round };
+    struct rdzv_notice notice = { .kind = RDZV_NOTICE_WAITING, .waiting = &waiting, .round = r->run.round };
     LIST_EACH(i, &r->waiting)
-    r->env.tell(r->env.user, LIST_ENTRY(i, struct node, waiting)->id, &tell);
+    r->env.notify(r->env.user, LIST_ENTRY(i, struct node, waiting)->id, &notice);
 }

@@ -43,7 +43,7 @@ struct node {
     int32_t wanted;                /* node rank that a static node requested; -1 = any */
     uint32_t first_rank;           /* rank of the node's first worker in that round */
     uint32_t nproc;                /* workers of the node */
-    uint32_t role_rank, role_size; /* as in struct rdzv_tell */
+    uint32_t role_rank, role_size; /* as in struct rdzv_notice */
     uint32_t store_port;           /* as in struct rdzv_join */
     int pid;                       /* process of the agent */
     uint64_t joined_ms;            /* time of the first join */
@@ -145,10 +145,10 @@ struct rdzv {
     struct rdzv_until until;
 
     /* Times of messages to the waiting nodes, and of checks. */
-    uint64_t say_ms;        /* time of the next message to the waiting nodes; UINT64_MAX = none */
-    uint64_t said_ms;       /* time of the last such message; 0 = none yet */
-    uint64_t watch_ms;      /* time of the next check for silent nodes; UINT64_MAX = none */
-    uint32_t waiting_nodes; /* the last value passed to env.waiting_nodes */
+    uint64_t next_notice_ms; /* time of the next message to the waiting nodes; UINT64_MAX = none */
+    uint64_t last_notice_ms; /* time of the last such message; 0 = none yet */
+    uint64_t watch_ms;       /* time of the next check for silent nodes; UINT64_MAX = none */
+    uint32_t waiting_nodes;  /* the last value passed to env.waiting_nodes */
 
     struct rdzv_gone *gone; /* ring of RDZV_GONE_MAX entries, owned */
     uint32_t n_gone; /* number of all nodes that left; the next one gets the entry n_gone % RDZV_GONE_MAX */
@@ -255,7 +255,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
     __attribute__((format(printf, 4, 5)));
 /* Schedule a message to the waiting nodes, because the missing nodes have changed. */
 void rdzv_schedule_notify(struct rdzv *r);
-/* Send the message to the waiting nodes if it is due (say_ms). */
+/* Send the message to the waiting nodes if it is due (next_notice_ms). */
 void rdzv_notify_if_due(struct rdzv *r);
 /* Format "node 1 (n1)" into `room`, or "node n1" if the node has no rank. Return `room`. */
 const char *rdzv_name(const struct node *node, char *room, size_t size);

@@ -67,7 +67,7 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
  * first. */
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
-    r->say_ms = UINT64_MAX;
+    r->next_notice_ms = UINT64_MAX;
     r->must_settle = false;
     if (r->run.round == 0) {
         rdzv_forget_rules(r);
@@ -631,7 +631,7 @@ uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)
         return r->now_ms;
-    return earlier_of(earlier_of(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
+    return earlier_of(earlier_of(rdzv_state_deadline(r), r->next_notice_ms), rdzv_watch_deadline(r));
 }
 
 /* Close the connections of silent nodes. Close each connection before applying the loss, because a lost node must not

@@ -184,11 +184,11 @@ struct rdzv_exit {
     int first, max, rank0;
 };
 
-enum rdzv_tell_kind { RDZV_TELL_ROUND, RDZV_TELL_WAITING, RDZV_TELL_STOP, RDZV_TELL_VERDICT };
+enum rdzv_notice_kind { RDZV_NOTICE_ROUND, RDZV_NOTICE_WAITING, RDZV_NOTICE_STOP, RDZV_NOTICE_VERDICT };
 
 /* A message to a node. The comments name the kinds of messages that use the fields below them. */
-struct rdzv_tell {
-    enum rdzv_tell_kind kind;
+struct rdzv_notice {
+    enum rdzv_notice_kind kind;
     /* ROUND: the round, and the place of the receiver. */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
@@ -229,7 +229,7 @@ struct rdzv_env {
     void *user;
     const char *version; /* version of the store, borrowed; NULL = nodes may have any version */
     /* Send a message to a node. A message to a node whose connection has closed is dropped. */
-    void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
+    void (*notify)(void *user, uint64_t node, const struct rdzv_notice *notice);
     /* Begin an attempt: empty the key space, forget the ranks of the last round and store the new ranks. Called
      * before any node receives `round`. Return false if memory is short; the job then ends with NOT_READY. */
     bool (*begin)(void *user, const struct rdzv_round *world);

@@ -210,19 +210,19 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* Send the round to all members. For a large round, the callback env.tell lists only the first nodes in the message. */
+/* Send the round to all members. For a large round, the callback env.notify lists only the first nodes in the message. */
 static void send_round(struct rdzv *r, const struct rdzv_round *world)
 {
     count_roles(r);
     for (uint32_t i = 0; i < r->run.nnodes; i++) {
-        struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
-                                  .world = world,
-                                  .round = r->run.round,
-                                  .node_rank = i,
-                                  .first_rank = r->run.member[i]->first_rank,
-                                  .role_rank = r->run.member[i]->role_rank,
-                                  .role_size = r->run.member[i]->role_size };
-        r->env.tell(r->env.user, r->run.member[i]->id, &tell);
+        struct rdzv_notice notice = { .kind = RDZV_NOTICE_ROUND,
+                                      .world = world,
+                                      .round = r->run.round,
+                                      .node_rank = i,
+                                      .first_rank = r->run.member[i]->first_rank,
+                                      .role_rank = r->run.member[i]->role_rank,
+                                      .role_size = r->run.member[i]->role_size };
+        r->env.notify(r->env.user, r->run.member[i]->id, &notice);
     }
 }
 
@@ -345,8 +345,8 @@ static void log_stop(struct rdzv *r)
  * time is for killing and reaping the workers. If no member is open, decide on a restart at once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
-    struct rdzv_tell tell = {
-        .kind = RDZV_TELL_STOP, .round = r->run.round, .why = r->end.cause.why, .cause = &r->end.cause
+    struct rdzv_notice notice = {
+        .kind = RDZV_NOTICE_STOP, .round = r->run.round, .why = r->end.cause.why, .cause = &r->end.cause
     };
     uint64_t grace_ms = 0;
     log_stop(r);
@@ -359,7 +359,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
             node->state != RDZV_NODE_DONE) /* the node is already stopping */
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
-        r->env.tell(r->env.user, node->id, &tell);
+        r->env.notify(r->env.user, node->id, &notice);
     }
     r->until.stop_ms = r->now_ms + grace_ms + RDZV_STOP_EXTRA_MS;
     return rdzv_decide_if_stopped(r);
@@ -369,28 +369,28 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
 
 /* Return the verdict. If rank 0 has no exit code, use the code of the first failure instead, because 0 would mean
  * success. */
-static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
+static struct rdzv_notice verdict(const struct rdzv *r, enum rdzv_why why)
 {
     int first = r->end.has_cause ? code_of(&r->end.cause) : 0;
-    return (struct rdzv_tell){ .kind = RDZV_TELL_VERDICT,
-                               .round = r->run.round,
-                               .why = why,
-                               .cause = r->end.has_cause ? &r->end.cause : NULL,
-                               .attempt = r->run.round,
-                               .step = r->restarts.step,
-                               .best_step = r->restarts.best_step,
-                               .no_restart = r->end.no_restart,
-                               .exit = { .first = first,
-                                         .max = r->end.max_code > first ? r->end.max_code : first,
-                                         .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
+    return (struct rdzv_notice){ .kind = RDZV_NOTICE_VERDICT,
+                                 .round = r->run.round,
+                                 .why = why,
+                                 .cause = r->end.has_cause ? &r->end.cause : NULL,
+                                 .attempt = r->run.round,
+                                 .step = r->restarts.step,
+                                 .best_step = r->restarts.best_step,
+                                 .no_restart = r->end.no_restart,
+                                 .exit = { .first = first,
+                                           .max = r->end.max_code > first ? r->end.max_code : first,
+                                           .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
 /* Send the last verdict to a node. The struct remains until the node's connection closes, but the node's heartbeats
  * are no longer checked. */
-static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
+static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_notice *notice)
 {
     rdzv_node_is_finished(r, node);
-    r->env.tell(r->env.user, node->id, tell);
+    r->env.notify(r->env.user, node->id, notice);
 }
 
 /* Log the end of the job, with the reason against a restart. */
@@ -409,17 +409,17 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
-    struct rdzv_tell tell = verdict(r, why);
+    struct rdzv_notice notice = verdict(r, why);
     if (why == RDZV_WHY_TIMEOUT || why == RDZV_WHY_REFUSED)
-        tell.exit = (struct rdzv_exit){ RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE };
+        notice.exit = (struct rdzv_exit){ RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE };
     log_end(r, why);
     LIST_EACH(i, &r->nodes)
     {
         struct node *node = LIST_ENTRY(i, struct node, joined);
         if (node->state != RDZV_NODE_FINISHED)
-            finish_node(r, node, &tell);
+            finish_node(r, node, &notice);
     }
-    r->say_ms = UINT64_MAX;
+    r->next_notice_ms = UINT64_MAX;
     return RDZV_OVER;
 }
 
@@ -436,24 +436,24 @@ static bool is_charged(const struct rdzv *r)
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
-    struct rdzv_tell tell = verdict(r, RDZV_WHY_NODE_LEFT);
-    tell.no_restart = NO_RESTART_STOPPED;
+    struct rdzv_notice notice = verdict(r, RDZV_WHY_NODE_LEFT);
+    notice.no_restart = NO_RESTART_STOPPED;
     if (!failed) {
         int by_itself = node->state == RDZV_NODE_DONE ? 0 : RDZV_CODE_NO_NODE;
         int code = signal > 0 ? CODE_SIGNAL + signal : by_itself;
-        tell.exit = (struct rdzv_exit){ code, code, code };
-        tell.cause = NULL;
+        notice.exit = (struct rdzv_exit){ code, code, code };
+        notice.cause = NULL;
     }
-    finish_node(r, node, &tell);
+    finish_node(r, node, &notice);
 }
 
 /* Send the verdict "restart" to all members and make them RESTING. n_resting counts them, because the next round keeps
  * their places. The verdict contains the back-off, but the store decides when the next round begins. */
 static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 {
-    struct rdzv_tell tell = verdict(r, r->end.cause.why);
-    tell.restart = true;
-    tell.backoff_ms = backoff_ms;
+    struct rdzv_notice notice = verdict(r, r->end.cause.why);
+    notice.restart = true;
+    notice.backoff_ms = backoff_ms;
     for (uint32_t i = 0; i < r->run.nnodes; i++) {
         struct node *node = r->run.member[i];
         if (node == NULL)
@@ -462,7 +462,7 @@ static void send_restart(struct rdzv *r, uint64_t backoff_ms)
         r->run.member[i] = NULL;
         r->run.rows[i].node = 0;
         r->n_resting++;
-        r->env.tell(r->env.user, node->id, &tell);
+        r->env.notify(r->env.user, node->id, &notice);
     }
     r->run.n_members = 0;
 }

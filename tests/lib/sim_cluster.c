@@ -68,7 +68,7 @@ static int code_of(const struct rdzv_cause *cause)
 
 /* Schedule a message of the store for a node. Copy the message now, because its pointers are only valid during this
  * call. */
-static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
+static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
 {
     struct cluster *c = user;
     const int i = index_of(c, id);
@@ -76,18 +76,18 @@ static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
         .kind = FROM_STORE, .at_ms = c->now_ms + DELAY_MS, .node = i, .round = t->round
     };
     switch (t->kind) {
-    case RDZV_TELL_ROUND:
+    case RDZV_NOTICE_ROUND:
         e.round = t->world->round;
         e.event = (struct agent_event){ .type = AGENT_START, .attempt = (int)t->world->attempt };
         e.word = (int)t->node_rank;
         break;
-    case RDZV_TELL_STOP:
+    case RDZV_NOTICE_STOP:
         e.event = (struct agent_event){ .type = AGENT_TOLD_TO_STOP,
                                         .exit_code = t->cause != NULL ? code_of(t->cause) : 0,
                                         .signal = t->cause != NULL ? t->cause->failure.node_rank : -1 };
         e.word = (int)t->why;
         break;
-    case RDZV_TELL_VERDICT:
+    case RDZV_NOTICE_VERDICT:
         e.event = (struct agent_event){ .type = AGENT_VERDICT,
                                         .verdict = { .restart = t->restart,
                                                      .backoff_ms = t->backoff_ms,
@@ -95,7 +95,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
                                                      .exit_max = t->exit.max,
                                                      .exit_rank0 = t->exit.rank0 } };
         break;
-    case RDZV_TELL_WAITING:
+    case RDZV_NOTICE_WAITING:
         return;
     }
     cluster_schedule(c, e);
@@ -208,7 +208,7 @@ static void cluster_hear(struct cluster *c, const struct cluster_event *e)
 
 static struct rdzv_env cluster_env(struct cluster *c)
 {
-    return (struct rdzv_env){ .user = c, .tell = tell, .begin = begin, .progress = progress, .drop = drop };
+    return (struct rdzv_env){ .user = c, .notify = tell, .begin = begin, .progress = progress, .drop = drop };
 }
 
 /* --- the clock, the nodes, and what befalls them --- */

@@ -40,9 +40,9 @@ static void trace_waiting(struct sim_rdzv *sim, int node, const struct rdzv_wait
           w->max, missing, spare);
 }
 
-static void trace_end(struct sim_rdzv *sim, int node, const struct rdzv_tell *t)
+static void trace_end(struct sim_rdzv *sim, int node, const struct rdzv_notice *t)
 {
-    if (t->kind == RDZV_TELL_STOP)
+    if (t->kind == RDZV_NOTICE_STOP)
         trace(sim, "  n%d < stop round %" PRIu32 ": %s", node, t->round, rdzv_why_word(t->why));
     else if (t->restart)
         trace(sim, "  n%d < restart after %s, in %" PRIu64 " ms", node, rdzv_why_word(t->why), t->backoff_ms);
@@ -51,14 +51,14 @@ static void trace_end(struct sim_rdzv *sim, int node, const struct rdzv_tell *t)
               t->exit.max, t->exit.rank0, t->no_restart ? ", " : "", no_restart_word(t->no_restart));
 }
 
-static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
+static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
 {
     struct sim_rdzv *sim = user;
     int node = (int)id - 1;
     sim->told[t->kind]++;
-    if (t->kind == RDZV_TELL_WAITING)
+    if (t->kind == RDZV_NOTICE_WAITING)
         trace_waiting(sim, node, t->waiting);
-    else if (t->kind != RDZV_TELL_ROUND)
+    else if (t->kind != RDZV_NOTICE_ROUND)
         trace_end(sim, node, t);
     else
         trace(sim,
@@ -121,7 +121,7 @@ void rsim_init(struct sim_rdzv *sim)
                                     .join_timeout_ms = 900000,
                                     .grace_ms = 5000 };
     const struct rdzv_env env = { .user = sim,
-                                  .tell = tell,
+                                  .notify = tell,
                                   .begin = begin,
                                   .progress = progress,
                                   .waiting_nodes = waiting_nodes,

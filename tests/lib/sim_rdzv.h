@@ -21,7 +21,7 @@ struct sim_rdzv {
     int64_t progress;      /* progress that the workers have reported */
     bool no_memory;        /* memory for the next key space is short */
     bool brief;            /* trace only lines about the whole job */
-    uint32_t told[RDZV_TELL_VERDICT + 1];
+    uint32_t told[RDZV_NOTICE_VERDICT + 1];
     bool beats[SIM_NODES]; /* these nodes send a heartbeat every second */
     struct buf trace;
     struct rdzv_refusal refusal; /* refusal of the last rsim_join */

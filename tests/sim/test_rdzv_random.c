@@ -41,7 +41,7 @@ static struct {
     bool begun, dead_keys; /* the key space is empty for the round that is sent in this step */
     uint32_t round, nnodes, told, world_size, waiting_nodes;
     uint64_t ranks; /* set of the ranks that were sent in this round */
-    uint64_t said_ms[AGENTS];
+    uint64_t last_notice_ms[AGENTS];
     char line[LINES][160]; /* the latest events, as a ring */
     uint32_t n_lines, n_freezes;
 } s;
@@ -91,7 +91,7 @@ static bool is_member(const struct agent *a)
 
 /* --- messages to agents -------------------------------------------------------------------------------- */
 
-static void told_round(struct agent *a, const struct rdzv_tell *t)
+static void told_round(struct agent *a, const struct rdzv_notice *t)
 {
     must(a->phase == WAITING, "told a round without having joined");
     must(s.begun && !s.dead_keys, "told a round before its key space was emptied");
@@ -113,14 +113,14 @@ static void told_round(struct agent *a, const struct rdzv_tell *t)
     a->done = a->judged = false;
 }
 
-static void told_stop(struct agent *a, const struct rdzv_tell *t)
+static void told_stop(struct agent *a, const struct rdzv_notice *t)
 {
     must(a->phase == RUNNING, "told to stop twice, or without running");
     must(t->round == a->round && t->cause != NULL, "told to stop another round, or without a cause");
     a->phase = STOPPING;
 }
 
-static void told_verdict(struct agent *a, const struct rdzv_tell *t)
+static void told_verdict(struct agent *a, const struct rdzv_notice *t)
 {
     bool all_done = t->why == RDZV_WHY_DONE;
     must(!is_open(a) || (a->done && (all_done || !t->restart)), "judged while it still runs");
@@ -138,25 +138,26 @@ static void told_verdict(struct agent *a, const struct rdzv_tell *t)
         s.verdict_ms = s.now_ms;
 }
 
-static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
+static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
 {
     struct agent *a = by_id(id);
     (void)user;
     note("%d < %s %" PRIu32 " %s", (int)(a - s.agent),
          (const char *[]){ "round", "waiting", "stop", "verdict" }[t->kind], t->round,
-         t->kind == RDZV_TELL_VERDICT ? (t->restart ? "restart" : "finish") : "");
+         t->kind == RDZV_NOTICE_VERDICT ? (t->restart ? "restart" : "finish") : "");
     must(a->phase != FINISHED, "told something after the end");
-    if (t->kind == RDZV_TELL_ROUND)
+    if (t->kind == RDZV_NOTICE_ROUND)
         told_round(a, t);
-    else if (t->kind == RDZV_TELL_STOP)
+    else if (t->kind == RDZV_NOTICE_STOP)
         told_stop(a, t);
-    else if (t->kind == RDZV_TELL_VERDICT)
+    else if (t->kind == RDZV_NOTICE_VERDICT)
         told_verdict(a, t);
     else
         must(a->phase == WAITING && t->waiting->n_hosts > 0, "told to wait, though it does not");
-    if (t->kind == RDZV_TELL_WAITING) {
-        must(s.said_ms[a - s.agent] == 0 || s.now_ms >= s.said_ms[a - s.agent] + 1000, "told too often");
-        s.said_ms[a - s.agent] = s.now_ms;
+    if (t->kind == RDZV_NOTICE_WAITING) {
+        must(s.last_notice_ms[a - s.agent] == 0 || s.now_ms >= s.last_notice_ms[a - s.agent] + 1000,
+             "told too often");
+        s.last_notice_ms[a - s.agent] = s.now_ms;
     }
 }
 
@@ -288,7 +289,7 @@ static void come(struct agent *a)
     must(a->phase != RESTING || refused == RDZV_WELCOME, "a node that should come again is refused: %s",
          refusal.sentence);
     a->phase = refused == RDZV_WELCOME ? WAITING : OUT;
-    s.said_ms[a - s.agent] = 0;
+    s.last_notice_ms[a - s.agent] = 0;
     note("%d joins: %s", (int)(a - s.agent), rdzv_refused_code(refused));
     if (below(8) != 0)
         rdzv_settle(s.r, s.now_ms);
@@ -424,7 +425,7 @@ static void act(struct agent *a)
 
 static void set_up(uint64_t seed, struct quota *quota)
 {
-    const struct rdzv_env env = { .tell = tell,
+    const struct rdzv_env env = { .notify = tell,
                                   .begin = begin,
                                   .progress = progress,
                                   .waiting_nodes = waiting_nodes,

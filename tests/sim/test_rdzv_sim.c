@@ -504,10 +504,10 @@ Test(rdzv_many_sim, the_largest_job_costs_a_few_messages_a_node, .fini = end)
     }
     rsim_fail(&sim, n - 1, 1, 1, 9);
     all_stop(n, 1);
-    cr_assert_eq(sim.told[RDZV_TELL_ROUND], (uint32_t)n);
-    cr_assert_eq(sim.told[RDZV_TELL_STOP], (uint32_t)n);
-    cr_assert_eq(sim.told[RDZV_TELL_VERDICT], (uint32_t)n);
-    cr_assert_leq(sim.told[RDZV_TELL_WAITING], 2 * (uint32_t)n, "%u", sim.told[RDZV_TELL_WAITING]);
+    cr_assert_eq(sim.told[RDZV_NOTICE_ROUND], (uint32_t)n);
+    cr_assert_eq(sim.told[RDZV_NOTICE_STOP], (uint32_t)n);
+    cr_assert_eq(sim.told[RDZV_NOTICE_VERDICT], (uint32_t)n);
+    cr_assert_leq(sim.told[RDZV_NOTICE_WAITING], 2 * (uint32_t)n, "%u", sim.told[RDZV_NOTICE_WAITING]);
     cr_assert_leq(sim.quota.used, (uint64_t)n * 1536, "a node takes %u bytes",
                   (unsigned)(sim.quota.used / n));
 }

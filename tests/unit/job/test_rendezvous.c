@@ -404,7 +404,7 @@ Test(rendezvous, a_store_without_memory_for_the_keys_ends_the_job)
     sim.no_memory = true;
     rsim_join_all(&sim, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: refused, exit 125/125/125, not_ready\n");
-    cr_assert_eq(sim.told[RDZV_TELL_ROUND], 0);
+    cr_assert_eq(sim.told[RDZV_NOTICE_ROUND], 0);
 }
 
 /* --- observers ------------------------------------------------------------------------------------------- */
@@ -524,7 +524,7 @@ static void walk(struct buf *out)
             const size_t named = out->len;
             if ((int)rsim_state(&sim) != state)
                 cr_assert(buf_printf(out, "%s", rdzv_state_word(rsim_state(&sim))));
-            for (int i = 0; i <= RDZV_TELL_VERDICT; i++)
+            for (int i = 0; i <= RDZV_NOTICE_VERDICT; i++)
                 if (sim.told[i] > 0)
                     cr_assert(buf_printf(out, ", %u %s", sim.told[i], kinds[i]));
             print_log(out);

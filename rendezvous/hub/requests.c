@@ -245,14 +245,14 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Pass CONTROL to control.c. Append the answer before calling rdzv_settle(), which may begin a round. The node must
+/* Pass CONTROL to control.c. Append the answer before calling rdzv_recheck(), which may begin a round. The node must
  * get the answer to its `join` before the push `round`. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
     bool ok = gate_check_tag(hub, s, req->op, &frame) && control_answer(hub, s, frame);
     if (ok && s->is_node)
-        rdzv_settle(s->job->rdzv, hub->now_ms);
+        rdzv_recheck(s->job->rdzv, hub->now_ms);
     return ok;
 }
 

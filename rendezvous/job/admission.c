@@ -423,6 +423,6 @@ void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining
         RDZV_WELCOME)
         return;
     rdzv_touch(r, rdzv_find(r, joining->id));
-    r->must_settle = true;
+    r->must_recheck = true;
     rdzv_schedule_notify(r);
 }

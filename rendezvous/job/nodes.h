@@ -140,7 +140,7 @@ struct rdzv {
     /* Between rounds. */
     bool grow_agreed;  /* all ranks of the round have agreed to a restart with more nodes */
     bool short_handed; /* too few members of the last round are left, so the next round needs a last call */
-    bool must_settle;  /* rdzv_settle must step the machine again */
+    bool must_recheck; /* rdzv_recheck must step the machine again */
     uint64_t since_ms; /* when `state` began */
     struct rdzv_until until;
 
@@ -165,7 +165,7 @@ enum rdzv_event_type {
     RDZV_BACK,      /* the node has connected again after its connection broke */
     RDZV_GROW,      /* all ranks agree to a restart with more nodes */
     RDZV_HANGS,     /* the monitor found a hang, and --on_hang ends the round */
-    RDZV_SETTLE,    /* a step set must_settle: check whether a round can begin or grow */
+    RDZV_RECHECK,   /* a step set must_recheck: check whether a round can begin or grow */
     RDZV_TIME_UP,   /* the deadline of the state has passed */
     RDZV_JOIN,      /* a node joins */
     RDZV_N_EVENTS

@@ -4,8 +4,8 @@
  * rdzv_step stores. The cell `ignore` means that the event has no effect in this state. Messages about an old round do
  * not reach the table, because find_sender rejects them.
  *
- * A join does not begin a round at once: the hub first sends the answer, and then the event SETTLE follows. In
- * GATHERING, SETTLE begins a complete round. In RUNNING, SETTLE stops the round if the job can grow.
+ * A join does not begin a round at once: the hub first sends the answer, and then the event RECHECK follows. In
+ * GATHERING, RECHECK begins a complete round. In RUNNING, RECHECK stops the round if the job can grow.
  *
  * The next round begins only after every member of the last round has sent `stopped` or is lost. So two rounds never
  * run at the same time. */
@@ -53,7 +53,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
-/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             BACK  GROW    HANGS   SETTLE   TIME_UP      JOIN         */
+/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             BACK  GROW    HANGS   RECHECK   TIME_UP      JOIN         */
 [RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, look,    give_up_job, joins       },
 [RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, look,    go_on,       joins       },
 [RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, back, agrees, hangs,  grow_if, ignore,      joins_spare },
@@ -68,7 +68,7 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->next_notice_ms = UINT64_MAX;
-    r->must_settle = false;
+    r->must_recheck = false;
     if (r->run.round == 0) {
         rdzv_forget_rules(r);
         return RDZV_GATHERING;
@@ -77,7 +77,7 @@ static enum rdzv_state end_without_nodes(struct rdzv *r)
     return RDZV_OVER;
 }
 
-/* Apply an event to the state machine. `node` is the node of the event; NULL for GROW, HANGS, SETTLE, TIME_UP, and
+/* Apply an event to the state machine. `node` is the node of the event; NULL for GROW, HANGS, RECHECK, TIME_UP, and
  * for the JOIN of a new node. */
 static void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
@@ -188,7 +188,7 @@ static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdz
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
-    r->must_settle = true;
+    r->must_recheck = true;
     return RDZV_GATHERING;
 }
 
@@ -221,7 +221,7 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
 {
     note_leave(r, node, e, "");
     rdzv_dismiss(r, node, e->signal);
-    r->must_settle = true;
+    r->must_recheck = true;
     rdzv_schedule_notify(r);
     if (r->rules.elastic || r->run.round == 0 || r->state == RDZV_RUNNING || r->state == RDZV_STOPPING)
         return r->state;
@@ -236,7 +236,7 @@ static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how
     rdzv_note(r, RDZV_RECORD_LOST, node, "%s is lost: %s", rdzv_name(node, name, sizeof(name)), how->words);
     rdzv_remember_gone(r, node, how, how->words);
     rdzv_remove_node(r, node);
-    r->must_settle = true;
+    r->must_recheck = true;
     rdzv_schedule_notify(r);
 }
 
@@ -449,7 +449,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 }
 
 /* Each function below stores the time, checks the message, applies its event to the state machine, and calls
- * rdzv_settle. */
+ * rdzv_recheck. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
@@ -481,7 +481,7 @@ static bool has_rank(const struct node *node, int64_t rank)
     return rank >= node->first_rank && rank - node->first_rank < node->nproc;
 }
 
-/* Apply an event of a member, then call rdzv_settle, which may begin a round. */
+/* Apply an event of a member, then call rdzv_recheck, which may begin a round. */
 static enum rdzv_answer handle_member(struct rdzv *r, uint64_t id, uint32_t round,
                                       const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -492,11 +492,11 @@ static enum rdzv_answer handle_member(struct rdzv *r, uint64_t id, uint32_t roun
     if (event->failure != NULL && !has_rank(node, event->failure->rank))
         return RDZV_OTHER_RANK;
     rdzv_step(r, node, event);
-    rdzv_settle(r, now_ms);
+    rdzv_recheck(r, now_ms);
     return RDZV_OK;
 }
 
-/* Let a node join, but do not call rdzv_settle. The hub must send the answer to the join before a round begins. */
+/* Let a node join, but do not call rdzv_recheck. The hub must send the answer to the join before a round begins. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
 {
@@ -556,7 +556,7 @@ void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_
     if (node == NULL)
         return;
     goes(r, node, &(struct rdzv_event){ .type = RDZV_LEAVE, .signal = signal, .words = by });
-    rdzv_settle(r, now_ms);
+    rdzv_recheck(r, now_ms);
 }
 
 /* Remove a node whose connection has closed. If the node was silent for too long before, report the silence as the
@@ -568,7 +568,7 @@ void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
     if (node == NULL)
         return;
     goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = rdzv_is_silent(r, node) });
-    rdzv_settle(r, now_ms);
+    rdzv_recheck(r, now_ms);
 }
 
 void rdzv_cut(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
@@ -578,7 +578,7 @@ void rdzv_cut(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
     if (node == NULL)
         return;
     goes(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how });
-    rdzv_settle(r, now_ms);
+    rdzv_recheck(r, now_ms);
 }
 
 bool rdzv_back(struct rdzv *r, uint64_t id, uint64_t next, uint64_t now_ms)
@@ -594,14 +594,14 @@ void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
     rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_GROW });
-    rdzv_settle(r, now_ms);
+    rdzv_recheck(r, now_ms);
 }
 
 void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
 {
     r->now_ms = now_ms;
     rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_HANGS, .failure = failure });
-    rdzv_settle(r, now_ms);
+    rdzv_recheck(r, now_ms);
 }
 
 /* Record a sign of life. The hub calls this function for each received packet of a node, so it only updates the
@@ -616,20 +616,20 @@ void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Apply SETTLE events until no event sets must_settle again. */
-void rdzv_settle(struct rdzv *r, uint64_t now_ms)
+/* Apply RECHECK events until no event sets must_recheck again. */
+void rdzv_recheck(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
-    while (r->must_settle) {
-        r->must_settle = false;
-        rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_SETTLE });
+    while (r->must_recheck) {
+        r->must_recheck = false;
+        rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_RECHECK });
     }
 }
 
-/* Return the earliest deadline. While must_settle is set, the deadline is now. */
+/* Return the earliest deadline. While must_recheck is set, the deadline is now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
-    if (r->must_settle)
+    if (r->must_recheck)
         return r->now_ms;
     return earlier_of(earlier_of(rdzv_state_deadline(r), r->next_notice_ms), rdzv_watch_deadline(r));
 }
@@ -655,10 +655,10 @@ void rdzv_tick(struct rdzv *r, uint64_t now_ms)
     r->now_ms = now_ms;
     rdzv_check_own_pulse(r);
     drop_silent_nodes(r);
-    rdzv_settle(r, now_ms);
+    rdzv_recheck(r, now_ms);
     for (int i = 0; i < RDZV_N_STATES && now_ms >= rdzv_state_deadline(r); i++) {
         rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
-        rdzv_settle(r, now_ms);
+        rdzv_recheck(r, now_ms);
     }
     rdzv_notify_if_due(r);
 }

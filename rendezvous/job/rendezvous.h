@@ -261,11 +261,11 @@ struct rdzv_refusal {
 };
 
 /* Let a node join, or join again after a verdict "restart". Return RDZV_WELCOME, or the reason for the rejection with
- * its text in `refusal`. The caller then sends the answer and calls rdzv_settle, which may begin a round. */
+ * its text in `refusal`. The caller then sends the answer and calls rdzv_recheck, which may begin a round. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
 /* Begin a round, or stop a round to add nodes, if the last messages allow it. */
-void rdzv_settle(struct rdzv *r, uint64_t now_ms);
+void rdzv_recheck(struct rdzv *r, uint64_t now_ms);
 /* Return true if the node is a spare: it waits while a round runs, or while more nodes wait than the job may use. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 

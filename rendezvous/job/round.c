@@ -476,7 +476,7 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     send_restart(r, backoff_ms);
     r->until.back_off_ms = r->now_ms + backoff_ms;
     r->until.gather_ms = r->until.back_off_ms + r->rules.join_timeout_ms;
-    r->must_settle = true;
+    r->must_recheck = true;
     rdzv_schedule_notify(r);
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }

@@ -152,7 +152,7 @@ static void join(struct cluster *c, int i)
     j.pid = 100 + i;
     if (rdzv_join(c->rdzv, c->node[i].id, &j, c->now_ms, &refusal) == RDZV_WELCOME) {
         c->node[i].joined = true;
-        rdzv_settle(c->rdzv, c->now_ms);
+        rdzv_recheck(c->rdzv, c->now_ms);
     } else {
         cluster_say(c, "n%d is refused: %s", i, rdzv_refused_code(refusal.code));
         cluster_soon(c, i, DELAY_MS, (struct agent_event){ .type = AGENT_NOT_READY });

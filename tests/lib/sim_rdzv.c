@@ -189,7 +189,7 @@ enum rdzv_refused rsim_join_as(struct sim_rdzv *sim, int node, const struct rdzv
     if (j.pid == 0)
         j.pid = 100 + node;
     enum rdzv_refused refused = rdzv_join(sim->r, id_of(node), &j, sim->now_ms, &sim->refusal);
-    rdzv_settle(sim->r, sim->now_ms);
+    rdzv_recheck(sim->r, sim->now_ms);
     return refused;
 }
 

@@ -292,7 +292,7 @@ static void come(struct agent *a)
     s.last_notice_ms[a - s.agent] = 0;
     note("%d joins: %s", (int)(a - s.agent), rdzv_refused_code(refused));
     if (below(8) != 0)
-        rdzv_settle(s.r, s.now_ms);
+        rdzv_recheck(s.r, s.now_ms);
 }
 
 static void fail(struct agent *a)

@@ -507,7 +507,7 @@ static void walk(struct buf *out)
     static const char *const names[RDZV_N_EVENTS] = {
         [RDZV_FAILED] = "failed",   [RDZV_EXPLAINED] = "explained", [RDZV_DONE] = "done",
         [RDZV_STOPPED] = "stopped", [RDZV_LEAVE] = "leave",         [RDZV_LOST] = "lost",
-        [RDZV_GROW] = "grow",       [RDZV_SETTLE] = "settle",       [RDZV_TIME_UP] = "time is up",
+        [RDZV_GROW] = "grow",       [RDZV_RECHECK] = "settle",      [RDZV_TIME_UP] = "time is up",
         [RDZV_JOIN] = "join",       [RDZV_HANGS] = "hangs",         [RDZV_BACK] = "back",
     };
     static const char *const kinds[] = { "round", "waiting", "stop", "verdict" };

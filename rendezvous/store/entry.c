@@ -61,7 +61,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
 
 /* Free an unused entry. Keep it while `woken` is not 0, because a woken connection has a pointer to it until
  * store_acted. */
-void entry_settle(struct entries *entries, struct entry *entry)
+void entry_free_unused(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
         return;

@@ -5,7 +5,7 @@
  *                --> waiters: link <-> link <-> link  (in order of arrival, see store.c)
  *
  * Value, queue and waiters are in one struct, because a write must find the waiters of its key. An entry exists while
- * it has a value, a queued item or a waiter, or while `woken` is not 0. Only entry_settle frees an entry.
+ * it has a value, a queued item or a waiter, or while `woken` is not 0. Only entry_free_unused frees an entry.
  *
  * A short first value is stored in the entry, after the key, which saves a malloc. The struct fills one cache line of
  * 64 bytes: with a million entries, the request rate depends on the number of cache lines that the processor fetches.
@@ -89,17 +89,17 @@ struct shared *entry_holder(struct entry *entry);
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n);
 
 /* Return the entry of the key. If the key has no entry, create an empty entry with room for a value of `value_len`
- * bytes. Return NULL if memory or quota is short. If the entry stays empty, call entry_settle. */
+ * bytes. Return NULL if memory or quota is short. If the entry stays empty, call entry_free_unused. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
 /* Free the entry if it has no value, no queued item and no waiter, and `woken` is 0. */
-void entry_settle(struct entries *entries, struct entry *entry);
+void entry_free_unused(struct entries *entries, struct entry *entry);
 
 /* Replace the value, or append to the value. `value` is copied. Return false, with an unchanged value, if memory or
  * quota is short. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value);
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value);
-/* Remove the value. Call entry_settle afterwards. */
+/* Remove the value. Call entry_free_unused afterwards. */
 void entry_unset(struct entries *entries, struct entry *entry);
 
 /* Append a copy of `value` to the queue. Return false if memory or quota is short. */

@@ -157,7 +157,7 @@ static void wait_leave(struct entries *entries, struct wait *wait)
         if (entry == NULL)
             continue;
         wait_unlink(&wait->link[i]);
-        entry_settle(entries, entry);
+        entry_free_unused(entries, entry);
     }
     wait_free(entries, wait);
 }
@@ -233,7 +233,7 @@ static void empty_entry(struct entries *entries, struct entry *entry)
         ;
 }
 
-/* Remove all keys. Fetch the next node before entry_settle frees the present one. An entry stays until store_acted if
+/* Remove all keys. Fetch the next node before entry_free_unused frees the present one. An entry stays until store_acted if
  * a connection was woken for its queue. */
 void store_clear(struct store *s)
 {
@@ -242,7 +242,7 @@ void store_clear(struct store *s)
         struct entry *entry = TABLE_ENTRY(node, struct entry, node);
         node = table_next(&s->entries.table, node);
         empty_entry(&s->entries, entry);
-        entry_settle(&s->entries, entry);
+        entry_free_unused(&s->entries, entry);
     }
 }
 
@@ -269,7 +269,7 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     if (done)
         wake_waiters(s, entry);
     else
-        entry_settle(&s->entries, entry);
+        entry_free_unused(&s->entries, entry);
     return done ? STORE_OK : STORE_FULL;
 }
 
@@ -282,7 +282,7 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
         return STORE_FULL;
     const bool anew = entry_value(entry).len > 0;
     if (!entry_set(&s->entries, entry, value)) {
-        entry_settle(&s->entries, entry);
+        entry_free_unused(&s->entries, entry);
         return STORE_FULL;
     }
     if (entry->first != NULL)
@@ -370,7 +370,7 @@ bool store_delete(struct store *s, struct slice key)
     if (entry == NULL || !entry->exists)
         return false;
     entry_unset(&s->entries, entry);
-    entry_settle(&s->entries, entry);
+    entry_free_unused(&s->entries, entry);
     return true;
 }
 
@@ -472,7 +472,7 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
     if (status == STORE_OK)
         wake_waiters(s, entry);
     else if (entry != NULL)
-        entry_settle(&s->entries, entry);
+        entry_free_unused(&s->entries, entry);
     return status;
 }
 
@@ -521,7 +521,7 @@ void store_acted(struct store *s, struct store_waiter *w)
     w->offer = NULL;
     entry->woken--;
     offer(s, entry);
-    entry_settle(&s->entries, entry);
+    entry_free_unused(&s->entries, entry);
 }
 
 enum store_status store_push(struct store *s, struct slice queue, struct slice value)
@@ -532,7 +532,7 @@ enum store_status store_push(struct store *s, struct slice queue, struct slice v
     bool pushed = entry_push(&s->entries, entry, value);
     if (pushed)
         offer(s, entry);
-    entry_settle(&s->entries, entry);
+    entry_free_unused(&s->entries, entry);
     return pushed ? STORE_OK : STORE_FULL;
 }
 
@@ -548,7 +548,7 @@ struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_
     *len_before = entry ? entry_queue_len(entry) : 0;
     struct queue_item *item = entry ? entry_pop(entry) : NULL;
     if (item != NULL)
-        entry_settle(&s->entries, entry);
+        entry_free_unused(&s->entries, entry);
     return item;
 }
 

@@ -69,10 +69,10 @@ static enum wire_status greet(struct wire *w, struct slice in)
  * uses a separate connection for WATCH_KEY, so opcode 7 after another opcode means DELETE_KEY. */
 static void detect_dialect_b(struct wire *w, uint8_t code)
 {
-    if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
+    if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->past_watch)))
         w->dialect = DIALECT_B;
     if (code != 7)
-        w->settled = true;
+        w->past_watch = true;
 }
 
 /* Scan the opcode. On a new connection, first detect the dialect. If its first byte is no opcode, the peer is usually

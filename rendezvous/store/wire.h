@@ -31,7 +31,7 @@ struct wire {
     uint8_t field;            /* index of the next field to scan */
     bool greeted;             /* the first bytes were scanned; they show whether the dialect is C */
     bool in_list;             /* the count of the list has been scanned */
-    bool settled;             /* an opcode other than 7 was received; see detect_dialect_b in wire.c */
+    bool past_watch;          /* an opcode other than 7 was received; see detect_dialect_b in wire.c */
 };
 
 struct request {

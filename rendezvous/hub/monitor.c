@@ -436,8 +436,8 @@ static uint64_t digest_of(const struct finding *f)
 /* Return true if a finding with this digest was reported in the present wait. */
 static bool was_reported(const struct schedule_state *w, uint64_t digest)
 {
-    for (uint32_t i = 0; i < w->n_told && i < SCHEDULE_TOLD_MAX; i++)
-        if (w->told[i] == digest)
+    for (uint32_t i = 0; i < w->n_reported && i < SCHEDULE_REPORTED_MAX; i++)
+        if (w->reported[i] == digest)
             return true;
     return false;
 }
@@ -462,10 +462,10 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
 /* Keep only the digests of the current findings. So a finding that disappears and returns is reported again. */
 static void keep(struct schedule_state *w, const struct findings_now *now)
 {
-    w->n_told = 0;
+    w->n_reported = 0;
     for (uint32_t i = 0; now->trouble && i < now->all.n; i++)
         if (now->digest[i] != 0)
-            w->told[w->n_told++] = now->digest[i];
+            w->reported[w->n_reported++] = now->digest[i];
 }
 
 /* --- messages ------------------------------------------------------------------------------------------- */
@@ -534,8 +534,8 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
  * wait. */
 static bool gets_all(const struct job *job, const struct session *s, const struct telling *t)
 {
-    const bool heard_all = s->as_node->told_wait == job->watch.wait;
-    return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
+    const bool got_all = s->as_node->reported_wait == job->watch.wait;
+    return t->s->is_final || (!got_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
 /* Send a report to all nodes, including spare nodes. */
@@ -547,9 +547,9 @@ static void send_report(struct job *job, struct telling *t)
         if (!s->is_node)
             continue;
         if (gets_all(job, s, t)) {
-            s->as_node->told_wait = job->watch.wait;
+            s->as_node->reported_wait = job->watch.wait;
             push(job->hub, s, all_of(t));
-        } else if (s->as_node->told_wait == job->watch.wait) {
+        } else if (s->as_node->reported_wait == job->watch.wait) {
             push(job->hub, s, news_of(t));
         }
     }
@@ -600,7 +600,7 @@ static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
         if (now->digest[i] != 0 && !was_reported(w, now->digest[i]))
-            w->told[w->n_told++ % SCHEDULE_TOLD_MAX] = now->digest[i];
+            w->reported[w->n_reported++ % SCHEDULE_REPORTED_MAX] = now->digest[i];
 }
 
 /* Report the new findings about running ranks. Unlike report_missing(), do not repeat a finding that has disappeared
@@ -700,9 +700,9 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
     for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
         const struct rank_facts *f = &s->ranks[i];
         struct member *member = members_at(&job->members, i);
-        if (member->stop_told || !diagnose_is_stopped(f, schedule[SITUATION_RANK_STOPPED].first_ms / 2))
+        if (member->stop_reported || !diagnose_is_stopped(f, schedule[SITUATION_RANK_STOPPED].first_ms / 2))
             continue;
-        member->stop_told = true;
+        member->stop_reported = true;
         d->n = 1;
         diagnose_rank(f, &d->list[0]);
         report_line(job, d, 0, f->proc_state == 'T' ? rdzv_node_of_rank(job->rdzv, i) : 0);
@@ -716,7 +716,8 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 void monitor_report_repeated(struct job *job)
 {
     words who;
-    struct diagnosis *d = job->meets.repeated != 0 && !job->watch.torch_told ? calloc(1, sizeof(*d)) : NULL;
+    struct diagnosis *d =
+        job->meets.repeated != 0 && !job->watch.torch_reported ? calloc(1, sizeof(*d)) : NULL;
     if (d == NULL)
         return;
     d->n = 1;
@@ -773,7 +774,7 @@ static void act_on_hang(struct job *job, const struct finding *f)
 /* Return true if the present wait of the ranks was already reported. */
 static bool is_reported(const struct job *job)
 {
-    return job->watch.still_told || job->watch.torch_told;
+    return job->watch.still_reported || job->watch.torch_reported;
 }
 
 /* Return true if the cause of this finding was already reported. For RANK_STOPPED, check whether the stop of `rank`
@@ -781,7 +782,7 @@ static bool is_reported(const struct job *job)
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
-        return members_at(&job->members, (uint32_t)rank)->stop_told;
+        return members_at(&job->members, (uint32_t)rank)->stop_reported;
     return is_reported(job);
 }
 
@@ -792,7 +793,7 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
 {
     if (!is_known(job, f, rank)) {
         job->watch.wait++;
-        job->watch.n_told = 0;
+        job->watch.n_reported = 0;
         diagnose_job(s, &now->all);
         report_news(job, s, now);
     }
@@ -981,7 +982,7 @@ void monitor_run(struct job *job)
         report_torch(job, &l.snapshot, now);
     if (due.still)
         report_still(job, &l.snapshot, now);
-    if (due.looks)
+    if (due.nodes)
         report_missing(job, &l.snapshot, now);
     look_free(&l);
     free(now);

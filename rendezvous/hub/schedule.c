@@ -47,14 +47,14 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
         return 0;
     if (!is_gathering(facts))
         return earlier_set(earlier_set(w->spare_ms, w->torch_ms), earlier_set(w->still_ms, w->stopped_ms));
-    return w->waits ? w->look_ms : 0;
+    return w->waits ? w->check_ms : 0;
 }
 
 /* Return true if a check at `at_ms` would be too soon after the last check. A problem that a rank has reported is
  * checked without delay, because the exit of that rank often ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
-    return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
+    return w->checked_ms != 0 && at_ms < w->checked_ms + APART_MS && !w->trouble;
 }
 
 /* Return `at_ms`, but not earlier than now, because hub.c treats a deadline in the past as a sign of a suspension. */
@@ -70,7 +70,7 @@ uint64_t schedule_deadline(const struct job *job)
     if (job->rdzv == NULL)
         return UINT64_MAX;
     rdzv_facts(job->rdzv, &facts);
-    const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.looked_ms + APART_MS;
+    const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.checked_ms + APART_MS;
     const uint64_t hang_ms = job->hang.fresh != NULL || job->profile.has_news
                                  ? job->hub->now_ms
                                  : not_before_now(job, hang_watch_deadline(&job->hang.watch));
@@ -79,18 +79,18 @@ uint64_t schedule_deadline(const struct job *job)
     const uint64_t sample_ms = hang_ms < profile_ms ? hang_ms : profile_ms;
     if (at_ms == UINT64_MAX)
         return sample_ms;
-    const uint64_t look_ms = must_rest(&job->watch, at_ms) ? free_ms : not_before_now(job, at_ms);
-    return look_ms < sample_ms ? look_ms : sample_ms;
+    const uint64_t check_ms = must_rest(&job->watch, at_ms) ? free_ms : not_before_now(job, at_ms);
+    return check_ms < sample_ms ? check_ms : sample_ms;
 }
 
-/* Begin a wait, and increase its number `wait`. Each node then gets a full report again, because its told_wait
+/* Begin a wait, and increase its number `wait`. Each node then gets a full report again, because its reported_wait
  * differs. */
-static void begin_wait(struct schedule_state *w, uint64_t look_ms)
+static void begin_wait(struct schedule_state *w, uint64_t check_ms)
 {
     w->waits = true;
-    w->look_ms = look_ms;
+    w->check_ms = check_ms;
     w->wait++;
-    w->n_told = 0;
+    w->n_reported = 0;
 }
 
 /* Return true if there was a round, and too few nodes remain for another round. */
@@ -154,15 +154,15 @@ static struct schedule_due due_now(struct job *job, const struct rdzv_facts *fac
         return due;
     }
     w->still_ms = w->stopped_ms = 0;
-    w->still_told = false;
+    w->still_reported = false;
     w->usual = (struct schedule_usual){ 0 };
     forget_torch(w);
-    w->torch_told = w->torch_ended = false;
+    w->torch_reported = w->torch_ended = false;
     begin_to_wait(w, facts);
     due.is_final = facts->deadline_ms <= now_ms;
-    due.looks = due.is_final || now_ms >= w->look_ms;
-    if (due.looks)
-        w->look_ms = now_ms + schedule[SITUATION_NODES_MISSING].again_ms;
+    due.nodes = due.is_final || now_ms >= w->check_ms;
+    if (due.nodes)
+        w->check_ms = now_ms + schedule[SITUATION_NODES_MISSING].again_ms;
     return due;
 }
 
@@ -179,9 +179,9 @@ struct schedule_due schedule_due(struct job *job)
     if (must_rest(w, now_ms) && !(is_gathering(&facts) && facts.deadline_ms <= now_ms))
         return (struct schedule_due){ 0 };
     struct schedule_due due = due_now(job, &facts);
-    due.any = due.compares || due.trouble || due.spares || due.torch || due.still || due.stopped || due.looks;
+    due.any = due.compares || due.trouble || due.spares || due.torch || due.still || due.stopped || due.nodes;
     if (due.any)
-        w->looked_ms = now_ms;
+        w->checked_ms = now_ms;
     return due;
 }
 
@@ -211,8 +211,8 @@ void schedule_hurry(struct job *job)
     const uint64_t soon_ms = job->hub->now_ms + first_ms(SITUATION_NODES_LEFT);
     if (!w->waits)
         begin_wait(w, soon_ms);
-    else if (w->look_ms > soon_ms)
-        w->look_ms = soon_ms;
+    else if (w->check_ms > soon_ms)
+        w->check_ms = soon_ms;
 }
 
 /* --- PyTorch's ranks ------------------------------------------------------------------------------------ */
@@ -249,17 +249,17 @@ uint64_t schedule_torch_limit(const struct schedule_state *w)
 
 /* Record the result of a check. A wait gets one full report; later reports have only changes, until no rank waits. If
  * the wait is too short for a report, check again when it is long enough. */
-void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
+void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
     const uint64_t limit_ms = schedule_torch_limit(w);
-    if (tell && !w->torch_told) {
+    if (report && !w->torch_reported) {
         w->wait++;
-        w->n_told = 0;
+        w->n_reported = 0;
     }
-    w->torch_told = tell || (w->torch_told && waited_ms > 0);
+    w->torch_reported = report || (w->torch_reported && waited_ms > 0);
     forget_torch(w);
-    if (w->torch_told)
+    if (w->torch_reported)
         check_torch(w, job->hub->now_ms + schedule[SITUATION_TORCH_WAITS].again_ms);
     else if (waited_ms > 0)
         check_torch(w, job->hub->now_ms +
@@ -291,9 +291,9 @@ void schedule_call(struct job *job)
 
 /* Return the time until the next check. A wait that is too short for a report is checked soon after it is long enough.
  * The longer a wait, the later its next check. */
-static uint64_t still_again(bool is_told, uint64_t waited_ms)
+static uint64_t still_again(bool is_reported, uint64_t waited_ms)
 {
-    if (is_told)
+    if (is_reported)
         return schedule[SITUATION_STANDS_STILL].again_ms;
     return waited_ms < first_ms(SITUATION_STANDS_STILL)
                ? first_ms(SITUATION_STANDS_STILL) - waited_ms + EARLY_MS
@@ -304,7 +304,8 @@ static uint64_t still_again(bool is_told, uint64_t waited_ms)
  * too. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
-    return !w->still_told && waited_ms < schedule[SITUATION_STANDS_STILL].usual_factor * w->usual.longest_ms;
+    return !w->still_reported &&
+           waited_ms < schedule[SITUATION_STANDS_STILL].usual_factor * w->usual.longest_ms;
 }
 
 bool schedule_knows(const struct schedule_state *w, uint64_t digest)
@@ -340,18 +341,18 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
 
 /* Record the result of a check. A wait gets one full report; later reports have only changes, until no rank waits long
  * enough for a report. */
-void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
+void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
     measure(&w->usual, waited_ms, job->hub->now_ms);
-    if (tell && !w->still_told) {
+    if (report && !w->still_reported) {
         w->wait++;
-        w->n_told = 0;
+        w->n_reported = 0;
     }
-    w->still_told = tell || (w->still_told && waited_ms >= first_ms(SITUATION_STANDS_STILL));
+    w->still_reported = report || (w->still_reported && waited_ms >= first_ms(SITUATION_STANDS_STILL));
     if (waited_ms == 0)
         return;
-    w->still_ms = job->hub->now_ms + still_again(w->still_told, waited_ms);
+    w->still_ms = job->hub->now_ms + still_again(w->still_reported, waited_ms);
     w->calls = true;
 }
 
@@ -386,7 +387,7 @@ void schedule_joined(struct job *job)
 {
     if (hang_watch_joined(&job->hang.watch, job->hub->now_ms))
         drop_samples(job);
-    if (job->watch.torch_told)
+    if (job->watch.torch_reported)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_SURPLUS));
 }
 

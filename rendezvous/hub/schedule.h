@@ -45,7 +45,7 @@ extern const struct schedule_row schedule[SITUATIONS];
 
 /* Number of digests of reported findings that are kept. It exceeds DIAGNOSIS_MAX, the number of current findings,
  * because some digests are kept after their cause has ended. */
-enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
+enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 
 /* The waits of this round that were long enough to report and then ended by themselves. */
 struct schedule_usual {
@@ -61,21 +61,21 @@ struct schedule_state {
     bool waits;          /* the job waits for nodes, so checks are due */
     bool compares;       /* the nodes of the round that has begun must be compared */
     bool trouble;        /* a rank has reported trouble */
-    uint64_t looked_ms;  /* time of the last check */
+    uint64_t checked_ms; /* time of the last check */
     uint64_t spare_ms;   /* when to report that a late node waits as a spare; 0 = no late node */
-    uint64_t look_ms;    /* when to check the wait for nodes next */
+    uint64_t check_ms;   /* when to check the wait for nodes next */
     uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = no rank waits */
     bool torch_ended;    /* a process of this round has ended */
     bool torch_surplus;  /* the check at torch_ms is also for a PyTorch group with too many members */
     uint64_t still_ms;   /* when to check whether a rank does not move; 0 = no rank waits for another rank */
     uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
     bool calls;          /* the check at still_ms is also for ranks in a collective */
-    bool still_told;     /* a rank that does not move was reported */
-    struct schedule_usual usual;      /* usual waits of this round */
-    bool torch_told;                  /* the current wait of PyTorch's ranks has been reported */
-    uint32_t wait;                    /* number of the present wait, see session_node.told_wait */
-    uint32_t n_told;                  /* number of digests that were added to `told` in this wait */
-    uint64_t told[SCHEDULE_TOLD_MAX]; /* digests of reported findings; a ring */
+    bool still_reported; /* a rank that does not move was reported */
+    struct schedule_usual usual; /* usual waits of this round */
+    bool torch_reported;         /* the current wait of PyTorch's ranks has been reported */
+    uint32_t wait;               /* number of the present wait, see session_node.reported_wait */
+    uint32_t n_reported;         /* number of digests that were added to `reported` in this wait */
+    uint64_t reported[SCHEDULE_REPORTED_MAX]; /* digests of reported findings; a ring */
 };
 
 /* Return when the next check is due; UINT64_MAX = never. */
@@ -86,7 +86,7 @@ struct schedule_due {
     bool compares; /* compare the nodes of the round that has begun */
     bool trouble;  /* report a problem that a rank has reported */
     bool spares;   /* report nodes that joined late and wait for the next round */
-    bool looks;    /* check for missing nodes */
+    bool nodes;    /* check for missing nodes */
     bool is_final; /* this is the last check before the job fails */
     bool still;    /* check for a rank that does not move while other ranks wait for it */
     bool stopped;  /* check for stopped ranks */
@@ -119,9 +119,9 @@ void schedule_joined(struct job *job);
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
 /* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
-/* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `tell` =
+/* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report` =
  * this wait is reported now. */
-void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
+void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
 /* Return true if no report about the present wait was due, and `waited_ms` is less than usual_factor (row STANDS_STILL
  * of SCHEDULE) times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
@@ -132,7 +132,7 @@ void schedule_learn(struct schedule_state *w, uint64_t digest);
 /* Return the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,
  * like schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
-void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
+void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report);
 /* Schedule a check soon, so that the waiting nodes get a report about what has just happened, such as a rejected
  * node. */
 void schedule_hurry(struct job *job);

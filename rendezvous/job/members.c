@@ -71,12 +71,12 @@ bool member_place(struct member *member, const char *host, int pid)
     return true;
 }
 
-/* Record the state. If it changes, clear stop_told, because each stop of a process is reported once. */
+/* Record the state. If it changes, clear stop_reported, because each stop of a process is reported once. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
 {
     if (member->proc_state != proc_state) {
         member->state_since_ms = now_ms;
-        member->stop_told = false;
+        member->stop_reported = false;
     }
     member->proc_state = proc_state;
     member->cpu_percent = (int16_t)(cpu_percent > INT16_MAX ? INT16_MAX : cpu_percent < 0 ? -1 : cpu_percent);

@@ -35,7 +35,7 @@ struct member {
     int16_t cpu_percent;   /* CPU use in % since the agent's previous sample; may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
     uint64_t state_since_ms;      /* when the process entered proc_state */
-    bool stop_told;               /* the diagnosis has reported that the process is stopped (SIGSTOP) */
+    bool stop_reported;           /* the diagnosis has reported that the process is stopped (SIGSTOP) */
     bool has_steps;               /* the rank reports its progress; the next four fields are valid */
     int64_t step;                 /* last finished step; -1 = none */
     uint64_t call_seq;            /* number of the rank's last collective */

@@ -101,12 +101,12 @@ static void stop_rank(void)
     schedule_stopped(job);
 }
 
-static void torch_told(void)
+static void torch_reported(void)
 {
     schedule_torch_seen(job, 12000, true);
 }
 
-static void still_told(void)
+static void still_reported(void)
 {
     schedule_still_seen(job, 12000, true);
 }
@@ -122,26 +122,26 @@ static const struct {
     size_t flag;
     void (*told)(void);
 } rows[SITUATIONS] = {
-    [SITUATION_NODES_MISSING] = { 2, miss_nodes, FLAG(looks), nothing_to_say },
-    [SITUATION_NODES_LEFT] = { 2, lose_node, FLAG(looks), nothing_to_say },
+    [SITUATION_NODES_MISSING] = { 2, miss_nodes, FLAG(nodes), nothing_to_say },
+    [SITUATION_NODES_LEFT] = { 2, lose_node, FLAG(nodes), nothing_to_say },
     [SITUATION_TIME_UP] = { 2, NULL, FLAG(is_final), nothing_to_say },
     [SITUATION_ROUND_BEGINS] = { 1, begin_round, FLAG(compares), nothing_to_say },
     [SITUATION_NODE_LATE] = { 1, come_late, FLAG(spares), nothing_to_say },
     [SITUATION_RANK_TROUBLE] = { 1, meet_trouble, FLAG(trouble), nothing_to_say },
     [SITUATION_PEER_LOST] = { 1, NULL, 0, NULL },
-    [SITUATION_TORCH_SURPLUS] = { 1, surplus_torch, FLAG(torch), torch_told },
-    [SITUATION_TORCH_WAITS] = { 1, wait_for_torch, FLAG(torch), torch_told },
-    [SITUATION_TORCH_ENDED] = { 1, end_process, FLAG(torch), torch_told },
+    [SITUATION_TORCH_SURPLUS] = { 1, surplus_torch, FLAG(torch), torch_reported },
+    [SITUATION_TORCH_WAITS] = { 1, wait_for_torch, FLAG(torch), torch_reported },
+    [SITUATION_TORCH_ENDED] = { 1, end_process, FLAG(torch), torch_reported },
     [SITUATION_RANK_STOPPED] = { 1, stop_rank, FLAG(stopped), nothing_to_say },
     [SITUATION_HANGS] = { 1, NULL, 0, NULL },
-    [SITUATION_STANDS_STILL] = { 1, stand_still, FLAG(still), still_told },
+    [SITUATION_STANDS_STILL] = { 1, stand_still, FLAG(still), still_reported },
 };
 
 static bool is_due(enum situation row)
 {
     const struct schedule_due due = schedule_due(job);
     const bool is_set = *((const bool *)&due + rows[row].flag);
-    cr_assert_eq(due.any, due.looks || due.compares || due.trouble || due.spares || due.torch || due.still ||
+    cr_assert_eq(due.any, due.nodes || due.compares || due.trouble || due.spares || due.torch || due.still ||
                               due.stopped);
     return is_set;
 }

@@ -319,13 +319,13 @@ Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
     sim_at(&sim, 11000);
     expect_told("\"code\":\"INIT_INCOMPLETE\"");
     const struct job *job = session_find(sim.hub, NODE)->job;
-    cr_assert(job->watch.torch_told);
+    cr_assert(job->watch.torch_reported);
     client(OTHER0, 1, 900);
     set(OTHER0, ADDRESS "0");
     client(OTHER1, 1, 901);
     set(OTHER1, ADDRESS "1");
     sim_at(&sim, 13000);
-    cr_expect_not(job->watch.torch_told);
+    cr_expect_not(job->watch.torch_reported);
 }
 
 /* Only ranks without a printed name are counted, so the text stays short. */

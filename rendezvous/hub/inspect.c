@@ -478,14 +478,14 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 /* Answer `why`. Free the snapshot before returning, because it borrows from the job. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    struct look look;
+    struct job_snapshot taken;
     struct diagnosis *d = malloc(sizeof(*d)); /* on the heap, because a diagnosis has 18 KB */
     struct job *job = inspect_job(hub, s, m->why.job);
-    bool ok = job != NULL && d != NULL && snapshot_job(job, &look);
+    bool ok = job != NULL && d != NULL && snapshot_job(job, &taken);
     if (ok) {
-        diagnose_job(&look.snapshot, d);
-        ok = screen_add(answer, &look.snapshot, d);
-        look_free(&look);
+        diagnose_job(&taken.snapshot, d);
+        ok = screen_add(answer, &taken.snapshot, d);
+        snapshot_free(&taken);
     }
     free(d);
     return ok;

@@ -30,7 +30,7 @@
 
 enum { WAITS_MAX = 64 }; /* maximum number of awaited keys and barriers in a snapshot */
 
-void look_free(struct look *l)
+void snapshot_free(struct job_snapshot *l)
 {
     free(l->nodes);
     free(l->gone);
@@ -42,7 +42,7 @@ void look_free(struct look *l)
     free(l->ranks);
     free(l->rejects);
     free(l->bytes);
-    *l = (struct look){ 0 };
+    *l = (struct job_snapshot){ 0 };
 }
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static bool counts(const struct rdzv_node_facts *f)
 }
 
 /* Fill in the present nodes, sorted by node rank. `facts->nodes` is an upper bound of their number. */
-static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
+static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct job_snapshot *l)
 {
     struct rdzv_node_facts f;
     uint32_t n = 0;
@@ -101,7 +101,7 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
 
 /* Fill in the nodes that have left, the latest first. A node may have several rows, and a diagnosis uses the first:
  * its last departure. */
-static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
+static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct job_snapshot *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
     l->gone = calloc(n + 1, sizeof(*l->gone));
@@ -154,7 +154,7 @@ static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
 }
 
 /* Fill in the state of the rendezvous, with durations instead of times. */
-static bool check_rendezvous(const struct job *job, struct look *l)
+static bool check_rendezvous(const struct job *job, struct job_snapshot *l)
 {
     struct rdzv_facts facts;
     struct snapshot *s = &l->snapshot;
@@ -182,7 +182,7 @@ static bool check_rendezvous(const struct job *job, struct look *l)
 
 /* Fill in the rejected nodes. If the hub serves one job, include nodes that requested another job, because most of
  * them have a mistyped --rdzv_id. */
-static bool check_refused(const struct job *job, struct look *l)
+static bool check_refused(const struct job *job, struct job_snapshot *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
     uint32_t n = 0;
@@ -242,7 +242,7 @@ static bool is_same_tenant(const struct job *job, const char *name)
 }
 
 /* Fill in the foreign clients: the hub's rejected clients, and connected clients that have sent nothing. */
-static bool check_strangers(const struct job *job, struct look *l)
+static bool check_strangers(const struct job *job, struct job_snapshot *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
     uint32_t n = 0;
@@ -270,7 +270,7 @@ static bool check_strangers(const struct job *job, struct look *l)
 }
 
 /* Append the findings that nodes or ranks have reported about themselves. The caller has allocated the rows. */
-static void add_notices(const struct notices *notices, struct look *l)
+static void add_notices(const struct notices *notices, struct job_snapshot *l)
 {
     for (uint32_t i = 0; i < notices->count; i++)
         l->notices[l->snapshot.n_notices++] = (struct snapshot_notice){ .code = notices->list[i].code,
@@ -279,7 +279,7 @@ static void add_notices(const struct notices *notices, struct look *l)
                                                                         .advice = notices->list[i].advice };
 }
 
-static bool check_notices(const struct job *job, struct look *l)
+static bool check_notices(const struct job *job, struct job_snapshot *l)
 {
     l->notices = calloc(job->notices.count + job->troubles.count + 1, sizeof(*l->notices));
     l->snapshot.notices = l->notices;
@@ -294,7 +294,7 @@ static bool check_notices(const struct job *job, struct look *l)
 
 /* Return the row of a key or barrier, or NULL if all rows are used. A linear search is fast, because most ranks wait
  * for the same key or barrier. */
-static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
+static struct snapshot_wait *wait_named(struct job_snapshot *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
     for (uint32_t i = 0; i < s->n_waits; i++)
@@ -308,7 +308,7 @@ static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool 
 
 /* Add a waiting session to a row. A session that waits for several keys is counted only for the first key. The row
  * shows the longest wait. */
-static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
+static void add_waiter(struct job_snapshot *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
     const bool in_barrier = s->barrier_waiter.barrier != NULL;
@@ -326,7 +326,7 @@ static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
 
 /* Add all waits of the job to the snapshot. Sessions that wait for the same key share a row, so WAITS_MAX rows are
  * enough for every diagnosis. */
-static bool check_waits(const struct job *job, struct look *l)
+static bool check_waits(const struct job *job, struct job_snapshot *l)
 {
     l->waits = calloc(WAITS_MAX, sizeof(*l->waits));
     l->snapshot.waits = l->waits;
@@ -363,7 +363,7 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
 }
 
 /* Fill in the ranks, but only while a round runs, because there may be 100,000 ranks. */
-static bool check_ranks(struct job *job, struct look *l)
+static bool check_ranks(struct job *job, struct job_snapshot *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
     l->ranks = calloc((size_t)n + 1, sizeof(*l->ranks));
@@ -390,13 +390,13 @@ static void check_store(const struct hub *hub, struct snapshot *s)
 
 /* Take a snapshot. In a job without agents, only the ranks are known. If memory is short, there is no partial
  * snapshot, because a diagnosis would report the missing rows as missing nodes. */
-bool snapshot_job(struct job *job, struct look *l)
+bool snapshot_job(struct job *job, struct job_snapshot *l)
 {
-    *l = (struct look){ .snapshot = { .job = job->name,
-                                      .knob = "--timeout",
-                                      .left_ms = UINT64_MAX,
-                                      .phase = job->members.known ? PHASE_RUNNING : PHASE_GATHERING,
-                                      .world_size = job->members.world_size } };
+    *l = (struct job_snapshot){ .snapshot = { .job = job->name,
+                                              .knob = "--timeout",
+                                              .left_ms = UINT64_MAX,
+                                              .phase = job->members.known ? PHASE_RUNNING : PHASE_GATHERING,
+                                              .world_size = job->members.world_size } };
     check_store(job->hub, &l->snapshot);
     if ((job->rdzv == NULL || check_rendezvous(job, l)) && check_refused(job, l) && check_strangers(job, l) &&
         check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
@@ -405,7 +405,7 @@ bool snapshot_job(struct job *job, struct look *l)
         l->snapshot.hang = hang_of(job, hang_watch_compares(&job->hang.watch));
         return true;
     }
-    look_free(l);
+    snapshot_free(l);
     return false;
 }
 
@@ -844,7 +844,7 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
 /* Find the verdict (find_verdict). If it names a rank that waits for a key, determine which rank should set this key,
  * and search again with this fact. Do not repeat this for a further key, because each search looks up one key for each
  * rank. */
-static int64_t find_verdict_and_setter(const struct job *job, struct look *l, struct diagnosis *d)
+static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
     if (rank < 0 || d->n == 0 || d->list[0].code != FINDING_RANK_NEEDS_KEY)
@@ -857,7 +857,7 @@ static int64_t find_verdict_and_setter(const struct job *job, struct look *l, st
 /* Compare the last two samples, and report a hang or a hint. If there is no verdict, a finding may explain why. Keep it
  * in job->notices, which `ddpctl why` prints. Go on searching after ALL_RANKS_WAIT if flight records are missing, because
  * a late record may name the rank. */
-static void compare_samples(struct job *job, struct look *l, struct findings_now *now)
+static void compare_samples(struct job *job, struct job_snapshot *l, struct findings_now *now)
 {
     struct job_hang *hang = &job->hang;
     const int64_t rank = find_verdict_and_setter(job, l, &now->news);
@@ -879,7 +879,7 @@ static void compare_samples(struct job *job, struct look *l, struct findings_now
  * two samples. */
 static void evaluate_sample(struct job *job)
 {
-    struct look l;
+    struct job_snapshot l;
     struct job_hang *hang = &job->hang;
     struct findings_now *now = calloc(1, sizeof(*now));
     if (now == NULL || !snapshot_job(job, &l)) {
@@ -894,7 +894,7 @@ static void evaluate_sample(struct job *job)
         (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);
     else
         compare_samples(job, &l, now);
-    look_free(&l);
+    snapshot_free(&l);
     free(now);
 }
 
@@ -937,7 +937,7 @@ static void run_hang(struct job *job)
 /* Report a slow rank in one line. */
 static void report_slow(struct job *job)
 {
-    struct look l;
+    struct job_snapshot l;
     struct diagnosis *d = calloc(1, sizeof(*d));
     job->profile.has_news = false;
     if (d != NULL && snapshot_job(job, &l)) {
@@ -946,7 +946,7 @@ static void report_slow(struct job *job)
             report_line(job, d, 0, 0);
             events_finding(job, &d->list[0]);
         }
-        look_free(&l);
+        snapshot_free(&l);
     }
     free(d);
 }
@@ -959,7 +959,7 @@ void monitor_run(struct job *job)
     if (job->profile.has_news)
         report_slow(job);
     const struct schedule_due due = schedule_due(job);
-    struct look l;
+    struct job_snapshot l;
     if (!due.any)
         return;
     struct findings_now *now = calloc(1, sizeof(*now));
@@ -984,6 +984,6 @@ void monitor_run(struct job *job)
         report_still(job, &l.snapshot, now);
     if (due.nodes)
         report_missing(job, &l.snapshot, now);
-    look_free(&l);
+    snapshot_free(&l);
     free(now);
 }

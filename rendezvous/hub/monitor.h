@@ -14,7 +14,7 @@
 struct job;
 
 /* A snapshot and its memory, valid until the hub processes the next message. */
-struct look {
+struct job_snapshot {
     struct snapshot snapshot; /* the arrays of the snapshot are the arrays below */
     /* All arrays are owned. Their texts are borrowed from the hub. */
     struct snapshot_node *nodes;
@@ -29,9 +29,9 @@ struct look {
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };
 
-/* Take a snapshot. Return false if memory is short. After true, the caller frees the snapshot with look_free(). */
-bool snapshot_job(struct job *job, struct look *look);
-void look_free(struct look *look);
+/* Take a snapshot. Return false if memory is short. After true, the caller frees the snapshot with snapshot_free(). */
+bool snapshot_job(struct job *job, struct job_snapshot *snapshot);
+void snapshot_free(struct job_snapshot *snapshot);
 
 /* Run all due checks and report new findings. Call this before the tick of the rendezvous, which may end the
  * job. */

@@ -37,9 +37,9 @@ struct agent {
     uint64_t wait_peers_until_ms; /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
     struct agent_verdict verdict; /* valid if `judged` */
     bool judged;                  /* the store has sent a verdict that ends the job */
-    int told_code;                /* exit code of another node's failure; 0 = no failure was reported */
-    bool told;                    /* the store has requested that this node stops */
-    bool heard;                   /* the store has received this node's failure */
+    int peer_code;                /* exit code of another node's failure; 0 = no failure was reported */
+    bool stopped_by_store;        /* the store has requested that this node stops */
+    bool failure_received;        /* the store has received this node's failure */
     bool hosts;                   /* this process hosts the store */
     bool left;                    /* EFFECT_LEAVE was emitted */
     bool store_lost;
@@ -50,8 +50,8 @@ struct agent {
     struct stop stop;
     /* in AGENT_SETTLING: when to stop waiting for workers that the kernel is still cleaning up */
     uint64_t settle_until_ms;
-    bool said_dying;   /* ddprun has reported that the kernel is still cleaning up a worker */
-    int first_failure; /* local rank of the worker that is the cause of the attempt's end; -1 = none */
+    bool dying_reported; /* ddprun has reported that the kernel is still cleaning up a worker */
+    int first_failure;   /* local rank of the worker that is the cause of the attempt's end; -1 = none */
     /* local rank of the first worker that ended because it lost a peer (see agent.h); -1 = none */
     int first_victim;
     struct agent_worker *workers;
@@ -63,7 +63,7 @@ static void agent_emit(struct agent *a, enum agent_effect_type type, int local_r
 static void agent_forget(struct agent *a);
 static enum agent_state agent_stop_all(struct agent *a, int sig);
 static enum agent_state agent_sweep_kill(struct agent *a);
-static void agent_settle(struct agent *a);
+static void agent_blame_victim(struct agent *a);
 static void agent_explain(struct agent *a, enum no_restart why);
 static void agent_note_stop(struct agent *a, const struct agent_event *e);
 static void agent_leave(struct agent *a);
@@ -72,8 +72,8 @@ static void agent_handle_notice(struct agent *a, const struct agent_event *e);
 
 typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
 static agent_cell run_started, run_started_settling, run_started_late, run_not_started, run_ended,
-    run_settled, run_user_stops, run_user_insists, run_heard, run_notified, run_notified_late, run_lose_store,
-    run_note_lost, run_kill_all, run_begin;
+    run_wait_over, run_user_stops, run_user_insists, run_acknowledged, run_notified, run_notified_late,
+    run_lose_store, run_note_lost, run_kill_all, run_begin;
 
 struct agent *agent_new(const struct agent_options *options)
 {
@@ -136,7 +136,7 @@ static enum agent_state wait_verdict(struct agent *a)
 {
     if (a->store_lost || a->judged)
         return finish(a, NULL);
-    if (a->first_failure >= 0 && !a->told)
+    if (a->first_failure >= 0 && !a->stopped_by_store)
         agent_emit(a, EFFECT_TELL_CAUSE, a->first_failure, 0);
     agent_emit(a, EFFECT_TELL_STOPPED, -1, 0);
     a->deadline_ms = a->now_ms + (in_hurry(a) ? AGENT_LEAVE_MS : AGENT_SILENT_MS);
@@ -149,7 +149,7 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     a->stop.stuck = true;
-    agent_settle(a);
+    agent_blame_victim(a);
     agent_explain(a, NO_RESTART_UNKILLABLE);
     return wait_verdict(a);
 }
@@ -177,10 +177,10 @@ static enum agent_state wait_peers(struct agent *a)
  * failure. So read this output before reporting to the store. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
-    agent_settle(a);
+    agent_blame_victim(a);
     if (a->store_lost || a->judged)
         return finish(a, e);
-    if (a->first_failure < 0 && !a->told && a->stop.by_user == 0)
+    if (a->first_failure < 0 && !a->stopped_by_store && a->stop.by_user == 0)
         return wait_peers(a);
     if (a->stop.by_user != 0)
         return wait_verdict(a);
@@ -226,7 +226,7 @@ static enum agent_state judged_early(struct agent *a, const struct agent_event *
     if (e->verdict.restart || a->judged)
         return a->state;
     a->verdict = e->verdict;
-    a->judged = a->told = true;
+    a->judged = a->stopped_by_store = true;
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : a->state;
 }
 
@@ -241,7 +241,7 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
 
 /* Print whether this node still waits for the other nodes. After `wait_peers_until_ms`, end the agent with exit code
  * 0, unless this node hosts the store, which the other nodes still need. */
-static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
+static enum agent_state wait_peers_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;
     agent_emit(a, EFFECT_SAY_WAITING, -1, 0);
@@ -319,14 +319,14 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
     /*                      START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  TOLD_TO_STOP    HEARD      VERDICT       STORE_LOST      NOT_READY  TICK */
     [AGENT_GATHERING]   = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   not_ready, ignore         },
-    [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_heard, judged_early, run_lose_store, ignore,    ignore         },
-    [AGENT_SETTLING]    = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_heard, judged_early, run_lose_store, ignore,    run_settled },
-    [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    run_kill_all   },
-    [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    give_up        },
-    [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    sweep_on       },
-    [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_notified_late,  run_heard, judged_early, run_note_lost,  ignore,    ignore         },
-    [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  notified_waiting, ignore,    judged,       lost_between,   ignore,    linger_on      },
-    [AGENT_WAIT_VERDICT]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_notified_late,  run_heard, judged,       lost_between,   ignore,    await_on       },
+    [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_acknowledged, judged_early, run_lose_store, ignore,    ignore         },
+    [AGENT_SETTLING]    = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_acknowledged, judged_early, run_lose_store, ignore,    run_wait_over },
+    [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    run_kill_all   },
+    [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    give_up        },
+    [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    sweep_on       },
+    [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    ignore         },
+    [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  notified_waiting, ignore,    judged,       lost_between,   ignore,    wait_peers_on      },
+    [AGENT_WAIT_VERDICT]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_notified_late,  run_acknowledged, judged,       lost_between,   ignore,    await_on       },
     [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   ignore,    join_again     },
     [AGENT_DONE]        = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,         ignore,    ignore,       ignore,         ignore,    ignore         },
 };
@@ -364,8 +364,8 @@ static void agent_forget(struct agent *a)
 {
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
     a->spawning = a->first_failure = a->first_victim = -1;
-    a->alive = a->stop.signal = a->told_code = 0;
-    a->stop.sweep_hard = a->told = a->heard = a->said_dying = false;
+    a->alive = a->stop.signal = a->peer_code = 0;
+    a->stop.sweep_hard = a->stopped_by_store = a->failure_received = a->dying_reported = false;
     a->no_restart = NO_RESTART_NONE;
 }
 
@@ -445,7 +445,8 @@ static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
         a->first_failure >= 0 && a->workers[a->first_failure].verdict == WORKER_NOT_STARTED;
-    return a->alive > 0 && a->stop.by_user == 0 && !not_started && (!a->told || a->told_code != 0);
+    return a->alive > 0 && a->stop.by_user == 0 && !not_started &&
+           (!a->stopped_by_store || a->peer_code != 0);
 }
 
 /* Stop all workers. If no worker runs, stop the leftovers. */
@@ -471,7 +472,7 @@ static void make_cause(struct agent *a, int local_rank)
  * or the store has stopped the job, or if the store is lost. */
 static void note_failure(struct agent *a, int local_rank)
 {
-    if (a->stop.by_user != 0 || a->told || a->store_lost)
+    if (a->stop.by_user != 0 || a->stopped_by_store || a->store_lost)
         return;
     if (a->workers[local_rank].verdict == WORKER_VICTIM)
         a->first_victim = a->first_victim < 0 ? local_rank : a->first_victim;
@@ -480,15 +481,15 @@ static void note_failure(struct agent *a, int local_rank)
 }
 
 /* Make the first worker that lost its peer the first failure, if no worker has failed by itself. */
-static void agent_settle(struct agent *a)
+static void agent_blame_victim(struct agent *a)
 {
-    if (a->first_failure < 0 && a->first_victim >= 0 && !a->told && !a->store_lost)
+    if (a->first_failure < 0 && a->first_victim >= 0 && !a->stopped_by_store && !a->store_lost)
         make_cause(a, a->first_victim);
 }
 
 static bool has_failed(const struct agent *a)
 {
-    return a->first_failure >= 0 || a->told;
+    return a->first_failure >= 0 || a->stopped_by_store;
 }
 
 /* Record why no restart follows. Record nothing if the job has not failed, or if no restarts were allowed. */
@@ -573,7 +574,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
 
 /* Wait at most settle_ms for the end of a lost peer. The caller has just handled a worker that ended because it lost
  * this peer. */
-static enum agent_state settle(struct agent *a)
+static enum agent_state wait_for_lost_peer(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
     a->settle_until_ms = a->deadline_ms + AGENT_DYING_MS;
@@ -640,7 +641,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     if (w->verdict == WORKER_FAILED && a->stop.signal == 0)
         return agent_stop_all(a, SIGTERM);
     if (w->verdict == WORKER_VICTIM && a->state == AGENT_RUNNING && (a->alive > 0 || a->spawning >= 0))
-        return settle(a);
+        return wait_for_lost_peer(a);
     return sweep_if_gone(a);
 }
 
@@ -648,26 +649,26 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
-    if (!a->said_dying)
+    if (!a->dying_reported)
         agent_emit(a, EFFECT_SAY_DYING, local_rank, 0);
-    a->said_dying = true;
+    a->dying_reported = true;
     return a->state;
 }
 
 /* Stop the workers when the wait for a lost peer is over. Wait longer while the kernel is still cleaning up a worker.
  * If no worker has failed by itself, the first worker that lost its peer becomes the first failure. */
-static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
+static enum agent_state run_wait_over(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
         return wait_for_end_of(a, e->local_rank);
-    agent_settle(a);
+    agent_blame_victim(a);
     return agent_stop_all(a, SIGTERM);
 }
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
     /* a worker that has lost its peer failed before the user's stop, so report this failure first */
-    agent_settle(a);
+    agent_blame_victim(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
     agent_leave(a);
@@ -677,8 +678,8 @@ static enum agent_state run_user_stops(struct agent *a, const struct agent_event
 /* Record that the store has stopped this node, usually because another node has failed. */
 static void agent_handle_notice(struct agent *a, const struct agent_event *e)
 {
-    a->told = true;
-    a->told_code = e->exit_code;
+    a->stopped_by_store = true;
+    a->peer_code = e->exit_code;
 }
 
 static enum agent_state run_notified(struct agent *a, const struct agent_event *e)
@@ -696,10 +697,10 @@ static enum agent_state run_notified_late(struct agent *a, const struct agent_ev
 
 /* Record that the store has received this node's failure. The failure stays the job's cause, even if the store is
  * lost later. */
-static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
+static enum agent_state run_acknowledged(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    a->heard = true;
+    a->failure_received = true;
     return a->state;
 }
 
@@ -708,10 +709,10 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
  * arrives. */
 static void forget_victim_elsewhere(struct agent *a)
 {
-    if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
+    if (a->judged || a->peer_code != DDP_EXIT_PEER_LOST)
         return;
-    a->told = false;
-    a->told_code = 0;
+    a->stopped_by_store = false;
+    a->peer_code = 0;
 }
 
 /* Record that the store is lost. A worker may notice the loss and end before this node notices it. So no earlier end
@@ -723,7 +724,7 @@ static void agent_lose_store(struct agent *a)
     const bool victim = !a->judged && first >= 0 && a->workers[first].verdict == WORKER_VICTIM;
     a->store_lost = true;
     forget_victim_elsewhere(a);
-    if ((a->heard && !victim) || (first >= 0 && a->workers[first].verdict == WORKER_NOT_STARTED))
+    if ((a->failure_received && !victim) || (first >= 0 && a->workers[first].verdict == WORKER_NOT_STARTED))
         return;
     for (int r = 0; r < a->nproc; r++)
         if (a->workers[r].verdict == WORKER_FAILED || a->workers[r].verdict == WORKER_VICTIM)
@@ -957,8 +958,8 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
 /* Compute the exit code from this node alone, because no verdict has arrived. */
 static int code_known_here(const struct agent *a)
 {
-    if (a->told && a->told_code != 0)
-        return a->told_code;
+    if (a->stopped_by_store && a->peer_code != 0)
+        return a->peer_code;
     if (a->first_failure >= 0) {
         const int first = ending_code(&a->workers[a->first_failure]), rank0 = agent_rank0_code(a);
         return by_policy(a, first, agent_max_code(a), rank0 >= 0 ? rank0 : first);

@@ -45,9 +45,9 @@ struct looked_up {
     char error_stem[PATH_MAX];       /* start of the paths of the workers' error files; "" = none */
     char tmp_dir[PATH_MAX];          /* directory for log files without --log_dir; "" = none is safe */
     char tmp_note[TMP_NOTE_MAX];     /* note that the user's TMPDIR is not used; "" = none */
-    struct python_look python;
+    struct python_paths python;
     bool has_torch; /* `torch` is filled in */
-    struct torch_look torch;
+    struct torch_version torch;
 };
 
 /* Open /dev/null for closed descriptors 0 to 2, so that no later file gets such a number. */
@@ -230,36 +230,36 @@ static void choose_tmp_dir(struct looked_up *l)
 static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
                             struct ddp_err *err)
 {
-    struct numa_look look;
+    struct numa_source look;
     if (cli->numa_binding == NUMA_NONE)
         return plan_make(plan, cli, facts, err);
-    ddp_status status = numa_look_open(&look, err);
+    ddp_status status = numa_source_open(&look, err);
     if (status != DDP_OK)
         return status;
     facts->numa = &look;
     status = plan_make(plan, cli, facts, err);
     facts->numa = NULL;
-    numa_look_close(&look);
+    numa_source_close(&look);
     return status;
 }
 
 /* Examine the PyTorch of a Python program, unless --torch_store decides which store the workers use. Use the workers'
  * variables, because --env may select another Python. Return true if *look is filled in. */
-static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_look *look)
+static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_version *look)
 {
     const char *python = program_python(cli, choice);
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
-    return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_look(python, &env, look);
+    return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_find(python, &env, look);
 }
 
 /* Choose the Python of the workers. Return NULL if the program is not a Python script or module. The result points
  * into *look. */
-static const struct python_choice *choose_python(const struct cli *cli, struct python_look *look)
+static const struct python_choice *choose_python(const struct cli *cli, struct python_paths *look)
 {
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
     if (cli->program != NULL && !program_needs_python(cli))
         return NULL;
-    python_look(look, &env);
+    python_find(look, &env);
     return &look->choice;
 }
 
@@ -335,7 +335,7 @@ static int run_job(const struct cli *cli, char *const *argv, const struct schedu
 static int print_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
-    struct python_look look;
+    struct python_paths look;
     const struct python_choice *python = choose_python(cli, &look);
     return print_out(
         cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);

@@ -155,7 +155,7 @@ static void find_python_beside(char path[PATH_MAX])
         path[0] = '\0';
 }
 
-void python_look(struct python_look *look, const struct env_sources *env)
+void python_find(struct python_paths *look, const struct env_sources *env)
 {
     const struct python_facts facts = { .virtual_env = env_sources_find(env, "VIRTUAL_ENV"),
                                         .python_exec = env_sources_find(env, "PYTHON_EXEC"),
@@ -299,10 +299,10 @@ static ddp_status read_affinity(struct rank_set *allowed, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_IO, "--numa_binding: cannot read the usable CPUs: %s", strerror(errno));
 }
 
-ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err)
+ddp_status numa_source_open(struct numa_source *look, struct ddp_err *err)
 {
     struct machine *m = calloc(1, sizeof(*m));
-    *look = (struct numa_look){ .read = sysfs_read, .pci_address = pci_address, .user = m };
+    *look = (struct numa_source){ .read = sysfs_read, .pci_address = pci_address, .user = m };
     if (m == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     const ddp_status status = read_affinity(&look->allowed, err);
@@ -322,7 +322,7 @@ static void close_library(struct machine *m)
     free(m);
 }
 
-void numa_look_close(struct numa_look *look)
+void numa_source_close(struct numa_source *look)
 {
     close_library(look->user);
     rank_set_free(&look->allowed);
@@ -608,7 +608,7 @@ static bool lacks_libuv(int fd)
 }
 
 /* Find torch in the first directory of a colon-separated list that contains libtorch_cpu.so. */
-static bool find_in_list(struct torch_look *look, const char *list)
+static bool find_in_list(struct torch_version *look, const char *list)
 {
     static const char mark[] = "__version__ = '";
     char text[TEXT_SIZE];
@@ -628,7 +628,7 @@ static bool find_in_list(struct torch_look *look, const char *list)
     return false;
 }
 
-static bool find_in_prefix(struct torch_look *look, const char *prefix, const char *version)
+static bool find_in_prefix(struct torch_version *look, const char *prefix, const char *version)
 {
     char list[5 * PATH_MAX];
     snprintf(list, sizeof(list),
@@ -640,12 +640,12 @@ static bool find_in_prefix(struct torch_look *look, const char *prefix, const ch
 
 /* Search the directories in the order of sys.path. Python searches packages in the user's home directory only if
  * it also searches system packages. */
-bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look)
+bool torch_find(const char *python, const struct env_sources *env, struct torch_version *look)
 {
     const char *home = env_sources_find(env, "HOME");
     struct interpreter i = { 0 };
     char user[2 * PATH_MAX];
-    *look = (struct torch_look){ 0 };
+    *look = (struct torch_version){ 0 };
     if (!find_interpreter(&i, python, env))
         return false;
     snprintf(user, sizeof(user), "%s/.local/lib/python%s/site-packages", home != NULL ? home : "", i.version);

@@ -22,7 +22,7 @@ enum { PATH_SIZE = 160, CACHE_LEVELS_MAX = 16 };
 
 /* The arguments of numa_choose that all functions need. */
 struct question {
-    const struct numa_look *look;
+    const struct numa_source *look;
     const struct gpu_list *gpus;
     struct ddp_err *err;
 };
@@ -346,7 +346,7 @@ static ddp_status numa_choose_mode(const struct question *q, enum numa_binding m
     return mode == NUMA_EXCLUSIVE ? keep_share(q, all, before, cpus) : keep_complex(q, before, cpus);
 }
 
-ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, const struct gpu_list *gpus,
+ddp_status numa_choose(enum numa_binding mode, const struct numa_source *look, const struct gpu_list *gpus,
                        int device, struct rank_set *cpus, struct ddp_err *err)
 {
     const struct question q = { look, gpus, err };

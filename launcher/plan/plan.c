@@ -116,7 +116,7 @@ static bool asks_for_rank0(const struct plan *plan)
  * the choice is made before the start. */
 static void choose_worker_store(struct plan *plan)
 {
-    const struct torch_look *torch = plan->facts->torch;
+    const struct torch_version *torch = plan->facts->torch;
     const bool refuses = plan->cli->torch_store == TORCH_STORE_AUTO && torch != NULL && torch->refuses_stores;
     const bool asked = asks_for_rank0(plan);
     plan->rank0_store = plan->cli->torch_store == TORCH_STORE_RANK0 || asked || refuses;

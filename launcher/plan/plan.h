@@ -21,8 +21,8 @@ enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
 
 enum { TORCH_VERSION_SIZE = 32 };
 
-/* The PyTorch that the workers will import; see torch_look() below. */
-struct torch_look {
+/* The PyTorch that the workers will import; see torch_find() below. */
+struct torch_version {
     bool refuses_stores; /* this PyTorch rejects the launcher's store, and works only with its own */
     char version[TORCH_VERSION_SIZE];
     char dir[PATH_MAX]; /* directory that contains the package torch */
@@ -43,9 +43,9 @@ struct plan_facts {
     const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL = no directory is safe */
     const char *tmp_note;   /* why TMPDIR is not used; NULL = TMPDIR is used */
     const struct scheduler *scheduler;  /* the scheduler that started this process; NULL = not read */
-    const struct numa_look *numa;       /* for --numa_binding; NULL = --numa_binding is not set */
+    const struct numa_source *numa;     /* for --numa_binding; NULL = --numa_binding is not set */
     const struct python_choice *python; /* Python for scripts and modules; NULL = python3 in PATH */
-    const struct torch_look *torch;     /* the PyTorch that the program will import; NULL = not found */
+    const struct torch_version *torch;  /* the PyTorch that the program will import; NULL = not found */
     /* First part of the paths of error files, for a job without a log directory; NULL = no error files. */
     const char *error_stem;
 };
@@ -237,9 +237,9 @@ bool own_prefix(char prefix[PATH_MAX]);
 /* Return how many CPUs this process may use, at least 1. */
 int cpu_count(void);
 
-/* Fill `look` for --numa_binding. After DDP_OK the caller calls numa_look_close when `look` is no longer used. */
-ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err);
-void numa_look_close(struct numa_look *look);
+/* Fill `look` for --numa_binding. After DDP_OK the caller calls numa_source_close when `look` is no longer used. */
+ddp_status numa_source_open(struct numa_source *look, struct ddp_err *err);
+void numa_source_close(struct numa_source *look);
 
 /* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is
  * not a plain file, or the file is longer than SCHEDULER_FILE_MAX. */
@@ -253,7 +253,7 @@ char *scheduler_read_file(const char *path);
 
 /* Find the torch that the interpreter `python` imports in the workers' environment. `python` is a path, or a name
  * in PATH. Return false if no torch is in the usual directories. */
-bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look);
+bool torch_find(const char *python, const struct env_sources *env, struct torch_version *look);
 
 /* Find `python` in the workers' PATH and write its path. Return false if PATH does not contain it. */
 bool torch_look_python(const char *python, const struct env_sources *env, char path[PATH_MAX]);

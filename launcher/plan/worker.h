@@ -24,14 +24,14 @@ struct python_choice {
  * installed, $PYTHON_EXEC, python3 in PATH. */
 void python_choose(struct python_choice *choice, const struct python_facts *facts);
 
-/* Result of python_look: the choice, and the paths to which choice.program may point. */
-struct python_look {
+/* Result of python_find: the choice, and the paths to which choice.program may point. */
+struct python_paths {
     struct python_choice choice;
     char active[PATH_MAX], beside[PATH_MAX], in_path[PATH_MAX];
 };
 
 /* Find the Pythons of the workers' environment, and choose one. machine.c contains this function. */
-void python_look(struct python_look *look, const struct env_sources *env);
+void python_find(struct python_paths *look, const struct env_sources *env);
 
 /* Return the command of worker `local_rank`, NULL-terminated, in one allocation that the caller frees. If PROGRAM
  * is a script (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced

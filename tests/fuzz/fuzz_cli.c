@@ -47,10 +47,10 @@ static void plan_it(const struct cli *cli, char *const *environment, int physica
     struct ddp_err err;
     struct buf out = { 0 };
     uint64_t four_cpus = 15;
-    const struct numa_look look = { .read = read_sys,
-                                    .pci_address = pci_address,
-                                    .user = "0-2",
-                                    .allowed = { .bits = &four_cpus, .limit = 4 } };
+    const struct numa_source look = { .read = read_sys,
+                                      .pci_address = pci_address,
+                                      .user = "0-2",
+                                      .allowed = { .bits = &four_cpus, .limit = 4 } };
     struct plan_facts facts = { .numa = &look,
                                 .environ_block = environment,
                                 .physical_gpus = physical_gpus,

@@ -322,11 +322,11 @@ TestSuite(torch_look, .fini = tear_down);
 /* Check a library of the first `n` bytes only. */
 static bool refuses(size_t n)
 {
-    static struct torch_look look;
+    static struct torch_version look;
     static char *none[] = { NULL };
     const struct env_sources env = { NULL, 0, none };
     write_file(SITE "/torch/lib/libtorch_cpu.so", bytes, n);
-    cr_assert(torch_look(python, &env, &look));
+    cr_assert(torch_find(python, &env, &look));
     return look.refuses_stores;
 }
 

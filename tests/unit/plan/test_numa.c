@@ -9,7 +9,7 @@
 #include <string.h>
 
 static struct gpu_list gpus;
-static struct numa_look look;
+static struct numa_source look;
 static struct rank_set cpus;
 static struct ddp_err err;
 static char text[64];
@@ -64,7 +64,7 @@ static bool on_its_bus(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
 static void a_machine(const char *(*read)(void *, const char *), int n_gpus, const char *allowed)
 {
     gpus_list(&gpus, NULL, n_gpus);
-    look = (struct numa_look){ .read = read, .pci_address = on_its_bus };
+    look = (struct numa_source){ .read = read, .pci_address = on_its_bus };
     cr_assert_eq(rank_set_parse(&look.allowed, allowed, NUMA_CPUS_MAX, &err), DDP_OK);
 }
 

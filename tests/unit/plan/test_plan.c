@@ -91,7 +91,7 @@ Test(plan, without_options_is_one_worker, .fini = tear_down)
 
 Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_down)
 {
-    static const struct torch_look refuses = { .refuses_stores = true, .version = "2.6.0", .dir = "/opt" };
+    static const struct torch_version refuses = { .refuses_stores = true, .version = "2.6.0", .dir = "/opt" };
     struct worker_env env;
     cr_assert_eq(make((char *[]){ "ddprun", "train.py", NULL }, bare, 0), DDP_OK);
     cr_expect_not(plan.rank0_store);

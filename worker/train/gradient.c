@@ -51,11 +51,11 @@ static size_t room_of_all(const struct model_tensors *t)
     return room;
 }
 
-bool gradient_init(struct gradient *g, struct model *model, struct feed *feed)
+bool gradient_init(struct gradient *g, struct model *model, struct batch_source *source)
 {
     const struct model_tensors *params = &model->params;
-    size_t spare = (size_t)tree_buffers(feed->split->shards_here) - 1;
-    *g = (struct gradient){ .model = model, .feed = feed };
+    size_t spare = (size_t)tree_buffers(source->split->shards_here) - 1;
+    *g = (struct gradient){ .model = model, .source = source };
     g->memory = model->compute->ops->alloc(model->compute, (spare * room_of_all(params) + 1) * sizeof(float));
     g->views = calloc(spare * params->n + 1, sizeof(float *));
     if (g->memory == NULL || g->views == NULL) {
@@ -88,7 +88,7 @@ static void add(const struct gradient *g, size_t i, float *const left[], float *
 
 static bool is_last(const struct gradient *g)
 {
-    return g->shard == g->feed->split->shards_here - 1;
+    return g->shard == g->source->split->shards_here - 1;
 }
 
 /* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow the shard (see gradient.h).
@@ -119,7 +119,7 @@ static ddp_status one_shard(struct gradient *g, uint64_t step, struct ddp_err *e
     double *loss = &g->loss[g->part.buffer];
     struct model_batch batch;
     begin(g, PHASE_DATA);
-    ddp_status status = feed_next(g->feed, step, g->shard, &batch, err);
+    ddp_status status = batch_source_next(g->source, step, g->shard, &batch, err);
     begin(g, PHASE_FORWARD);
     if (status == DDP_OK)
         status = model_forward(g->model, &batch, MODEL_TRAIN, loss, err);
@@ -138,8 +138,8 @@ ddp_status gradient_compute(struct gradient *g, uint64_t step, float *const into
     ddp_status status = DDP_OK;
     g->sum[0] = into;
     g->watch = watch;
-    for (g->shard = 0; g->shard < g->feed->split->shards_here && status == DDP_OK; g->shard++) {
-        g->part = tree_part(g->feed->split->shards_here, g->shard);
+    for (g->shard = 0; g->shard < g->source->split->shards_here && status == DDP_OK; g->shard++) {
+        g->part = tree_part(g->source->split->shards_here, g->shard);
         status = one_shard(g, step, err);
     }
     *loss = g->loss[0];

@@ -1,9 +1,9 @@
 /* gradient.h -- computes the gradient of one step on this worker: the sum of its shards' gradients, added as a
- * binary tree (see feed.h). */
+ * binary tree (see batch_source.h). */
 #ifndef WORKER_TRAIN_GRADIENT_H
 #define WORKER_TRAIN_GRADIENT_H
 
-#include "train/feed.h"
+#include "train/batch_source.h"
 #include "train/models/model.h"
 #include "train/profile.h"
 
@@ -42,8 +42,8 @@ struct gradient_watch {
 };
 
 struct gradient {
-    struct model *model; /* borrowed, like the feed */
-    struct feed *feed;
+    struct model *model; /* borrowed, like the source */
+    struct batch_source *source;
     float *memory;                       /* owned: all buffers except buffer 0 */
     float **views;                       /* owned: pointers into `memory` for each parameter */
     float *const *sum[GRADIENT_BUFFERS]; /* per buffer: pointers to all parameters; [0] is the caller's */
@@ -54,7 +54,7 @@ struct gradient {
 };
 
 /* Initialize *g. Return false if memory is short. Then nothing needs to be freed. */
-bool gradient_init(struct gradient *g, struct model *model, struct feed *feed);
+bool gradient_init(struct gradient *g, struct model *model, struct batch_source *source);
 void gradient_free(struct gradient *g);
 
 /* Compute this worker's gradient of step `step`, summed over its shards. `into` has a pointer for the gradient of

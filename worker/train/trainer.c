@@ -34,12 +34,12 @@ static size_t evaluate_rows(const struct dataset *set)
 }
 
 /* Test one batch and add the results to *to. Set *more to false after the last batch. */
-static ddp_status count_batch(struct model *model, struct feed *feed, struct accuracy *to, bool *more,
-                              struct ddp_err *err)
+static ddp_status count_batch(struct model *model, struct batch_source *source, struct accuracy *to,
+                              bool *more, struct ddp_err *err)
 {
     struct model_batch batch;
     double loss;
-    ddp_status status = feed_next_test(feed, &batch, err);
+    ddp_status status = batch_source_next_test(source, &batch, err);
     *more = batch.rows > 0;
     if (status != DDP_OK || !*more)
         return status;
@@ -76,18 +76,18 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
 static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                            struct ddp_err *err)
 {
-    struct feed feed;
+    struct batch_source source;
     bool more = true;
     *out = (struct accuracy){ 0 };
     ddp_status status =
-        feed_init_test(&feed, set, ddp_world_size(ctx), ddp_rank(ctx), evaluate_rows(set), err);
+        batch_source_init_test(&source, set, ddp_world_size(ctx), ddp_rank(ctx), evaluate_rows(set), err);
     if (status == DDP_OK)
         status = library(optimizer_share_buffers(model, ctx), err);
     while (status == DDP_OK && more)
-        status = count_batch(model, &feed, out, &more, err);
+        status = count_batch(model, &source, out, &more, err);
     if (status == DDP_OK)
         status = add_up(ctx, out, set, err);
-    feed_free(&feed);
+    batch_source_free(&source);
     return status;
 }
 
@@ -239,7 +239,7 @@ static ddp_status compute(struct trainer *t, uint64_t step, double *loss, struct
     phase_begins(t, PHASE_EXPOSED);
     ddp_status status = optimizer_begin(&t->optimizer, err);
     phase_begins(t, PHASES);
-    t->feed.sum = optimizer_weight(&t->optimizer);
+    t->source.sum = optimizer_weight(&t->optimizer);
     return status == DDP_OK ? gradient_compute(&t->gradient, step, t->optimizer.grad, &watch, loss, err)
                             : status;
 }
@@ -473,7 +473,7 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
     const struct model_kind *kind = &models[o->model];
-    const struct feed_options how = { o->seed, (int)o->loader_threads, o->augment };
+    const struct batch_source_options how = { o->seed, (int)o->loader_threads, o->augment };
     const struct dataset_request what = { kind->input, o->length != 0 ? o->length : kind->length,
                                           kind->vocabulary };
     ddp_status status = dataset_load(&t->train_set, o->data, DATASET_TRAIN, &what, err);
@@ -487,7 +487,7 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
                                            .together = o->sync_bn || ddp_device(t->ctx) >= 0 };
     if (status == DDP_OK)
         status = split_make(&t->split, &request, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
-    return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
+    return status == DDP_OK ? batch_source_init(&t->source, &t->train_set, &t->split, &how, err) : status;
 }
 
 /* --- comparison of the ranks' runs ------------------------------------------------------------------- */
@@ -577,7 +577,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     if (status != DDP_OK)
         return status;
     t->length = spec.length;
-    if (!gradient_init(&t->gradient, t->model, &t->feed))
+    if (!gradient_init(&t->gradient, t->model, &t->source))
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for gradients of %zu parameters",
                         t->model->params.count);
     status = init_model(t, err);
@@ -657,7 +657,7 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
     model_free(t->model);
     if (t->device != NULL)
         t->device->ops->close(t->device);
-    if (feed_free(&t->feed))
+    if (batch_source_free(&t->source))
         dataset_free(&t->train_set);
     dataset_free(&t->test_set);
     for (int i = 0; i < CLOSED; i++) {
@@ -728,7 +728,7 @@ static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 /* Run the remaining steps of the epoch, up to --limit_steps, and set t->loss. */
 static ddp_status train_steps(struct trainer *t, struct ddp_err *err)
 {
-    ddp_status status = feed_start_epoch(&t->feed, t->epochs_done, t->epoch_step, err);
+    ddp_status status = batch_source_start_epoch(&t->source, t->epochs_done, t->epoch_step, err);
     while (t->epoch_step < t->split.steps && !limit_reached(t) && status == DDP_OK) {
         status = trainer_step(t, t->epoch_step, err);
         t->epoch_step++;

@@ -40,7 +40,7 @@ struct trainer {
 
     struct dataset train_set, test_set;
     struct split split;
-    struct feed feed;
+    struct batch_source source;
     struct compute *device; /* owned; NULL = the CPU */
     struct model *model;
     size_t length; /* tokens per sample; 0 for pictures */

@@ -98,7 +98,7 @@ Test(split, a_batch_larger_than_the_set_is_one_step_of_all)
 enum { SAMPLES = 45, BATCH = 16, STEPS = 3 };
 
 static struct dataset set;
-static const struct feed_options options = { .seed = 3, .threads = 1 };
+static const struct batch_source_options options = { .seed = 3, .threads = 1 };
 static uint8_t image_bytes[SAMPLES * PICTURE_PIXELS], label_bytes[SAMPLES];
 
 static void write_file(const char *dir, enum dataset_kind kind, int dims, const uint8_t *values, size_t n)
@@ -142,16 +142,16 @@ static void make_set(void)
 }
 
 /* Over all workers and shards of a step, the weights add up to the number of workers. Padding has the weight 0. */
-Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = free_set)
+Test(source, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = free_set)
 {
     for (int world = 1; world <= 8; world++) {
         struct split split[8] = { 0 };
-        struct feed feed[8];
+        struct batch_source source[8];
         uint64_t batch = (uint64_t)(world * 2);
         for (int r = 0; r < world; r++) {
             split[r] = split_for(SAMPLES, 0, batch, world, r);
-            cr_assert_eq(feed_init(&feed[r], &set, &split[r], &options, &err), DDP_OK);
-            cr_assert_eq(feed_start_epoch(&feed[r], 1, 0, &err), DDP_OK);
+            cr_assert_eq(batch_source_init(&source[r], &set, &split[r], &options, &err), DDP_OK);
+            cr_assert_eq(batch_source_start_epoch(&source[r], 1, 0, &err), DDP_OK);
         }
         for (uint64_t step = 0; step < split[0].steps; step++) {
             double weights = 0;
@@ -159,7 +159,7 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = 
             for (int r = 0; r < world; r++) {
                 for (int shard = 0; shard < split[r].shards_here; shard++) {
                     struct model_batch rows;
-                    cr_assert_eq(feed_next(&feed[r], step, shard, &rows, &err), DDP_OK);
+                    cr_assert_eq(batch_source_next(&source[r], step, shard, &rows, &err), DDP_OK);
                     cr_expect_eq(rows.rows, split_rows(&split[r], step));
                     for (size_t i = 0; i < rows.rows; i++) {
                         weights += rows.weight[i];
@@ -171,7 +171,7 @@ Test(feed, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = 
             cr_expect_eq(real, split_samples(&split[0], step));
         }
         for (int r = 0; r < world; r++)
-            feed_free(&feed[r]);
+            batch_source_free(&source[r]);
     }
 }
 
@@ -188,11 +188,11 @@ static ddp_status told_whole(void *user, size_t parameter, struct ddp_err *e)
 static double gradients_of(int world, int rank, float *out)
 {
     struct split split = split_for(SAMPLES, 0, BATCH, world, rank);
-    struct feed feed;
+    struct batch_source source;
     struct model *model;
     struct gradient gradient;
     double loss = 0;
-    cr_assert_eq(feed_init(&feed, &set, &split, &options, &err), DDP_OK);
+    cr_assert_eq(batch_source_init(&source, &set, &split, &options, &err), DDP_OK);
     const struct model_spec spec = { .rows = split_rows(&split, 0),
                                      .channels = 1,
                                      .height = PICTURE_SIDE,
@@ -201,8 +201,8 @@ static double gradients_of(int world, int rank, float *out)
                                      .seed = 1 };
     cr_assert_eq(model_create(&models[0], &spec, &model, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(model->params.count, PARAMS);
-    cr_assert(gradient_init(&gradient, model, &feed));
-    cr_assert_eq(feed_start_epoch(&feed, 0, 0, &err), DDP_OK);
+    cr_assert(gradient_init(&gradient, model, &source));
+    cr_assert_eq(batch_source_start_epoch(&source, 0, 0, &err), DDP_OK);
     cr_assert_eq(split.steps, STEPS);
     for (uint64_t step = 0; step < STEPS; step++) {
         float *views[TENSORS];
@@ -216,7 +216,7 @@ static double gradients_of(int world, int rank, float *out)
     }
     gradient_free(&gradient);
     model_free(model);
-    feed_free(&feed);
+    batch_source_free(&source);
     return loss;
 }
 

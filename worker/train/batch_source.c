@@ -1,8 +1,8 @@
-/* feed.c -- see feed.h.
+/* batch_source.c -- see batch_source.h.
  *
  * The loader has one stream for each of this worker's shards, each with its own sampler. So shard s has the same
  * samples as rank s in torch. */
-#include "train/feed.h"
+#include "train/batch_source.h"
 
 #include "train/library.h"
 
@@ -113,40 +113,42 @@ enum { VALUES, TARGETS, ARRAYS };
 /* Read one row for the loader. Any thread may call this function. */
 static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
 {
-    const struct feed *feed = user;
-    return dataset_read(feed->set, row->index, feed->augment ? &row->luck : NULL, row->to[VALUES],
+    const struct batch_source *source = user;
+    return dataset_read(source->set, row->index, source->augment ? &row->luck : NULL, row->to[VALUES],
                         row->to[TARGETS], err);
 }
 
 /* Open the loader for batches of `rows` rows. `o` defines the streams. */
-static ddp_status open_loader(struct feed *feed, ddp_loader_options *o, size_t rows, struct ddp_err *err)
+static ddp_status open_loader(struct batch_source *source, ddp_loader_options *o, size_t rows,
+                              struct ddp_err *err)
 {
-    o->samples = feed->set->n;
+    o->samples = source->set->n;
     o->batch = rows;
     o->arrays = ARRAYS;
-    o->row_bytes[VALUES] = dataset_row_bytes(feed->set);
-    o->row_bytes[TARGETS] = feed->set->length * sizeof(int32_t);
+    o->row_bytes[VALUES] = dataset_row_bytes(source->set);
+    o->row_bytes[TARGETS] = source->set->length * sizeof(int32_t);
     o->fill = read_row;
-    o->user = feed;
-    feed->weight = calloc(rows, sizeof(float));
-    ddp_status status = feed->weight != NULL
-                            ? library(ddp_loader_create(o, &feed->loader), err)
+    o->user = source;
+    source->weight = calloc(rows, sizeof(float));
+    ddp_status status = source->weight != NULL
+                            ? library(ddp_loader_create(o, &source->loader), err)
                             : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu rows", rows);
     if (status != DDP_OK)
-        feed_free(feed);
+        batch_source_free(source);
     return status;
 }
 
-/* Initialize the feed for training. A batch of the loader has as many rows as a shard, but not more than the shard's
+/* Initialize the source for training. A batch of the loader has as many rows as a shard, but not more than the shard's
  * part of the data set. */
-ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
-                     const struct feed_options *options, struct ddp_err *err)
+ddp_status batch_source_init(struct batch_source *source, const struct dataset *set,
+                             const struct split *split, const struct batch_source_options *options,
+                             struct ddp_err *err)
 {
     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
     if (options->augment && !dataset_varies(set))
         return ddp_fail(err, DDP_ERR_ARG, "--augment needs CIFAR-10's pictures, but --data has the format %s",
                         dataset_format_name(set));
-    *feed = (struct feed){
+    *source = (struct batch_source){
         .set = set, .split = split, .augment = options->augment, .sum = (float)split->world_size
     };
     o.world_size = split->shards;
@@ -155,74 +157,75 @@ ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct 
     o.seed = options->seed;
     o.sampler_flags = DDP_SAMPLER_SHUFFLE;
     o.threads = options->threads;
-    return open_loader(feed, &o, split_rows(split, 0), err);
+    return open_loader(source, &o, split_rows(split, 0), err);
 }
 
-ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int world_size, int rank, size_t rows,
-                          struct ddp_err *err)
+ddp_status batch_source_init_test(struct batch_source *source, const struct dataset *set, int world_size,
+                                  int rank, size_t rows, struct ddp_err *err)
 {
     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
-    *feed = (struct feed){ .set = set };
+    *source = (struct batch_source){ .set = set };
     o.world_size = world_size;
     o.rank = rank;
     o.sampler_flags = DDP_SAMPLER_NO_PAD;
-    ddp_status status = open_loader(feed, &o, rows, err);
-    return status == DDP_OK ? library(ddp_loader_start(feed->loader, 0, 0), err) : status;
+    ddp_status status = open_loader(source, &o, rows, err);
+    return status == DDP_OK ? library(ddp_loader_start(source->loader, 0, 0), err) : status;
 }
 
-/* Free the feed. If a thread is still in a read, do not free the loader and everything that the loader uses; the
+/* Free the source. If a thread is still in a read, do not free the loader and everything that the loader uses; the
  * program ends anyway. */
-bool feed_free(struct feed *feed)
+bool batch_source_free(struct batch_source *source)
 {
-    if (ddp_loader_free(feed->loader) != DDP_OK)
+    if (ddp_loader_free(source->loader) != DDP_OK)
         return false;
-    free(feed->weight);
-    *feed = (struct feed){ 0 };
+    free(source->weight);
+    *source = (struct batch_source){ 0 };
     return true;
 }
 
 /* Begin an epoch. Shuffle with a seed that includes the epoch, so that each epoch has another order. */
-ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err)
+ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch, uint64_t step,
+                                    struct ddp_err *err)
 {
-    return library(ddp_loader_start(feed->loader, epoch, step * feed->split->global_batch), err);
+    return library(ddp_loader_start(source->loader, epoch, step * source->split->global_batch), err);
 }
 
 /* Return the loader's batch as a batch for the model. Rows of padding have weight 0. */
-static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, float weight)
+static struct model_batch batch_of(const struct batch_source *source, const ddp_batch *b, float weight)
 {
     for (size_t row = 0; row < b->rows; row++)
-        feed->weight[row] = b->is_pad[row] ? 0 : weight;
+        source->weight[row] = b->is_pad[row] ? 0 : weight;
     return (struct model_batch){ .rows = b->rows,
-                                 .length = feed->set->length,
+                                 .length = source->set->length,
                                  .picture = b->array[VALUES],
                                  .token = b->array[VALUES],
                                  .target = b->array[TARGETS],
-                                 .weight = feed->weight };
+                                 .weight = source->weight };
 }
 
-/* Load a shard. The weight of each target is feed->sum divided by the number of targets in the step. feed->sum
+/* Load a shard. The weight of each target is source->sum divided by the number of targets in the step. source->sum
  * cancels the reducer's later division by the world size. If the world size is a power of two, both operations are
  * exact, so the result does not depend on the number of workers. */
-ddp_status feed_next(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
-                     struct ddp_err *err)
+ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
+                             struct ddp_err *err)
 {
     const ddp_batch *b;
-    const float weight = feed->sum / (float)(split_samples(feed->split, step) * feed->set->length);
-    ddp_status status = library(ddp_loader_next(feed->loader, &b), err);
+    const float weight = source->sum / (float)(split_samples(source->split, step) * source->set->length);
+    ddp_status status = library(ddp_loader_next(source->loader, &b), err);
     if (status == DDP_OK && (b == NULL || b->stream != shard))
         status = ddp_fail(err, DDP_ERR_ARG, "shard %d was requested out of order", shard);
     if (status != DDP_OK)
         return status;
-    *batch = batch_of(feed, b, weight);
-    batch->still = feed->split->first_shard + shard > 0;
+    *batch = batch_of(source, b, weight);
+    batch->still = source->split->first_shard + shard > 0;
     return DDP_OK;
 }
 
-ddp_status feed_next_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err)
+ddp_status batch_source_next_test(struct batch_source *source, struct model_batch *batch, struct ddp_err *err)
 {
     static const ddp_batch none;
     const ddp_batch *b;
-    ddp_status status = library(ddp_loader_next(feed->loader, &b), err);
-    *batch = batch_of(feed, b != NULL ? b : &none, 1);
+    ddp_status status = library(ddp_loader_next(source->loader, &b), err);
+    *batch = batch_of(source, b != NULL ? b : &none, 1);
     return status;
 }

@@ -1,4 +1,4 @@
-/* feed.h -- the samples of this worker's shards as rows for the model. libddp's loader reads the samples ahead.
+/* batch_source.h -- the samples of this worker's shards as rows for the model. libddp's loader reads the samples ahead.
  *
  * If a shard has too few samples, a sample is repeated as padding, as in torch. The repeated sample has weight 0, so
  * the padding changes neither gradient nor loss. */
@@ -66,13 +66,13 @@ uint64_t split_samples(const struct split *split, uint64_t step);
 /* Return the rows of each shard in step `step`, padding included. */
 size_t split_rows(const struct split *split, uint64_t step);
 
-struct feed_options {
+struct batch_source_options {
     uint64_t seed;
     int threads;  /* threads that read ahead; 0 = none */
     bool augment; /* augment pictures (see dataset_read) */
 };
 
-struct feed {
+struct batch_source {
     const struct dataset *set; /* borrowed, like the split */
     const struct split *split;
     bool augment;
@@ -81,29 +81,32 @@ struct feed {
     float *weight;      /* weights of the rows that were loaded last */
 };
 
-/* Initialize *feed. Do not move *feed before feed_free, because the loader's threads use its address. */
-ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
-                     const struct feed_options *options, struct ddp_err *err);
+/* Initialize *source. Do not move *source before batch_source_free, because the loader's threads use its address. */
+ddp_status batch_source_init(struct batch_source *source, const struct dataset *set,
+                             const struct split *split, const struct batch_source_options *options,
+                             struct ddp_err *err);
 
-/* Initialize *feed for a test. Each sample is used once over all ranks, in order, without padding. A batch has
+/* Initialize *source for a test. Each sample is used once over all ranks, in order, without padding. A batch has
  * `rows` rows. */
-ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int world_size, int rank, size_t rows,
-                          struct ddp_err *err);
+ddp_status batch_source_init_test(struct batch_source *source, const struct dataset *set, int world_size,
+                                  int rank, size_t rows, struct ddp_err *err);
 
-/* Free the feed. Return false if a thread is still reading a sample. Then the caller must not free the set. */
-bool feed_free(struct feed *feed);
+/* Free the source. Return false if a thread is still reading a sample. Then the caller must not free the set. */
+bool batch_source_free(struct batch_source *source);
 
 /* Begin epoch `epoch` at step `step`. */
-ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err);
+ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch, uint64_t step,
+                                    struct ddp_err *err);
 
 /* Load the rows of this worker's shard number `shard` in step `step`. `batch` borrows the rows until the next call.
- * Steps and shards must be requested in order. The weights of all targets of all workers add up to feed->sum.
- * feed_init sets feed->sum to the number of workers, by which the reducer divides. Errors name file, offset and
+ * Steps and shards must be requested in order. The weights of all targets of all workers add up to source->sum.
+ * batch_source_init sets source->sum to the number of workers, by which the reducer divides. Errors name file, offset and
  * value. */
-ddp_status feed_next(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
-                     struct ddp_err *err);
+ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
+                             struct ddp_err *err);
 
 /* Load the next rows of a test, each with weight 1. After the last row the batch has no rows. */
-ddp_status feed_next_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err);
+ddp_status batch_source_next_test(struct batch_source *source, struct model_batch *batch,
+                                  struct ddp_err *err);
 
 #endif

@@ -44,7 +44,7 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 
 /* Set the new state of the operation. If it is the latest operation, also set the state in the head of the page. With
  * an asynchronous backend, an earlier operation may complete after a later one has begun. */
-void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
+void flight_finish(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
     const uint64_t call = (before & ~(uint64_t)0xff) | (uint64_t)state;

@@ -116,7 +116,7 @@ struct flight_begin {
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
 /* Set the state of a call to STARTED, COMPLETED or FAILED. */
-void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns);
+void flight_finish(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns);
 
 /* Copy entry `index` of the table `words` in the page. A worker may have written any bytes there, but the copy
  * is printable and ends with a NUL. For an index outside the table, the copy is "?". */

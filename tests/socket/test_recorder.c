@@ -256,7 +256,7 @@ Test(recorder, a_call_on_a_stream_ends_when_its_ticket_is_done)
     cr_assert_not_null(r.flight);
     cr_expect_eq(state_after(&r, DDP_OK, 0), FLIGHT_COMPLETED, "without a ticket the call is over");
     cr_expect_eq(state_after(&r, DDP_OK, 1), FLIGHT_SCHEDULED);
-    recorder_settle(&r, 2);
+    recorder_complete(&r, 2);
     cr_expect_eq(flight_state(atomic_load(&r.op->call)), FLIGHT_COMPLETED);
     cr_expect_eq(state_after(&r, DDP_OK, 2), FLIGHT_COMPLETED, "done before the call returned");
     cr_expect_eq(state_after(&r, DDP_ERR_IO, 3), FLIGHT_FAILED);

@@ -20,7 +20,7 @@ const struct comm_host backend_host = { .cpu = &cpu_comm_ops,
                                         .fetch = bootstrap_fetch,
                                         .clear = bootstrap_clear,
                                         .remaining_ms = bootstrap_remaining_ms,
-                                        .settle = recorder_settle,
+                                        .complete = recorder_complete,
                                         .local_address = ddp_store_local_address };
 
 struct comm_paths backend_paths(const struct worker_env *env)

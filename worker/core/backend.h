@@ -43,7 +43,7 @@ struct comm_setup {
     bool share_gpu; /* other ranks use the same GPU */
     struct comm_paths paths;
     const struct comm_host *host;
-    /* Borrowed. The backend reports finished calls to this recorder with comm_host.settle. */
+    /* Borrowed. The backend reports finished calls to this recorder with comm_host.complete. */
     struct recorder *recorder;
 };
 
@@ -77,7 +77,7 @@ struct comm_ops {
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
     /* Wait until all work on `stream` is done. */
-    ddp_status (*settle)(struct comm *comm, void *stream, struct ddp_err *err);
+    ddp_status (*finish)(struct comm *comm, void *stream, struct ddp_err *err);
 };
 
 extern const struct comm_ops cpu_comm_ops;
@@ -98,8 +98,8 @@ struct comm_host {
                         struct ddp_err *err);
     ddp_status (*clear)(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
     uint32_t (*remaining_ms)(const struct bootstrap *bootstrap);
-    /* recorder_settle: record that all calls up to `ticket` are done. */
-    void (*settle)(struct recorder *recorder, uint64_t ticket);
+    /* recorder_complete: record that all calls up to `ticket` are done. */
+    void (*complete)(struct recorder *recorder, uint64_t ticket);
     ddp_status (*local_address)(const ddp_store *store, char *address, size_t room, struct ddp_err *err);
 };
 

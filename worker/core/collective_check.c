@@ -32,10 +32,10 @@ struct call_record {
 };
 
 /* Write the text of a record, with blanks instead of newlines. Return the length of the text. */
-static size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *said)
+static size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *own)
 {
-    const char *const lines[] = { said->call, said->what, said->before };
-    size_t len = (size_t)snprintf(text, CHECK_TEXT, "%d", said->rank);
+    const char *const lines[] = { own->call, own->what, own->before };
+    size_t len = (size_t)snprintf(text, CHECK_TEXT, "%d", own->rank);
     for (size_t i = 0; i < 3; i++) {
         format_line(text + len, CHECK_TEXT - len, lines[i]);
         len += strlen(text + len);
@@ -58,15 +58,15 @@ static bool parse_line(const char **at, char line[CHECK_LINE])
 }
 
 /* Decode `text`, which ends with a NUL. Return false if `text` is not a record. */
-static bool collective_check_decode(const char *text, struct call_record *said)
+static bool collective_check_decode(const char *text, struct call_record *own)
 {
     char *end;
     const long rank = strtol(text, &end, 10);
     const char *at = end;
     if (end == text || rank < 0 || rank > (1 << 20))
         return false;
-    said->rank = (int)rank;
-    return parse_line(&at, said->call) && parse_line(&at, said->what) && parse_line(&at, said->before) &&
+    own->rank = (int)rank;
+    return parse_line(&at, own->call) && parse_line(&at, own->what) && parse_line(&at, own->before) &&
            *at == '\0';
 }
 
@@ -222,13 +222,13 @@ static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint
 /* --- a call --------------------------------------------------------------------------------------------- */
 
 static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
-                        struct call_record *said)
+                        struct call_record *own)
 {
     char text[CALL_TEXT];
-    said->rank = ctx->env.rank;
-    snprintf(said->call, sizeof(said->call), "%s", call_text(text, call, seq));
-    snprintf(said->what, sizeof(said->what), "%s", ctx->check.what);
-    snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
+    own->rank = ctx->env.rank;
+    snprintf(own->call, sizeof(own->call), "%s", call_text(text, call, seq));
+    snprintf(own->what, sizeof(own->what), "%s", ctx->check.what);
+    snprintf(own->before, sizeof(own->before), "%s", ctx->check.before);
 }
 
 /* Compare this rank's record with the record of the first rank that arrived, which may be this rank. If they differ,
@@ -238,7 +238,7 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
 {
     char key[KEY], text[CHECK_TEXT];
     struct call_record mine, theirs;
-    struct ddp_err told;
+    struct ddp_err mismatch;
     void *first = NULL;
     size_t len;
     record_call(ctx, call, seq, &mine);
@@ -252,8 +252,8 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     else
         status = collective_check_compare(&mine, &theirs, err);
     if (status == DDP_ERR_MISMATCH) {
-        told = *err;
-        refuse_call(ctx, seq, &told);
+        mismatch = *err;
+        refuse_call(ctx, seq, &mismatch);
     }
     free(first);
     return status;

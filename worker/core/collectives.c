@@ -26,7 +26,7 @@ static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
     struct ddp_err err = { 0 };
     if (ticket == 0)
         return DDP_OK;
-    return ctx_settle(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
+    return ctx_finish(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
 }
 
 /* Check and run a call. The check comes before other ranks take part, so a wrong argument is an error on this rank
@@ -129,7 +129,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     if (err.code != DDP_OK)
         return ctx_fail(group->ctx, &err);
     const struct call call = { .kind = CALL_SHARED_ALLOC, .n = bytes, .out = out };
-    return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
+    return ctx_finish(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
 /* Free a shared block; collective. `block` may be NULL if all ranks pass NULL. */
@@ -142,7 +142,7 @@ ddp_status ddp_shared_free(ddp_group *group, void *block)
     if (err.code != DDP_OK)
         return ctx_fail(group->ctx, &err);
     const struct call call = { .kind = CALL_SHARED_FREE, .out = block };
-    return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
+    return ctx_finish(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
 ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream)
@@ -159,7 +159,7 @@ ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, 
     }
     ddp_status status = comm->ops->copy(comm, to, from, bytes, stream, &err);
     if (status == DDP_OK)
-        status = comm->ops->settle(comm, stream, &err);
+        status = comm->ops->finish(comm, stream, &err);
     return status == DDP_OK ? DDP_OK : ctx_fail(group->ctx, &err);
 }
 
@@ -182,7 +182,7 @@ ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
     uint32_t limit = timeout_ms > 0 ? timeout_ms : UINT32_MAX;
     ddp_status status = comm->ops->await(comm, work->ticket, limit, &err);
     if (status != DDP_IN_PROGRESS)
-        return ctx_settle(work->group->ctx, status, &err);
+        return ctx_finish(work->group->ctx, status, &err);
     ddp_fail(&err, DDP_IN_PROGRESS, "the call is still running after %g s", limit / 1000.0);
     return ctx_fail(ctx, &err);
 }

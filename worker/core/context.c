@@ -230,7 +230,7 @@ static bool breaks(ddp_status status)
            status == DDP_ERR_MISMATCH;
 }
 
-ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err)
+ddp_status ctx_finish(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)
         return DDP_OK;
@@ -299,7 +299,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
     struct ddp_err err = ctx_enter(ctx);
     if (err.code != DDP_OK)
         return ctx_fail(ctx, &err);
-    return ctx_settle(ctx, ctx_call(ctx, call, &err), &err);
+    return ctx_finish(ctx, ctx_call(ctx, call, &err), &err);
 }
 
 /* --- end ------------------------------------------------------------------------------------------------ */

@@ -55,6 +55,6 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call);
 
 /* Handle the result of a collective that did not use ctx_run. Break the context if the ranks may be at different
  * calls. Return `status`; on failure, *err is also the last error of this thread. */
-ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err);
+ddp_status ctx_finish(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err);
 
 #endif

@@ -129,7 +129,7 @@ static ddp_status check_below(const struct reader *r, const char *name, int valu
 
 /* Set the local rank and the local world size. Without the LOCAL_* variables, assume that all ranks are on this host.
  * The start of the context checks this assumption. */
-static ddp_status settle_local(const struct reader *r)
+static ddp_status set_local_ranks(const struct reader *r)
 {
     struct worker_env *e = r->out;
 
@@ -156,5 +156,5 @@ ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user
         status = read_env_text(&r, &texts[i]);
     if (status == DDP_OK)
         status = check_below(&r, "RANK", out->rank, "WORLD_SIZE", out->world_size);
-    return status == DDP_OK ? settle_local(&r) : status;
+    return status == DDP_OK ? set_local_ranks(&r) : status;
 }

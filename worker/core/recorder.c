@@ -236,12 +236,12 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
     atomic_store(&r->op->ticket, ticket);
     if (status == DDP_OK && ticket > atomic_load(&r->done))
         return;
-    flight_settle(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
+    flight_finish(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
 }
 
 /* Mark all calls up to `ticket` as done. Tickets rise from entry to entry, so stop at the first entry that is marked
  * already. */
-void recorder_settle(struct recorder *r, uint64_t ticket)
+void recorder_complete(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)
         return;
@@ -254,7 +254,7 @@ void recorder_settle(struct recorder *r, uint64_t ticket)
         if (its != 0 && its <= before)
             break;
         if (its != 0 && its <= ticket && flight_state(atomic_load(&op->call)) == FLIGHT_SCHEDULED)
-            flight_settle(f, op, FLIGHT_COMPLETED, now_ns);
+            flight_finish(f, op, FLIGHT_COMPLETED, now_ns);
     }
 }
 

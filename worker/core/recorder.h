@@ -34,7 +34,7 @@ struct recorder {
     int bucket;            /* number of the bucket that the next call reduces; -1 = none */
     uint64_t posted_ns;    /* time of clock_ns() when that bucket's job was posted; 0 = unknown */
     struct flight_op *op;  /* the entry of the last call */
-    _Atomic uint64_t done; /* the highest ticket passed to recorder_settle; 0 = none */
+    _Atomic uint64_t done; /* the highest ticket passed to recorder_complete; 0 = none */
 };
 
 /* Values for the head of the record. The texts are copied. */
@@ -58,13 +58,13 @@ uint64_t recorder_now(const struct recorder *r);
  * the backend only puts the call on a stream. `timeout_ms` applies if call->timeout_ms is 0. */
 void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
                     bool blocks);
-/* Record that the backend has returned. A call with a ticket may still run on its stream; recorder_settle records its
+/* Record that the backend has returned. A call with a ticket may still run on its stream; recorder_complete records its
  * end. `ticket` 0 = none. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket);
 
 /* Record that all calls with a ticket of at most `ticket` are done. Any thread may call this function. `r` may be
  * NULL. */
-void recorder_settle(struct recorder *r, uint64_t ticket);
+void recorder_complete(struct recorder *r, uint64_t ticket);
 
 /* Record that the program's training step `step` is done. */
 void recorder_step(struct recorder *r, uint64_t step);

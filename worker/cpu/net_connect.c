@@ -229,7 +229,7 @@ void net_dial_close(struct net_dial *dial)
 static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();
-    d->said = false;
+    d->hello_sent = false;
     d->got = 0;
     d->error = net_connect(d->card.address, d->card.port, d->source, &d->fd) == 0 ? 0 : errno;
 }
@@ -248,7 +248,7 @@ bool net_dial_done(const struct net_dial *dial)
 
 struct pollfd net_dial_poll(const struct net_dial *dial)
 {
-    return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
+    return (struct pollfd){ .fd = dial->fd, .events = dial->hello_sent ? POLLIN : POLLOUT };
 }
 
 /* Close the socket and schedule the next try, or fail after REFUSED_MS. One refusal is not an error: a peer that is
@@ -285,7 +285,7 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     /* The buffer of a new connection has room for a whole hello. */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
-    d->said = true;
+    d->hello_sent = true;
     return DDP_OK;
 }
 
@@ -320,7 +320,7 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
         return DDP_OK;
     if (dial->fd < 0)
         start_dial(dial);
-    if (!dial->said)
+    if (!dial->hello_sent)
         return check_connection(dial, err);
     return read_answer(dial, err);
 }

@@ -48,7 +48,7 @@ struct net_dial {
     struct net_card card;
     int fd;                    /* -1: waiting for the next try, or done */
     int error;                 /* errno of a connect that failed at once, else 0 */
-    bool said;                 /* true = the hello was sent */
+    bool hello_sent;           /* true = the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try; start of the current or the next try */
     size_t got;                /* bytes of `answer` that have arrived */
     uint8_t answer[NET_ANSWER];

@@ -168,7 +168,7 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 /* Move bytes of one link in both directions. Receive first: a peer that makes a different call may close the
  * connection after its last message. That message has the head of the peer's call, which this rank needs to report
  * the difference. */
-static ddp_status pump_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
+static ddp_status transfer_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
     while (moved > 0 && !is_done(&link->in)) {
@@ -184,14 +184,14 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
     return err->code;
 }
 
-ddp_status net_pump(struct net_links *links, struct ddp_err *err)
+ddp_status net_transfer(struct net_links *links, struct ddp_err *err)
 {
     err->code = DDP_OK;
     for (int i = 0; i < links->count; i++) {
         struct net_link *link = &links->list[i];
         if (is_done(&link->out) && is_done(&link->in))
             continue;
-        if (pump_link(links, link, err) != DDP_OK)
+        if (transfer_link(links, link, err) != DDP_OK)
             return err->code;
     }
     return DDP_OK;
@@ -253,7 +253,7 @@ ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, stru
 {
     for (int yields = 0;; yields++) {
         int64_t moved = links->moved;
-        ddp_status status = net_pump(links, err);
+        ddp_status status = net_transfer(links, err);
         if (status != DDP_OK || list_waits(links) == 0)
             return status;
         if (links->moved != moved)

@@ -1,6 +1,6 @@
 /* net_link.h -- connections between hosts that exchange the values of a call.
  *
- * A call queues ranges of memory to send and to receive. net_pump moves as many bytes as possible without waiting.
+ * A call queues ranges of memory to send and to receive. net_transfer moves as many bytes as possible without waiting.
  * net_finish polls until all queues are empty. The head of a call (net_wire.h) is the first range of each queue. A
  * rank compares the peer's head as soon as the head arrives, because the values of a different call may never
  * arrive.
@@ -63,7 +63,7 @@ void net_link_send(struct net_link *link, const void *from, size_t n);
 void net_link_receive(struct net_link *link, void *to, size_t n);
 
 /* Move the bytes that can be moved without waiting. */
-ddp_status net_pump(struct net_links *links, struct ddp_err *err);
+ddp_status net_transfer(struct net_links *links, struct ddp_err *err);
 
 /* Wait until all queues are empty. Fail after the timeout of `barrier`, or if a rank of this host ends or gives
  * up. */

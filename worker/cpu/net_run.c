@@ -379,10 +379,10 @@ static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err
 
     if (c->way.second != NET_NO_SECOND && is_on(c, c->second, turn, &second))
         net_queue_second(c, &second);
-    ddp_status status = net_pump(&c->net->links, err);
+    ddp_status status = net_transfer(&c->net->links, err);
     if (status == DDP_OK && has_first) {
         net_queue_first(c, &first);
-        status = net_pump(&c->net->links, err);
+        status = net_transfer(&c->net->links, err);
     }
     if (is_on(c, c->take, turn, &take))
         net_receive(c, &take);
@@ -457,7 +457,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 }
 
 /* Make all ranks of all hosts fail after a failure, with the reason of the first rank that failed. */
-static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err *err)
+static ddp_status net_fail_all(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)
         return DDP_OK;
@@ -487,9 +487,9 @@ ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err
     c.way = net_way_of(&net->layout, call, net->slot_bytes, net->area_bytes);
     c.steps = net_steps(&c.way);
     if (c.steps > 0)
-        return net_settle(net, run_steps(&c, err), err);
+        return net_fail_all(net, run_steps(&c, err), err);
     ddp_status status = barrier_pass(&net->cpu->barrier, true, err);
     if (status == DDP_OK)
         status = meet_hosts(net, call, err);
-    return net_settle(net, status, err);
+    return net_fail_all(net, status, err);
 }

@@ -45,15 +45,15 @@ static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err
  * continue. */
 static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
 {
-    struct ddp_err ours = *err;
+    struct ddp_err own = *err;
     int32_t mine = (int32_t)err->code, worst = mine;
     const struct call call = { CALL_ALL_REDUCE, &mine, &worst, 1, DDP_I32, DDP_MAX, 0, NULL, 0 };
     ddp_status status = base->run_cpu(base, &call, err);
     if (status != DDP_OK)
         return status;
-    *err = ours;
-    if (ours.code != DDP_OK || worst == DDP_OK)
-        return ours.code;
+    *err = own;
+    if (own.code != DDP_OK || worst == DDP_OK)
+        return own.code;
     return ddp_fail(err, (ddp_status)worst, "another rank could not allocate %zu bytes of device memory",
                     bytes);
 }
@@ -96,7 +96,7 @@ ddp_status gpu_comm_zero(struct comm *comm, void *at, size_t bytes, void *stream
     return gpu_check(gpu, gpu->call.set_async(at, 0, bytes, stream), "cannot clear memory of the GPU", err);
 }
 
-ddp_status gpu_comm_settle(struct comm *comm, void *stream, struct ddp_err *err)
+ddp_status gpu_comm_finish(struct comm *comm, void *stream, struct ddp_err *err)
 {
     const struct gpu *gpu = &((struct gpu_comm *)comm)->gpu;
     return gpu_check(gpu, gpu->call.stream_sync(stream), "cannot wait for a stream", err);
@@ -149,9 +149,9 @@ ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct
         *out = &base->comm;
         return DDP_OK;
     }
-    struct ddp_err told = *err;
+    struct ddp_err mismatch = *err;
     if (base->cpu != NULL)
-        gpu_comm_give_up(&base->comm, &told);
+        gpu_comm_give_up(&base->comm, &mismatch);
     base->comm.ops->close(&base->comm);
     return status;
 }

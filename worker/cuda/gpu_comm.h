@@ -47,7 +47,7 @@ ddp_status gpu_comm_shared_free(struct comm *comm, void *block, struct ddp_err *
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                          struct ddp_err *err);
 ddp_status gpu_comm_zero(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
-ddp_status gpu_comm_settle(struct comm *comm, void *stream, struct ddp_err *err);
+ddp_status gpu_comm_finish(struct comm *comm, void *stream, struct ddp_err *err);
 void gpu_comm_give_up(struct comm *comm, struct ddp_err *err);
 
 #endif

@@ -392,5 +392,5 @@ const struct comm_ops nccl_comm_ops = {
     .await = nccl_await,
     .copy = gpu_comm_copy,
     .zero = gpu_comm_zero,
-    .settle = gpu_comm_settle,
+    .finish = gpu_comm_finish,
 };

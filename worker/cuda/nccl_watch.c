@@ -73,7 +73,7 @@ static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
-    n->host->settle(n->recorder, n->done);
+    n->host->complete(n->recorder, n->done);
     flight_of(n, n->done + 1)->since_ms = clock_ms();
 }
 

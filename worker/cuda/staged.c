@@ -317,7 +317,7 @@ static const struct comm_ops staged_comm_ops = {
     .close = staged_close,
     .copy = gpu_comm_copy,
     .zero = gpu_comm_zero,
-    .settle = gpu_comm_settle,
+    .finish = gpu_comm_finish,
 };
 
 /* --- the one function that libddp_cuda exports -------------------------------------------------------- */

@@ -64,7 +64,7 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
 
-/* reducer_copy, reducer_zero and reducer_settle work on host memory or device memory. On the host they cannot fail. A
+/* reducer_copy, reducer_zero and reducer_wait_copies work on host memory or device memory. On the host they cannot fail. A
  * failure on the device is kept in `failed`, which the next wait for the buckets returns. */
 
 /* Return true if gradients are in device memory. */
@@ -101,12 +101,12 @@ static void reducer_zero(ddp_reducer *reducer, void *at, size_t bytes)
 }
 
 /* Wait until all copies are done. On the host they are done already. */
-static void reducer_settle(ddp_reducer *reducer)
+static void reducer_wait_copies(ddp_reducer *reducer)
 {
     struct comm *comm = reducer->group->comm;
     struct ddp_err err = { 0 };
     if (reducer_on_device(reducer))
-        keep_failure(reducer, comm->ops->settle(comm, reducer->options.stream, &err), &err);
+        keep_failure(reducer, comm->ops->finish(comm, reducer->options.stream, &err), &err);
 }
 
 /* --- a bucket is reduced --------------------------------------------------------------------------------- */
@@ -424,7 +424,7 @@ static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
     for (size_t i = 0; i < reducer->n; i++)
         reducer_copy(reducer, reducer->arena + to->at[i], copy + reducer->plan.at[i],
                      param_bytes(&reducer->params[i]));
-    reducer_settle(reducer);
+    reducer_wait_copies(reducer);
     bucket_plan_free(&reducer->plan);
     reducer->plan = *to;
 }

@@ -86,7 +86,7 @@ static const char *word(const cJSON *of, const char *name)
 Test(flight, a_call_is_told_with_its_times)
 {
     atomic_store(&flight->step, 7);
-    flight_settle(flight, call(17, 0, 5000), FLIGHT_COMPLETED, 1505000);
+    flight_finish(flight, call(17, 0, 5000), FLIGHT_COMPLETED, 1505000);
     call(18, 7, 1600000);
     print("time is up");
     cr_expect_str_eq(word(json, "why"), "time is up");
@@ -110,7 +110,7 @@ Test(flight, a_call_is_told_with_its_times)
 Test(flight, the_last_1024_are_kept_in_their_order)
 {
     for (uint64_t i = 1; i <= 3000; i++)
-        flight_settle(flight, call(i, 0, i), FLIGHT_COMPLETED, i + 1);
+        flight_finish(flight, call(i, 0, i), FLIGHT_COMPLETED, i + 1);
     print("");
     cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "entries")), FLIGHT_OPS);
     cr_expect_eq(number(entry(0), "collective_seq_id"), 3000 - FLIGHT_OPS + 1);
@@ -121,9 +121,9 @@ Test(flight, the_last_1024_are_kept_in_their_order)
 Test(flight, the_head_tells_of_the_latest_call_only)
 {
     struct flight_op *first = call(1, 0, 10), *second = call(2, 7, 20);
-    flight_settle(flight, first, FLIGHT_COMPLETED, 30);
+    flight_finish(flight, first, FLIGHT_COMPLETED, 30);
     cr_expect_eq(atomic_load(&flight->call), flight_call(2, 7, FLIGHT_STARTED));
-    flight_settle(flight, second, FLIGHT_FAILED, 40);
+    flight_finish(flight, second, FLIGHT_FAILED, 40);
     cr_expect_eq(flight_state(atomic_load(&flight->call)), FLIGHT_FAILED);
 }
 
@@ -135,7 +135,7 @@ Test(flight, what_was_kept_is_old_after_the_next_call)
     struct flight_op *op = call(1, 0, 10);
     flight_note_kept(flight);
     cr_expect(flight_is_kept(flight));
-    flight_settle(flight, op, FLIGHT_COMPLETED, 20);
+    flight_finish(flight, op, FLIGHT_COMPLETED, 20);
     cr_expect_not(flight_is_kept(flight));
 }
 

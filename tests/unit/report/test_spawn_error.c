@@ -18,7 +18,7 @@ static const char *say(bool (*what)(const struct start_failure *f, struct buf *o
         .error = error, .program = program, .path = "/usr/bin:/bin", .look = &seen, .limits = &limits
     };
     told.len = 0;
-    cr_assert(what(&f, &told) && buf_append(&told, "", 1));
+    cr_assert(what(&f, &mismatch) && buf_append(&told, "", 1));
     return (const char *)told.data;
 }
 
@@ -36,7 +36,7 @@ static void set(struct program_look now)
 
 static void forget(void)
 {
-    buf_free(&told);
+    buf_free(&mismatch);
 }
 
 TestSuite(start_words, .fini = forget);

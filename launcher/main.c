@@ -544,7 +544,7 @@ static int begin(struct cli *cli, char *const *argv)
         return cannot_begin(&err);
     if (ask_scheduler(&scheduler, cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
-    const int told = cli->explain ? print_scheduler_values(&scheduler, cli) : EXIT_CODE_OK;
+    const int printed = cli->explain ? print_scheduler_values(&scheduler, cli) : EXIT_CODE_OK;
     if (cli->verbose && !cli->explain && !cli->json && scheduler.kind >= 0)
         log_scheduler_values(&scheduler, cli);
     if (hosts && scheduler.kind >= 0)
@@ -557,7 +557,7 @@ static int begin(struct cli *cli, char *const *argv)
         return refuse_detach(&scheduler);
     if (hosts && !cli->explain)
         return run_hosts(cli, argv, host);
-    return cli->explain ? told : run_job(cli, argv, &scheduler, host);
+    return cli->explain ? printed : run_job(cli, argv, &scheduler, host);
 }
 
 /* --- ddprun shim -------------------------------------------------------------------------------------------- */

@@ -305,7 +305,7 @@ static bool record_parse(const char *text, struct record *out)
 enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
     CHASES = 40,                  /* reads of the newest pid in one call of chase() */
-    LOOKS = 50,        /* checks of the pids above the newest pid, after each read of the newest pid */
+    SCANS = 50,        /* checks of the pids above the newest pid, after each read of the newest pid */
     AHEAD = 16,        /* pids above the newest pid that one check covers */
     BLOCK = 64 * 1024, /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
@@ -423,7 +423,7 @@ static int chase(const struct leftovers *l)
     int found = 0;
     for (int round = 0; round < CHASES; round++) {
         const pid_t newest = pids_newest();
-        for (int look = 0; look < LOOKS && newest > 0; look++)
+        for (int scan = 0; scan < SCANS && newest > 0; scan++)
             for (pid_t pid = newest + 1; pid <= newest + AHEAD; pid++)
                 found += kill_newborn(l, pid);
     }
@@ -436,15 +436,15 @@ static int chase(const struct leftovers *l)
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
-    int before = 0, clean_looks = 0;
+    int before = 0, clean_scans = 0;
     struct killer_priority priority;
     if (!pids_can_hold())
         return false;
     killer_priority_raise(&priority);
-    while (clean_looks < 2 && clock_ms() < end) {
+    while (clean_scans < 2 && clock_ms() < end) {
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
-        clean_looks = found == 0 ? clean_looks + 1 : 0;
+        clean_scans = found == 0 ? clean_scans + 1 : 0;
         if (found > 0 && found <= before) { /* processes are still dying, or a chain is running */
             poll(NULL, 0, 1);
             l->killed += chase(l);
@@ -452,7 +452,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         before = found;
     }
     killer_priority_restore(&priority);
-    return clean_looks == 2;
+    return clean_scans == 2;
 }
 
 /* --- record ----------------------------------------------------------------------------------------------- */

@@ -445,7 +445,7 @@ struct sink {
     char *name;            /* owned */
     struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */
     bool ended;            /* sinks_end_files was called for the file */
-    bool told_failed, told_recovered; /* the sink's first failure, or first recovery, was reported */
+    bool failed_reported, recovered_reported; /* the sink's first failure, or first recovery, was reported */
 };
 
 struct sinks {
@@ -653,10 +653,10 @@ static bool file_news(struct sink *sink, struct sink_event *event)
  * a thousand times. The total loss is reported at the end. */
 static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
 {
-    bool *told = state->dropping ? &sink->told_failed : &sink->told_recovered;
-    if (*told || (!state->dropping && !sink->told_failed))
+    bool *reported = state->dropping ? &sink->failed_reported : &sink->recovered_reported;
+    if (*reported || (!state->dropping && !sink->failed_reported))
         return false;
-    *told = true;
+    *reported = true;
     event->news = state->dropping ? SINK_FAILED : SINK_RECOVERED;
     return true;
 }

@@ -353,7 +353,7 @@ enum {
     WATCH_MS = 250,      /* interval between checks of UNREAD_MS */
     DISK_TOLD_MS = 5000, /* a disk that has not answered for this time is reported */
     DISK_LOOK_MS = 2000,
-    TOLD_FILES_MAX = 4
+    REPORTED_FILES_MAX = 4
 };
 
 struct output {
@@ -366,11 +366,11 @@ struct output {
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
-    int told_files;                /* how many warnings about log files were printed */
+    int files_reported;            /* how many warnings about log files were printed */
     bool draining, given_up;       /* given_up: the drain does not wait for unwritten bytes */
     bool finishing, finished_well; /* see output_finish */
-    bool told_waiting;
-    bool told_hung;             /* the user was warned about a hanging disk */
+    bool waiting_reported;
+    bool hung_reported;         /* the user was warned about a hanging disk */
     bool looking;               /* check_failures runs, so `idle` must not be called */
     uint64_t written, moved_ms; /* number of bytes written by all sinks, and when that number last changed */
 };
@@ -446,8 +446,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     };
     const bool waits = o->options.plan->cli->log_policy == LOG_BLOCK &&
                        (e->error == ENOSPC || e->error == EDQUOT) && !o->draining;
-    if (e->sink >= SINK_FILES && ++o->told_files > TOLD_FILES_MAX) {
-        if (o->told_files == TOLD_FILES_MAX + 1)
+    if (e->sink >= SINK_FILES && ++o->files_reported > REPORTED_FILES_MAX) {
+        if (o->files_reported == REPORTED_FILES_MAX + 1)
             output_note(o, "warning: further errors of log files are not reported");
     } else if (e->news != SINK_FAILED) {
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
@@ -526,7 +526,7 @@ static void on_disk_time(uv_timer_t *timer)
     struct output *o = timer->data;
     char path[DISK_PATH_MAX];
     const bool hung = disk_hangs(DISK_TOLD_MS, path);
-    if (hung && !o->told_hung)
+    if (hung && !o->hung_reported)
         output_note(o,
                     "warning: %s: the file system has not answered for %d s; output is kept in "
                     "memory%s; press Ctrl-C twice to end the job without this output",
@@ -534,10 +534,10 @@ static void on_disk_time(uv_timer_t *timer)
                     o->options.plan->cli->log_policy == LOG_BLOCK
                         ? "; when the memory is used up, the workers wait (--log_policy=block)"
                         : "; when the memory is used up, output is lost (--log_policy=drop)");
-    else if (!hung && o->told_hung)
+    else if (!hung && o->hung_reported)
         output_note(o, "%s: the file system responds again",
                     o->options.plan->log_root != NULL ? o->options.plan->log_root : "log files");
-    o->told_hung = hung;
+    o->hung_reported = hung;
 }
 
 /* --- the object ----------------------------------------------------------------------------------------- */
@@ -715,12 +715,12 @@ static void check_progress(struct output *o)
         return;
     if (!o->finishing || !o->finished_well)
         o->given_up = true;
-    else if (!o->told_waiting)
+    else if (!o->waiting_reported)
         output_note(o,
                     "all workers have ended, but %llu bytes of output wait for a reader; press Ctrl-C to "
                     "end without them",
                     (unsigned long long)sinks_queued(o->sinks));
-    o->told_waiting = true;
+    o->waiting_reported = true;
     check_idle(o);
 }
 
@@ -759,7 +759,7 @@ void output_finish(struct output *o, bool well)
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
-    o->given_up = o->told_waiting = false;
+    o->given_up = o->waiting_reported = false;
     uv_timer_start(&o->drain, on_drain_time, limit_ms, 0);
     check_idle(o);
 }

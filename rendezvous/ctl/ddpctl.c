@@ -244,7 +244,7 @@ static bool ctl_timeline(const struct ctl_options *o)
         ok = read_events(&events, o->files[i]);
     if (complaints > COMPLAINTS_MAX)
         log_warn("skipped lines that are not listed: %zu", complaints - COMPLAINTS_MAX);
-    if (ok && !timeline_settle(&events, o->job)) {
+    if (ok && !timeline_choose(&events, o->job)) {
         log_error(events.no_memory
                       ? "out of memory"
                       : "these files contain no events of a job; pass files that 'ddprun --events' "

@@ -324,7 +324,7 @@ static void drop_twins(struct timeline_events *e)
 }
 
 /* Choose and sort the events. Events that were not chosen are sorted to the end and dropped. */
-bool timeline_settle(struct timeline_events *e, const char *job)
+bool timeline_choose(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)
         return false;

@@ -60,7 +60,7 @@ struct timeline_events {
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
 /* Choose the events of one job, after the last log was read. Drop all other events, convert the times to the store's
  * clock, and sort. `job` NULL = the latest job. Return false if no event was chosen, or if memory is short. */
-bool timeline_settle(struct timeline_events *events, const char *job);
+bool timeline_choose(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
 /* Return a member of an event. Return "" or -1 if the member is missing or of another type. */
@@ -155,7 +155,7 @@ struct timeline {
     size_t n_bands;
 };
 
-/* Make a timeline from events that timeline_settle has chosen and sorted. Return false if memory is short. The
+/* Make a timeline from events that timeline_choose has chosen and sorted. Return false if memory is short. The
  * caller calls timeline_free in any case. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);

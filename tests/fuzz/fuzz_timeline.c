@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct timeline_events events = { 0 };
     timeline_read(&events, "log", slice_of(data, size));
-    if (timeline_settle(&events, NULL))
+    if (timeline_choose(&events, NULL))
         draw(&events);
     timeline_events_free(&events);
     return 0;

@@ -48,7 +48,7 @@ static void two_nodes(void)
 {
     read_log("events-n0.jsonl");
     read_log("events-n1.jsonl");
-    cr_assert(timeline_settle(&events, "demo"));
+    cr_assert(timeline_choose(&events, "demo"));
     cr_assert(timeline_make(&t, &events));
 }
 
@@ -151,7 +151,7 @@ Test(timeline, the_latest_life_of_the_job_is_drawn)
     lines("{\"event\":\"round\",\"store_ms\":1,\"job\":\"a\",\"instance\":\"x-1\",\"n\":1,\"round\":1}\n"
           "{\"event\":\"round\",\"store_ms\":5,\"job\":\"a\",\"instance\":\"y-1\",\"n\":1,\"round\":1}\n"
           "{\"event\":\"verdict\",\"store_ms\":9,\"job\":\"a\",\"instance\":\"y-1\",\"n\":2,\"round\":1}\n");
-    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_choose(&events, NULL));
     cr_expect_str_eq(events.instance, "y-1");
     cr_expect_eq(events.n, 2);
     cr_assert(timeline_make(&t, &events));
@@ -165,7 +165,7 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
           "\"agent_host\":\"n0\",\"agent_pid\":7}\n"
           "{\"event\":\"finished\",\"ms\":8000,\"time\":\"2026-11-21T20:00:04.000000Z\",\"job\":\"a\","
           "\"agent_host\":\"n0\",\"agent_pid\":7,\"exit_code\":125}\n");
-    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_choose(&events, NULL));
     cr_assert(timeline_make(&t, &events));
     cr_expect_str_eq(t.rows[0].name, "n0 (pid 7)");
     expect_bar(0, TIMELINE_LOOKING, 0, 3000, TIMELINE_JOB);
@@ -185,7 +185,7 @@ Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
           "\"n0\",\"pid\":7,"
           "\"words\":\"node 0 (n0) is lost\"}\n"
           "{\"event\":\"verdict\",\"store_ms\":900,\"job\":\"a\",\"instance\":\"i\",\"n\":4}\n");
-    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_choose(&events, NULL));
     cr_assert(timeline_make(&t, &events));
     expect_bar(1, TIMELINE_RUNNING, 20, 500, TIMELINE_JOB);
     cr_expect_eq(bar_of(1, TIMELINE_RUNNING)->round, 1);
@@ -198,7 +198,7 @@ Test(timeline, a_barrier_that_never_opened_is_drawn_for_who_came_first)
     lines("{\"event\":\"barrier_open\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"barrier\":"
           "\"x\",\"opened_by\":3}\n"
           "{\"event\":\"verdict\",\"store_ms\":900,\"job\":\"a\",\"instance\":\"i\",\"n\":2}\n");
-    cr_assert(timeline_settle(&events, NULL));
+    cr_assert(timeline_choose(&events, NULL));
     cr_assert(timeline_make(&t, &events));
     expect_bar(0, TIMELINE_BARRIER, 0, 890, TIMELINE_JOB);
     cr_expect_eq(strncmp(bar_of(0, TIMELINE_BARRIER)->text, "barrier 'x', ", 13), 0, "%s",
@@ -207,9 +207,9 @@ Test(timeline, a_barrier_that_never_opened_is_drawn_for_who_came_first)
 
 Test(timeline, nothing_to_draw_is_no_timeline)
 {
-    cr_expect_not(timeline_settle(&events, NULL));
+    cr_expect_not(timeline_choose(&events, NULL));
     lines("\n\n[]\n{}\nnonsense\n{\"event\":\"join\"}\n{\"event\":\"launched\"}\n");
-    cr_expect_not(timeline_settle(&events, NULL));
+    cr_expect_not(timeline_choose(&events, NULL));
     cr_expect_not_null(strstr(complaints, "log:6: "));
     cr_expect_not_null(strstr(complaints, "log:7: "));
 }

@@ -230,37 +230,38 @@ static void choose_tmp_dir(struct looked_up *l)
 static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
                             struct ddp_err *err)
 {
-    struct numa_source look;
+    struct numa_source source;
     if (cli->numa_binding == NUMA_NONE)
         return plan_make(plan, cli, facts, err);
-    ddp_status status = numa_source_open(&look, err);
+    ddp_status status = numa_source_open(&source, err);
     if (status != DDP_OK)
         return status;
-    facts->numa = &look;
+    facts->numa = &source;
     status = plan_make(plan, cli, facts, err);
     facts->numa = NULL;
-    numa_source_close(&look);
+    numa_source_close(&source);
     return status;
 }
 
 /* Examine the PyTorch of a Python program, unless --torch_store decides which store the workers use. Use the workers'
- * variables, because --env may select another Python. Return true if *look is filled in. */
-static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_version *look)
+ * variables, because --env may select another Python. Return true if *torch is filled in. */
+static bool check_torch(const struct cli *cli, const struct python_choice *choice,
+                        struct torch_version *torch)
 {
     const char *python = program_python(cli, choice);
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
-    return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_find(python, &env, look);
+    return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_find(python, &env, torch);
 }
 
 /* Choose the Python of the workers. Return NULL if the program is not a Python script or module. The result points
- * into *look. */
-static const struct python_choice *choose_python(const struct cli *cli, struct python_paths *look)
+ * into *paths. */
+static const struct python_choice *choose_python(const struct cli *cli, struct python_paths *paths)
 {
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
     if (cli->program != NULL && !program_needs_python(cli))
         return NULL;
-    python_find(look, &env);
-    return &look->choice;
+    python_find(paths, &env);
+    return &paths->choice;
 }
 
 /* Read all facts about this machine, before the plan is made. */
@@ -335,8 +336,8 @@ static int run_job(const struct cli *cli, char *const *argv, const struct schedu
 static int print_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
-    struct python_paths look;
-    const struct python_choice *python = choose_python(cli, &look);
+    struct python_paths paths;
+    const struct python_choice *python = choose_python(cli, &paths);
     return print_out(
         cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);
 }

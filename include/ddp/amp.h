@@ -30,9 +30,10 @@ DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, s
  * NaN stays a NaN. Return DDP_ERR_ARG for a type other than F32, F16 and BF16. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
-/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16, with torch's arithmetic
- * and with subnormals flushed (context.h). If the type is F32, `to` may be `from`. Return 1 if an element of `from`
- * is infinite or NaN, or if 1 / scale is. Otherwise return 0. For all other types, write nothing and return -1. */
+/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16, with torch's
+ * arithmetic and with subnormals flushed (context.h). If the type is F32, `to` may be `from`. Return 1 if an
+ * element of `from` or 1 / scale is infinite or NaN, otherwise 0. For all other types, write nothing and return
+ * -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
 /* The last call of the current step (see the table below). READY means that the step has no call yet. */
@@ -73,8 +74,8 @@ DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct
 /* Set *go to 1 if the parameters may be updated, or to 0 if found_inf is not 0. */
 DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
 
-/* Set the scale for the next step: multiply it by `backoff` after a bad step, or by `growth` after `interval` good
- * steps in a row, unless the result is infinite. */
+/* Set the scale for the next step. After a bad step, multiply it by `backoff`. After `interval` good steps in a
+ * row, multiply it by `growth`, unless the result is infinite. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
 /* Number of values in the saved state: scale, growth, backoff, interval, tracker. */

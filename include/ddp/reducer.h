@@ -91,10 +91,11 @@ typedef struct ddp_reducer_options {
     ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
     int compress;        /* 1 = convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* DDP_F16 or DDP_BF16; sums are computed in f32 and rounded once */
-    double predivide;    /* f > 0: divide by f before the sum, by divisor / f after it; 0 = only after it */
-    ddp_comm_hook hook;  /* NULL = ddp_all_reduce */
-    void *hook_user;     /* argument of the hook */
-    void *stream;        /* with a device: cudaStream_t of the program that writes and reads gradients */
+    double
+        predivide; /* f > 0: divide by f before the sum, and by divisor / f after the sum; 0 = divide only after the sum */
+    ddp_comm_hook hook; /* NULL = ddp_all_reduce */
+    void *hook_user;    /* argument of the hook */
+    void *stream;       /* with a device: cudaStream_t of the program that writes and reads gradients */
 } ddp_reducer_options;
 
 #define DDP_REDUCER_OPTIONS_INIT                                                                             \
@@ -118,9 +119,9 @@ DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
  * buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
-/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG. A bucket is
- * reduced when all its gradients are marked and all earlier buckets are reduced, in this call or on the library's
- * thread. In a step without sync, the call only records that the parameter was used, and may be repeated. */
+/* Mark the gradient of parameter i as complete in this step. A second call in one step is DDP_ERR_ARG. This call
+ * or the library's thread reduces a bucket as soon as its gradients are marked and all earlier buckets are
+ * reduced. In a step without sync, the call only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
 /* Mark parameter i as not used in this step (find_unused), so that its bucket can be reduced earlier.

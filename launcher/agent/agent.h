@@ -127,8 +127,8 @@ enum agent_effect_type {
 struct agent_effect {
     enum agent_effect_type type;
     int local_rank; /* the worker of the effect; -1 = the effect is not about one worker */
-    int signal;     /* for EFFECT_SIGNAL and EFFECT_SIGNAL_REST */
-    int exit_code;  /* for EFFECT_FINISH */
+    int signal;     /* signal to send, for EFFECT_SIGNAL and EFFECT_SIGNAL_REST */
+    int exit_code;  /* exit code of ddprun, for EFFECT_FINISH */
 };
 
 /* How a worker ended, from the job's view. */
@@ -163,7 +163,7 @@ enum {
     AGENT_DOUBT_MS = 1000, /* wait for the end of a peer that a worker has lost */
     /* additional wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
-    AGENT_LOOK_MS = 100, /* wait between two checks whether the kernel has cleaned up the peer */
+    AGENT_LOOK_MS = 100, /* time between two checks whether the kernel has cleaned up the peer */
     /* a worker that ran longer than this did not end by a usage error or an import error */
     AGENT_USAGE_MS = 5000,
     AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */
@@ -178,7 +178,7 @@ struct agent_options {
     /* how long to wait for the other nodes after all workers of this node ended with exit code 0 */
     uint64_t wait_peers_ms;
     enum exit_policy exit_policy;
-    int max_restarts; /* only to explain a missing restart; the store counts the restarts */
+    int max_restarts; /* explains why no restart followed; the store counts the restarts */
     bool alone;       /* the job has one node, so the success of this node is the success of the job */
 };
 
@@ -227,7 +227,7 @@ int agent_rank0_code(const struct agent *agent);
 /* Return true if the store was lost before it reported the end of the job. */
 bool agent_lost_store(const struct agent *agent);
 
-/* Return true if this node has waited long enough for the other nodes, but must stay because it hosts the store. */
+/* Return true if this node has waited long enough for the other nodes, and stays only because it hosts the store. */
 bool agent_overstays(const struct agent *agent);
 
 /* Return true if a process could not be killed. */

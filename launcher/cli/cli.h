@@ -173,7 +173,7 @@ struct cli {
     const char *scheduler; /* "auto", "none" or a name */
     bool per_task, explain;
     struct cli_task task;                /* values of the scheduler; valid if per_task is set */
-    char master_addr[ENDPOINT_HOST_MAX]; /* without brackets */
+    char master_addr[ENDPOINT_HOST_MAX]; /* host in --master_addr, without brackets */
     int master_port;                     /* 0 = any free port */
     const char *job;                     /* --rdzv_id; NULL = not given */
     uint64_t timeout_ms, grace_ms;
@@ -193,12 +193,12 @@ struct cli {
         *logs_specs;      /* the values are checked and have no effect */
     const char *log_dir;  /* NULL = none */
     const char *log_file; /* pattern of text.h; NULL = none */
-    const char *events;   /* also a pattern of text.h; NULL = no event log */
+    const char *events;   /* name of the event log, a pattern of text.h; NULL = no event log */
     bool log_merge;
     struct log_rotate log_rotate;
     enum log_policy log_policy;
     struct std_map tee, redirects;
-    struct cli_filters filters[2]; /* for stdout and stderr */
+    struct cli_filters filters[2]; /* words of --duplicate_stdout_filters and --duplicate_stderr_filters */
     enum prefix_mode prefix;
     const char *prefix_template; /* NULL = not given */
     bool timestamps, fold;

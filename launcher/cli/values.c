@@ -224,15 +224,15 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* Set the mode to `wish` if the switch is on. --prefix and --no_prefix set the same field, so each of them on the
+/* Set the mode to `wanted` if the switch is on. --prefix and --no_prefix set the same field, so each of them on the
  * command line overrides the PET_ variable of the other. */
-static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
+static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wanted,
                                struct ddp_err *err)
 {
     bool on = false;
     ddp_status status = switch_value(text, &on, err);
     if (status == DDP_OK && on)
-        *mode = wish;
+        *mode = wanted;
     return status;
 }
 

@@ -381,8 +381,8 @@ int cgroup_make(const char *dir)
     return fd;
 }
 
-/* Return true if `dir` is a control group. The path may be from the record of a dead job, whose group was removed in
- * the meantime. */
+/* Return true if `dir` is a control group. The path may come from the record of a dead job, whose group no longer
+ * exists. */
 static bool is_group(const char *dir)
 {
     return is_of_kind(dir, CGROUP2_MAGIC);

@@ -315,7 +315,7 @@ struct contain {
     char group[CGROUP_PATH_MAX]; /* directory of the job's group, below the group of ddprun; "" = none */
     int group_fd;                /* descriptor of that directory during an attempt; -1 = none */
     int host_proc;               /* descriptor of the host's /proc, for the layer pidns */
-    char words[WORDS_MAX];       /* see contain_words */
+    char words[WORDS_MAX];       /* the text of contain_words */
 };
 
 /* --- choose ---------------------------------------------------------------------------------------------- */

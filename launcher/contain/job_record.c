@@ -370,11 +370,11 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     if (pid == getpid() || !leftovers_is_marked(pid, l->cookie))
         return false;
     int pidfd = pids_hold(pid);
-    bool ours = pidfd >= 0 && procfs_stat(pid, &stat) && stat.start_ticks >= l->start_ticks &&
-                leftovers_is_marked(pid, l->cookie) && pids_signal(pidfd, SIGKILL);
+    bool of_job = pidfd >= 0 && procfs_stat(pid, &stat) && stat.start_ticks >= l->start_ticks &&
+                  leftovers_is_marked(pid, l->cookie) && pids_signal(pidfd, SIGKILL);
     if (pidfd >= 0)
         close(pidfd);
-    return ours;
+    return of_job;
 }
 
 /* Return true if the process belongs to this user. For root, return true for any process. */
@@ -409,10 +409,10 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     int pidfd = pids_hold(pid);
     if (pidfd < 0)
         return false;
-    bool ours = leftovers_is_marked(pid, l->cookie) && procfs_stat(pid, &stat) &&
-                stat.start_ticks >= l->start_ticks && pids_signal(pidfd, SIGKILL);
+    bool of_job = leftovers_is_marked(pid, l->cookie) && procfs_stat(pid, &stat) &&
+                  stat.start_ticks >= l->start_ticks && pids_signal(pidfd, SIGKILL);
     close(pidfd);
-    return ours;
+    return of_job;
 }
 
 /* Kill a chain of processes in which each process forks and exits at once. Return the number of killed processes.

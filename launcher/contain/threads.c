@@ -402,8 +402,8 @@ static int ptrace_scope(const char *file)
     return scope;
 }
 
-/* Name scope 1 only for children, because a worker allows ddprun to read it (PR_SET_PTRACER). Scope 3 lasts until the
- * next boot. */
+/* Write the note about ptrace_scope. Scope 1 is named only for a child process, because a worker itself allows
+ * ddprun to read it (PR_SET_PTRACER). Scope 3 cannot be changed before the next boot. */
 void threads_explain_ptrace(const char *file, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);

@@ -39,7 +39,7 @@ struct console {
     struct line_row screen;   /* a terminal whose cursor can be moved */
     struct line_row dumb;     /* a terminal whose cursor cannot be moved */
     struct line_row plain;    /* files and pipes */
-    struct line_row *rows[2]; /* for stdout and stderr; each points to screen, dumb or plain */
+    struct line_row *rows[2]; /* the rows of stdout and stderr: each is screen, dumb or plain */
     bool midline;             /* the last bytes of a raw stream on stderr did not end with a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */

@@ -25,7 +25,7 @@
 
 enum {
     NEAR_BYTES = 64 * 1024, /* how far before the limit a newline is searched */
-    LOOK_MS = 1000          /* interval between checks that the file still exists */
+    CHECK_MS = 1000         /* interval between checks that the file still exists */
 };
 
 /* A change of a file that was not reported to the user yet; usually LOG_NO_NEWS. */
@@ -39,12 +39,12 @@ enum log_news {
 struct log_file {
     int fd;
     struct log_rotate rotate;
-    uint64_t size;    /* bytes in the current file */
-    uint64_t full;    /* size at which the file is rotated; increased when a rotation fails */
-    int part;         /* number of the latest part; 0 = no part yet */
-    bool line_ended;  /* the file is empty or ends with a newline */
-    uint64_t look_ms; /* when check_deleted looks at the file again, by clock_ms */
-    atomic_int news;  /* an enum log_news; written by the writer's thread, read by the event loop */
+    uint64_t size;     /* bytes in the current file */
+    uint64_t full;     /* size at which the file is rotated; increased when a rotation fails */
+    int part;          /* number of the latest part; 0 = no part yet */
+    bool line_ended;   /* the file is empty or ends with a newline */
+    uint64_t check_ms; /* when check_deleted checks the file again, by clock_ms */
+    atomic_int news;   /* an enum log_news; written by the writer's thread, read by the event loop */
     char path[];
 };
 
@@ -165,9 +165,9 @@ static void check_deleted(struct log_file *f)
 {
     struct stat st;
     const uint64_t now = clock_ms();
-    if (now < f->look_ms)
+    if (now < f->check_ms)
         return;
-    f->look_ms = now + LOOK_MS;
+    f->check_ms = now + CHECK_MS;
     if (fstat(f->fd, &st) == 0 && st.st_nlink == 0)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }

@@ -347,11 +347,11 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 }
 
 enum {
-    UPDATE_MS = 1000,    /* interval between updates of a progress bar in a file or pipe */
-    REDRAW_MS = 100,     /* interval between updates of a progress bar on a terminal */
-    UNREAD_MS = 5000,    /* after the workers' end, how long a sink may accept nothing */
-    WATCH_MS = 250,      /* interval between checks of UNREAD_MS */
-    DISK_TOLD_MS = 5000, /* a disk that has not answered for this time is reported */
+    UPDATE_MS = 1000,      /* interval between updates of a progress bar in a file or pipe */
+    REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
+    UNREAD_MS = 5000,      /* after the workers' end, how long a sink may accept nothing */
+    WATCH_MS = 250,        /* interval between checks of UNREAD_MS */
+    DISK_REPORT_MS = 5000, /* a disk that has not answered for this time is reported */
     DISK_LOOK_MS = 2000,
     REPORTED_FILES_MAX = 4
 };
@@ -366,12 +366,13 @@ struct output {
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
-    int files_reported;            /* how many warnings about log files were printed */
-    bool draining, given_up;       /* given_up: the drain does not wait for unwritten bytes */
-    bool finishing, finished_well; /* see output_finish */
+    int files_reported;      /* how many warnings about log files were printed */
+    bool draining, given_up; /* given_up: the drain does not wait for unwritten bytes */
+    bool finishing,
+        finished_well; /* finishing: output_finish was called; finished_well: its argument `well` */
     bool waiting_reported;
     bool hung_reported;         /* the user was warned about a hanging disk */
-    bool looking;               /* check_failures runs, so `idle` must not be called */
+    bool checking;              /* check_failures runs, so `idle` must not be called */
     uint64_t written, moved_ms; /* number of bytes written by all sinks, and when that number last changed */
 };
 
@@ -462,23 +463,23 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
 }
 
 /* Report the events of the sinks. console_is_closed may end the last stream, after which `idle` would free this
- * object. So `looking` prevents `idle` until all sinks are reported. */
+ * object. So `checking` prevents `idle` until all sinks are reported. */
 static void check_failures(struct output *o)
 {
     struct sink_event e;
-    o->looking = true;
+    o->checking = true;
     while (sinks_next_event(o->sinks, &e)) {
         if (e.news == SINK_FAILED && e.error == EPIPE && e.sink < SINK_FILES)
             console_is_closed(o, e.sink);
         output_report_loss(o, &e);
     }
-    o->looking = false;
+    o->checking = false;
 }
 
 /* Return true if the drain is complete: all pipes are closed, and all bytes are written or given up. */
 static bool is_idle(const struct output *o)
 {
-    return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
+    return o->draining && !o->checking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
 /* Call `idle` once, when the drain is complete. Before that check the sinks once more, because their last write
@@ -525,12 +526,12 @@ static void on_disk_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
     char path[DISK_PATH_MAX];
-    const bool hung = disk_hangs(DISK_TOLD_MS, path);
+    const bool hung = disk_hangs(DISK_REPORT_MS, path);
     if (hung && !o->hung_reported)
         output_note(o,
                     "warning: %s: the file system has not answered for %d s; output is kept in "
                     "memory%s; press Ctrl-C twice to end the job without this output",
-                    path, DISK_TOLD_MS / 1000,
+                    path, DISK_REPORT_MS / 1000,
                     o->options.plan->cli->log_policy == LOG_BLOCK
                         ? "; when the memory is used up, the workers wait (--log_policy=block)"
                         : "; when the memory is used up, output is lost (--log_policy=drop)");

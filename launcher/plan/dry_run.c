@@ -84,7 +84,7 @@ static bool print_environment(struct buf *out, const struct plan *plan, int loca
     if (plan_env(plan, local_rank, &env, NULL) != DDP_OK)
         return false;
     bool ok = buf_printf(out, "    environment:\n");
-    for (size_t i = 0; i < env.n_ours; i++)
+    for (size_t i = 0; i < env.n_set; i++)
         ok = ok && print_variable(out, plan, env.block[i]);
     worker_env_free(&env);
     return ok;
@@ -204,7 +204,7 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     if (o == NULL || plan_env(plan, local_rank, &env, NULL) != DDP_OK)
         return false;
     bool ok = true;
-    for (size_t i = 0; i < env.n_ours; i++)
+    for (size_t i = 0; i < env.n_set; i++)
         ok = ok && add_variable(o, plan, env.block[i]);
     worker_env_free(&env);
     return ok;

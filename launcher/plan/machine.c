@@ -155,20 +155,20 @@ static void find_python_beside(char path[PATH_MAX])
         path[0] = '\0';
 }
 
-void python_find(struct python_paths *look, const struct env_sources *env)
+void python_find(struct python_paths *paths, const struct env_sources *env)
 {
     const struct python_facts facts = { .virtual_env = env_sources_find(env, "VIRTUAL_ENV"),
                                         .python_exec = env_sources_find(env, "PYTHON_EXEC"),
-                                        .active = look->active,
-                                        .beside = look->beside,
-                                        .in_path = look->in_path };
-    look->active[0] = look->beside[0] = '\0';
+                                        .active = paths->active,
+                                        .beside = paths->beside,
+                                        .in_path = paths->in_path };
+    paths->active[0] = paths->beside[0] = '\0';
     if (facts.virtual_env == NULL || facts.virtual_env[0] == '\0' ||
-        !find_python(facts.virtual_env, look->active))
-        find_python_beside(look->beside);
-    if (!torch_look_python("python3", env, look->in_path))
-        look->in_path[0] = '\0';
-    python_choose(&look->choice, &facts);
+        !find_python(facts.virtual_env, paths->active))
+        find_python_beside(paths->beside);
+    if (!torch_look_python("python3", env, paths->in_path))
+        paths->in_path[0] = '\0';
+    python_choose(&paths->choice, &facts);
 }
 
 /* --- PCI addresses and CPUs for --numa_binding --------------------------------------------------------------- */
@@ -299,13 +299,13 @@ static ddp_status read_affinity(struct rank_set *allowed, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_IO, "--numa_binding: cannot read the usable CPUs: %s", strerror(errno));
 }
 
-ddp_status numa_source_open(struct numa_source *look, struct ddp_err *err)
+ddp_status numa_source_open(struct numa_source *source, struct ddp_err *err)
 {
     struct machine *m = calloc(1, sizeof(*m));
-    *look = (struct numa_source){ .read = sysfs_read, .pci_address = pci_address, .user = m };
+    *source = (struct numa_source){ .read = sysfs_read, .pci_address = pci_address, .user = m };
     if (m == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    const ddp_status status = read_affinity(&look->allowed, err);
+    const ddp_status status = read_affinity(&source->allowed, err);
     if (status == DDP_OK)
         open_library(m);
     else
@@ -322,10 +322,10 @@ static void close_library(struct machine *m)
     free(m);
 }
 
-void numa_source_close(struct numa_source *look)
+void numa_source_close(struct numa_source *source)
 {
-    close_library(look->user);
-    rank_set_free(&look->allowed);
+    close_library(source->user);
+    rank_set_free(&source->allowed);
 }
 
 /* --- users of the GPUs -------------------------------------------------------------------------------------- */
@@ -608,49 +608,49 @@ static bool lacks_libuv(int fd)
 }
 
 /* Find torch in the first directory of a colon-separated list that contains libtorch_cpu.so. */
-static bool find_in_list(struct torch_version *look, const char *list)
+static bool find_in_list(struct torch_version *torch, const char *list)
 {
     static const char mark[] = "__version__ = '";
     char text[TEXT_SIZE];
     while (list != NULL) {
-        list = next_part(list, look->dir);
-        const int fd = look->dir[0] != '\0' ? open_in(look->dir, "torch/lib/libtorch_cpu.so") : -1;
+        list = next_part(list, torch->dir);
+        const int fd = torch->dir[0] != '\0' ? open_in(torch->dir, "torch/lib/libtorch_cpu.so") : -1;
         if (fd < 0)
             continue;
-        read_text(look->dir, "torch/version.py", text);
+        read_text(torch->dir, "torch/version.py", text);
         const char *at = strstr(text, mark);
         at = at != NULL ? at + strlen(mark) : "";
-        snprintf(look->version, TORCH_VERSION_SIZE, "%.*s", (int)strcspn(at, "'\n"), at);
-        look->refuses_stores = strverscmp(look->version, UV_SINCE) >= 0 && lacks_libuv(fd);
+        snprintf(torch->version, TORCH_VERSION_SIZE, "%.*s", (int)strcspn(at, "'\n"), at);
+        torch->refuses_stores = strverscmp(torch->version, UV_SINCE) >= 0 && lacks_libuv(fd);
         close(fd);
         return true;
     }
     return false;
 }
 
-static bool find_in_prefix(struct torch_version *look, const char *prefix, const char *version)
+static bool find_in_prefix(struct torch_version *torch, const char *prefix, const char *version)
 {
     char list[5 * PATH_MAX];
     snprintf(list, sizeof(list),
              "%1$s/lib/python%2$s/site-packages:%1$s/lib64/python%2$s/site-packages:"
              "%1$s/local/lib/python%2$s/dist-packages:%1$s/lib/python3/dist-packages",
              prefix, version);
-    return prefix[0] != '\0' && find_in_list(look, list);
+    return prefix[0] != '\0' && find_in_list(torch, list);
 }
 
 /* Search the directories in the order of sys.path. Python searches packages in the user's home directory only if
  * it also searches system packages. */
-bool torch_find(const char *python, const struct env_sources *env, struct torch_version *look)
+bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch)
 {
     const char *home = env_sources_find(env, "HOME");
     struct interpreter i = { 0 };
     char user[2 * PATH_MAX];
-    *look = (struct torch_version){ 0 };
+    *torch = (struct torch_version){ 0 };
     if (!find_interpreter(&i, python, env))
         return false;
     snprintf(user, sizeof(user), "%s/.local/lib/python%s/site-packages", home != NULL ? home : "", i.version);
-    return find_in_list(look, env_sources_find(env, "PYTHONPATH")) ||
-           find_in_prefix(look, i.own, i.version) ||
-           (home != NULL && i.prefix[0] != '\0' && find_in_list(look, user)) ||
-           find_in_prefix(look, i.prefix, i.version);
+    return find_in_list(torch, env_sources_find(env, "PYTHONPATH")) ||
+           find_in_prefix(torch, i.own, i.version) ||
+           (home != NULL && i.prefix[0] != '\0' && find_in_list(torch, user)) ||
+           find_in_prefix(torch, i.prefix, i.version);
 }

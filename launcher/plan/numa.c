@@ -22,7 +22,7 @@ enum { PATH_SIZE = 160, CACHE_LEVELS_MAX = 16 };
 
 /* The arguments of numa_choose that all functions need. */
 struct question {
-    const struct numa_source *look;
+    const struct numa_source *source;
     const struct gpu_list *gpus;
     struct ddp_err *err;
 };
@@ -30,7 +30,7 @@ struct question {
 /* CPUs in groups. key[cpu] is the lowest CPU of the group, or -1 if the CPU is unusable. size[key] is how many
  * usable CPUs the group has. */
 struct groups {
-    int *key, *size; /* one allocation; `key` is its beginning */
+    int *key, *size; /* owned: two arrays in one block of memory, which begins at `key` */
     int n;           /* length of `key` and of `size` */
 };
 
@@ -59,7 +59,7 @@ static ddp_status unreadable(const struct question *q, const char *path)
 /* Read a file that contains a list of numbers below `limit`. */
 static ddp_status read_list(const struct question *q, const char *path, int limit, struct rank_set *set)
 {
-    const char *text = q->look->read(q->look->user, path);
+    const char *text = q->source->read(q->source->user, path);
     const ddp_status status = text != NULL ? parse_list(text, limit, set) : DDP_ERR_ARG;
     return status == DDP_ERR_ARG ? unreadable(q, path) : status;
 }
@@ -67,7 +67,7 @@ static ddp_status read_list(const struct question *q, const char *path, int limi
 /* Read a file that contains one number. */
 static ddp_status read_number(const struct question *q, const char *path, int *to)
 {
-    const char *text = q->look->read(q->look->user, path);
+    const char *text = q->source->read(q->source->user, path);
     char *end;
     const long value = text != NULL ? strtol(text, &end, 10) : 0;
     if (text == NULL || end == text || value < -1 || value >= NUMA_CPUS_MAX)
@@ -91,7 +91,7 @@ static ddp_status node_of_gpu(const struct question *q, int device, int *node)
 {
     char pci[NUMA_PCI_SIZE], path[PATH_SIZE];
     const char *name = q->gpus->names[device];
-    if (!q->look->pci_address(q->look->user, name, pci))
+    if (!q->source->pci_address(q->source->user, name, pci))
         return ddp_fail(q->err, DDP_ERR_ARG,
                         "--numa_binding: the driver does not report the PCI address of GPU %s; " USE_TASKSET,
                         name);
@@ -109,7 +109,7 @@ static ddp_status add_node(const struct question *q, int node, struct rank_set *
     snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
     const ddp_status status = read_list(q, path, NUMA_CPUS_MAX, &all);
     for (int i = 0; i < all.limit; i++)
-        if (rank_set_has(&all, i) && rank_set_has(&q->look->allowed, i))
+        if (rank_set_has(&all, i) && rank_set_has(&q->source->allowed, i))
             rank_set_add(cpus, i);
     rank_set_free(&all);
     return status;
@@ -183,12 +183,12 @@ static bool cache_level(const struct question *q, int cpu, int i, int *level)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/type", cpu, i);
-    const char *type = q->look->read(q->look->user, path);
+    const char *type = q->source->read(q->source->user, path);
     if (type == NULL)
         return false;
     const bool counts = strncmp(type, "Unified", 7) == 0 || strncmp(type, "Data", 4) == 0;
     snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/level", cpu, i);
-    const char *text = counts ? q->look->read(q->look->user, path) : NULL;
+    const char *text = counts ? q->source->read(q->source->user, path) : NULL;
     *level = text != NULL ? atoi(text) : -1;
     return true;
 }
@@ -346,10 +346,10 @@ static ddp_status numa_choose_mode(const struct question *q, enum numa_binding m
     return mode == NUMA_EXCLUSIVE ? keep_share(q, all, before, cpus) : keep_complex(q, before, cpus);
 }
 
-ddp_status numa_choose(enum numa_binding mode, const struct numa_source *look, const struct gpu_list *gpus,
+ddp_status numa_choose(enum numa_binding mode, const struct numa_source *source, const struct gpu_list *gpus,
                        int device, struct rank_set *cpus, struct ddp_err *err)
 {
-    const struct question q = { look, gpus, err };
+    const struct question q = { source, gpus, err };
     *cpus = (struct rank_set){ 0 };
     if (device >= gpus->n)
         return ddp_fail(

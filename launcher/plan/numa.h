@@ -26,7 +26,7 @@ struct numa_source {
 
 /* Find the CPUs of the worker that uses GPU number `device` of `gpus`. After DDP_OK the caller frees *cpus with
  * rank_set_free. Return DDP_ERR_ARG with the reason in `err` if the CPUs cannot be found, or DDP_ERR_NOMEM. */
-ddp_status numa_choose(enum numa_binding mode, const struct numa_source *look, const struct gpu_list *gpus,
+ddp_status numa_choose(enum numa_binding mode, const struct numa_source *source, const struct gpu_list *gpus,
                        int device, struct rank_set *cpus, struct ddp_err *err);
 
 /* Append CPUs as "0-3,8" to `out`. Return false if memory is short. */

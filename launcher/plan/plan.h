@@ -31,7 +31,7 @@ struct torch_version {
 /* Facts about the machine. The caller owns the texts, which must outlive the plan. */
 struct plan_facts {
     char *const *environ_block; /* ddprun's environment, NULL-terminated */
-    int physical_gpus;          /* see gpu_count() below */
+    int physical_gpus;          /* number of GPUs, from gpu_count() */
     int cpus;                   /* how many CPUs this process may use */
     const char *host;           /* name of this machine */
     bool terminal;              /* ddprun's stderr is a terminal whose cursor can be moved */
@@ -43,7 +43,7 @@ struct plan_facts {
     const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL = no directory is safe */
     const char *tmp_note;   /* why TMPDIR is not used; NULL = TMPDIR is used */
     const struct scheduler *scheduler;  /* the scheduler that started this process; NULL = not read */
-    const struct numa_source *numa;     /* for --numa_binding; NULL = --numa_binding is not set */
+    const struct numa_source *numa;     /* reads /sys for --numa_binding; NULL = --numa_binding is not set */
     const struct python_choice *python; /* Python for scripts and modules; NULL = python3 in PATH */
     const struct torch_version *torch;  /* the PyTorch that the program will import; NULL = not found */
     /* First part of the paths of error files, for a job without a log directory; NULL = no error files. */
@@ -237,9 +237,9 @@ bool own_prefix(char prefix[PATH_MAX]);
 /* Return how many CPUs this process may use, at least 1. */
 int cpu_count(void);
 
-/* Fill `look` for --numa_binding. After DDP_OK the caller calls numa_source_close when `look` is no longer used. */
-ddp_status numa_source_open(struct numa_source *look, struct ddp_err *err);
-void numa_source_close(struct numa_source *look);
+/* Open the source of NUMA facts for --numa_binding. After DDP_OK the caller closes it with numa_source_close. */
+ddp_status numa_source_open(struct numa_source *source, struct ddp_err *err);
+void numa_source_close(struct numa_source *source);
 
 /* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is
  * not a plain file, or the file is longer than SCHEDULER_FILE_MAX. */
@@ -253,7 +253,7 @@ char *scheduler_read_file(const char *path);
 
 /* Find the torch that the interpreter `python` imports in the workers' environment. `python` is a path, or a name
  * in PATH. Return false if no torch is in the usual directories. */
-bool torch_find(const char *python, const struct env_sources *env, struct torch_version *look);
+bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch);
 
 /* Find `python` in the workers' PATH and write its path. Return false if PATH does not contain it. */
 bool torch_look_python(const char *python, const struct env_sources *env, char path[PATH_MAX]);

@@ -197,8 +197,8 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* Set the number of workers to the number of GPUs in the variable `name`, or to the number of visible GPUs,
- * whichever is smaller. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
+/* Set the number of workers to the smaller of two numbers: the number of GPUs in the variable `name`, and the
+ * number of visible GPUs. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
 static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");

@@ -57,7 +57,7 @@ struct scheduler_tasks {
     bool known;
     int tasks, task; /* how many tasks the job has; number of this task */
     int here, local; /* how many tasks this node has; number of this task on this node */
-    int nodes, node; /* on how many nodes the tasks are; number of this node */
+    int nodes, node; /* number of nodes on which the tasks run; number of this node */
 };
 
 /* Whether the scheduler has started ddprun on all nodes of the job. */

@@ -31,7 +31,7 @@ struct python_paths {
 };
 
 /* Find the Pythons of the workers' environment, and choose one. machine.c contains this function. */
-void python_find(struct python_paths *look, const struct env_sources *env);
+void python_find(struct python_paths *paths, const struct env_sources *env);
 
 /* Return the command of worker `local_rank`, NULL-terminated, in one allocation that the caller frees. If PROGRAM
  * is a script (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced

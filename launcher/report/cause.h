@@ -24,7 +24,7 @@ struct loss;
 
 /* Free space of the file system of `path`. */
 struct disk_room {
-    char path[PATH_MAX];    /* as in the error, or a name for readers */
+    char path[PATH_MAX];    /* path in the error message, or a description such as "/dev/shm" */
     uint64_t bytes, inodes; /* still free for users other than root; UINT64_MAX = inodes are not limited */
 };
 
@@ -36,7 +36,7 @@ struct full_disk {
         [PATH_MAX]; /* path of the file in the error, absolute or relative; "" = the error names no file */
     bool is_quota;
     int n_rooms;
-    struct disk_room rooms[ROOMS_MAX]; /* of the file, or of all likely places; none for a quota */
+    struct disk_room rooms[ROOMS_MAX]; /* of the file, or of all likely places; n_rooms 0 for a quota */
 };
 
 /* An attempt that has failed, on any node. */
@@ -80,17 +80,16 @@ struct report {
     const char *path;                /* PATH of the workers, printed if the program was not found */
     const char *python;              /* path of the Python that ran the workers; NULL = not known or none */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
-    const struct full_disk *full;           /* a file that could not be written; NULL = none or not known */
-    const struct error_text *error;         /* error file of the first failure; NULL = none */
-    const struct failure *elsewhere;        /* the first failure, if it is not on this node; NULL otherwise */
-    const struct failed_attempt *failed;    /* array of n_failed attempts; the latest is last */
+    const struct full_disk *full; /* the full disk and the file on it; NULL = none or not known */
+    const struct error_text *error;      /* error file of the first failure; NULL = none */
+    const struct failure *elsewhere;     /* the first failure, if it is not on this node; NULL otherwise */
+    const struct failed_attempt *failed; /* array of n_failed attempts; the latest is last */
     size_t n_failed;
     int64_t best_step; /* highest step of all attempts; -1 = none reported */
     struct store_end store;
     struct left_early left;
     const struct finding *hang; /* the store's finding that the last attempt hung; NULL = none */
-    const struct finding
-        *gpus; /* array of n_gpus findings about this node's GPUs, for a hang or a full GPU */
+    const struct finding *gpus; /* array of n_gpus findings about this node's GPUs */
     int n_gpus;
     const struct stuck *stuck; /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;

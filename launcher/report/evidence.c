@@ -191,7 +191,7 @@ struct evidence {
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
     int port_rank,
-        port; /* local rank of the worker whose port another user took, and the port; port 0 = none */
+        port; /* local rank of the worker whose port another user has taken; number of this port, 0 = none */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of this timer; "" = no timer has expired */
@@ -941,7 +941,7 @@ static void find_near(const char *path, char out[PATH_MAX])
 /* Examine a program. Its header is compared with that of ddprun's own executable, which runs on this machine. */
 static void program_examine(const char *path, struct program_look *look)
 {
-    uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
+    uint8_t head[HEAD_BYTES], own[HEAD_BYTES];
     bool ok, self_ok;
     *look = (struct program_look){ .kind = kind_of(path) };
     snprintf(look->path, sizeof(look->path), "%s", path);
@@ -951,10 +951,10 @@ static void program_examine(const char *path, struct program_look *look)
     if (look->kind != PATH_EXECUTABLE && look->kind != PATH_NO_X)
         return;
     look->noexec = on_noexec(path);
-    size_t n = read_head(path, head, &ok), n_ours = read_head("/proc/self/exe", ours, &self_ok);
+    size_t n = read_head(path, head, &ok), n_own = read_head("/proc/self/exe", own, &self_ok);
     if (!ok)
         return;
-    program_check_bytes(look, slice_of(head, n), slice_of(ours, n_ours));
+    program_check_bytes(look, slice_of(head, n), slice_of(own, n_own));
     if (look->interpreter[0] != '\0')
         look->helper = kind_of(look->interpreter);
     else if (look->elf.interpreter[0] != '\0')

@@ -35,9 +35,10 @@ enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 
 /* The facts about the end of a worker. In a zeroed struct no fact is known. */
 struct worker_evidence {
     enum oom_kind oom;
-    bool oom_named;  /* the kernel's log names this process */
-    bool oom_likely; /* only the machine's counter has risen; the kernel may have killed another job */
-    bool oom_unseen; /* no counter of OOM kills can be read */
+    bool oom_named; /* the kernel's log names this process */
+    bool
+        oom_likely; /* only the machine's counter of OOM kills has risen; the kernel may have killed a process of another job */
+    bool oom_unseen;               /* no counter of OOM kills can be read */
     unsigned long long kills;      /* how many processes the kernel killed */
     char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
     bool cgroup_v2;                /* the group is of version 2, which has other file names */

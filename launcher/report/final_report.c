@@ -404,9 +404,9 @@ static bool event_finished(struct buf *out, const struct report *report)
 /* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
-    UNREAD_MS = 2000, /* give up if a descriptor accepts no byte for this time */
-    LOSSES_MAX = 64,  /* limit of targets that report.json lists because they lost output */
-    LOSSES_SAID = 4   /* limit of such targets that are printed; the others are counted */
+    UNREAD_MS = 2000,  /* give up if a descriptor accepts no byte for this time */
+    LOSSES_MAX = 64,   /* limit of targets that report.json lists because they lost output */
+    LOSSES_PRINTED = 4 /* limit of such targets that are printed; the others are counted */
 };
 
 /* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. */
@@ -518,7 +518,7 @@ static int utc_offset_s(void)
     return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
 }
 
-/* Memory to which the members of `struct report` point until the end of final_report. */
+/* The memory to which members of `struct report` point. */
 struct details {
     char python[PATH_MAX];
     struct program_look look;
@@ -618,16 +618,16 @@ static void hand_on_error(const struct report *r)
 /* Warn about lost output. A reader that has exited, such as head, needed no more output and is not reported. */
 static void warn_of_losses(const struct loss *lost, size_t n)
 {
-    size_t said = 0, more = 0;
+    size_t printed = 0, more = 0;
     for (size_t i = 0; i < n; i++) {
         if (lost[i].error == EPIPE)
             continue;
-        if (said < LOSSES_SAID)
+        if (printed < LOSSES_PRINTED)
             log_warn("%s: %llu byte%s of the workers' output %s missing: %s", lost[i].name,
                      (unsigned long long)lost[i].bytes, lost[i].bytes == 1 ? "" : "s",
                      lost[i].bytes == 1 ? "is" : "are",
                      lost[i].error != 0 ? strerror(lost[i].error) : "the reader was too slow");
-        *(said < LOSSES_SAID ? &said : &more) += 1;
+        *(printed < LOSSES_PRINTED ? &printed : &more) += 1;
     }
     if (more > 0)
         log_warn("%zu%s more target%s of output lost bytes; see lost_output in --json or report.json", more,

@@ -38,7 +38,7 @@ struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 /* Ask the driver, and store the answer in `query`, a struct gpu_query. */
 void gpu_query_run(void *query);
 
-/* Return false if the driver could not read a GPU, or if the answer contains a process that may or may not belong to
+/* Return false if the driver could not read a GPU, or if it is unknown whether a process in the answer belongs to
  * this job. */
 bool gpu_query_is_complete(const struct gpu_query *query);
 

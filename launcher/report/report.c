@@ -711,7 +711,7 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append in which calls the other ranks were at the first failure. */
+/* Append the calls that the other ranks were in at the first failure. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     bool more = true;

@@ -118,17 +118,17 @@ static bool same_family(int a, int b)
 }
 
 /* Return the first problem of the file. Problems that make later bytes meaningless are checked first. */
-static enum elf_kind first_problem(const struct reader *file, const struct reader *ours)
+static enum elf_kind first_problem(const struct reader *file, const struct reader *own)
 {
-    int machine = machine_of(file), our_machine = machine_of(ours);
+    int machine = machine_of(file), our_machine = machine_of(own);
     uint64_t type = number(file, offsetof(Elf64_Ehdr, e_type), 2);
     if (!header_is_whole(file))
         return ELF_CUT;
-    if (file->big_endian != ours->big_endian)
+    if (file->big_endian != own->big_endian)
         return ELF_BYTE_ORDER;
     if (machine != our_machine)
         return same_family(machine, our_machine) ? ELF_BITS : ELF_MACHINE;
-    if (file->wide != ours->wide)
+    if (file->wide != own->wide)
         return ELF_BITS;
     if (type != ET_EXEC && type != ET_DYN)
         return ELF_NO_PROGRAM;
@@ -139,11 +139,11 @@ static enum elf_kind first_problem(const struct reader *file, const struct reade
 
 /* Compare the first bytes of a file with those of a program that runs on this machine. The first 4 KiB contain the
  * header, the segment table and the loader's path. */
-static void elf_check(struct slice file, struct slice ours, struct elf_look *look)
+static void elf_check(struct slice file, struct slice own, struct elf_look *look)
 {
     struct reader theirs, mine;
     *look = (struct elf_look){ .kind = ELF_NONE };
-    bool known = reader_open(&mine, ours) && header_is_whole(&mine);
+    bool known = reader_open(&mine, own) && header_is_whole(&mine);
     if (known) {
         look->our_machine = machine_of(&mine);
         look->our_bits = mine.wide ? 64 : 32;
@@ -178,7 +178,7 @@ static void read_first_line(struct program_look *look, const char *text, size_t 
         memcpy(look->interpreter, text + at, stop - at);
 }
 
-void program_check_bytes(struct program_look *look, struct slice head, struct slice ours)
+void program_check_bytes(struct program_look *look, struct slice head, struct slice own)
 {
     const char *text = head.data;
     look->empty = head.len == 0;
@@ -186,7 +186,7 @@ void program_check_bytes(struct program_look *look, struct slice head, struct sl
     look->carriage_return = false;
     if (head.len > 2 && text[0] == '#' && text[1] == '!')
         read_first_line(look, text, head.len);
-    elf_check(head, ours, &look->elf);
+    elf_check(head, own, &look->elf);
 }
 
 /* --- cause and remedy ------------------------------------------------------------------------------------- */
@@ -326,7 +326,7 @@ static const struct row *row_of(const struct start_failure *f)
 /* Fill the placeholders of a sentence. All values are formatted, although a sentence contains only some of them. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
-    char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4];
+    char machine[ELF_MACHINE_NAME_MAX], own[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4];
     char processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], files[LIMIT_SHOWN], stack[LIMIT_SHOWN];
     static const struct worker_evidence nothing;
     const struct worker_evidence *limits = f->limits != NULL ? f->limits : &nothing;
@@ -342,7 +342,7 @@ static bool fill_row(const struct start_failure *f, const char *sentence, struct
         { "loader", look->elf.interpreter },
         { "locked", look->locked },
         { "machine", elf_machine_name(look->elf.machine, machine) },
-        { "our_machine", elf_machine_name(look->elf.our_machine, ours) },
+        { "our_machine", elf_machine_name(look->elf.our_machine, own) },
         { "bits", look->elf.bits == 64 ? "64" : "32" },
         { "our_bits", look->elf.our_bits == 64 ? "64" : "32" },
         { "processes", limit_text(processes, limits->processes, false) },

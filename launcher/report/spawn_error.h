@@ -56,16 +56,16 @@ struct program_look {
     enum path_kind helper;             /* kind of `interpreter` or elf.interpreter */
 };
 
-/* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `ours`
+/* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `own`
  * contains the first bytes of a program that runs on this machine. */
-void program_check_bytes(struct program_look *look, struct slice head, struct slice ours);
+void program_check_bytes(struct program_look *look, struct slice head, struct slice own);
 
 struct start_failure {
     int error;           /* errno of execve, of the search in PATH, or of fork */
     const char *program; /* as the user wrote it */
     const char *path;    /* PATH of the worker; NULL = not set */
     const struct program_look *look;
-    const struct worker_evidence *limits; /* only the limits count; NULL = not known */
+    const struct worker_evidence *limits; /* only its limits are used; NULL = not known */
 };
 
 /* Append why the program could not be started: "./train: no such file". Return false when memory is short. */

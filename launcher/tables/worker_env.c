@@ -149,10 +149,10 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {
-    const char *ours[WORKER_ENV_VARS];
+    const char *names[WORKER_ENV_VARS];
     struct listed listed;
     size_t most = n;
-    names_set(facts, ours);
+    names_set(facts, names);
     for (char *const *p = inherited; *p != NULL; p++)
         most++;
     *base = (struct env_base){ .entries = calloc(most + 1, sizeof(*base->entries)) };
@@ -165,9 +165,9 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
         list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
     for (int i = 0; i < WORKER_ENV_VARS; i++)
-        base->replaced[i] = ours[i] != NULL && names_one(ours[i], overrides, n);
+        base->replaced[i] = names[i] != NULL && names_one(names[i], overrides, n);
     for (; *inherited != NULL; inherited++)
-        if (!is_set_by_us(*inherited, ours))
+        if (!is_set_by_us(*inherited, names))
             list_entry(base, &listed, *inherited);
     free(listed.place);
     return true;
@@ -209,7 +209,7 @@ bool worker_env_init(struct worker_env *env, const struct env_facts *facts, cons
         env->block[env->n++] = p;
     for (size_t i = 0; i < base->n; i++)
         env->block[env->n++] = (char *)base->entries[i]; /* execve's argument type has no const */
-    env->n_ours = rows + base->n_overrides;
+    env->n_set = rows + base->n_overrides;
     return true;
 
 no_memory:

@@ -125,11 +125,11 @@ struct env_base {
     bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
 };
 
-/* The environment of a worker for execve(2). `block` is NULL-terminated. The first n_ours entries come from the
+/* The environment of a worker for execve(2). `block` is NULL-terminated. The first n_set entries come from the
  * table and --env, the others are inherited. */
 struct worker_env {
     char **block;
-    size_t n, n_ours;
+    size_t n, n_set;
     char *text; /* private: memory for the entries of the table */
 };
 

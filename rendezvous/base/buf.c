@@ -42,8 +42,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Format into the free room, which is usually large enough. If it is not, vsnprintf has returned the length of the
- * text: reserve room for it, and format again. The NUL is not counted in `len`, so the next append overwrites it. */
+/* Format into the free room. If the text does not fit, reserve room for the length that vsnprintf has returned,
+ * and format again. The NUL is not counted in `len`, so the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;

@@ -8,11 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice says how long it is
- * valid.
+/* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice says how long it
+ * is valid.
  *
- * Keys and values of the store may contain any byte, including 0, so they need a length. A slice is passed by value,
- * in two registers. */
+ * Keys and values of the store may contain any byte, including 0, so a slice has a length. */
 struct slice {
     const void *data;
     size_t len;

@@ -145,8 +145,8 @@ static bool append_help(struct buf *out, const char *help, bool fish)
 
 /* --- bash ----------------------------------------------------------------------------------------------- */
 
-/* The walk over the words for bash, which splits --name=value into three words, unless COMP_WORDBREAKS has been
- * changed. */
+/* The part of the bash script that walks over the words. bash splits --name=value into three words, unless the
+ * user has changed COMP_WORDBREAKS. */
 static const char bash_walk[] =
     "' prefix= cur=${COMP_WORDS[COMP_CWORD]} i word name= first=0\n"
     "    COMPREPLY=()\n"
@@ -318,8 +318,8 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* The walk over the words for fish, which completes values of options by itself. Names with dashes, such as --log-dir,
- * are offered only if the user has typed a dash inside the name. */
+/* The part of the fish script that walks over the words. fish completes values of options by itself. The script
+ * offers names with dashes, such as --log-dir, only if the user has typed a dash inside the name. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"

@@ -22,8 +22,8 @@ struct name_found {
 
 struct name_lookup;
 
-/* Start a lookup of `host`, which is copied. Return 0, or an errno. After 0, free *out with name_lookup_end, which is
- * allowed at any time. */
+/* Start a lookup of `host`, which is copied. Return 0 or an errno. After 0, the caller frees *out with
+ * name_lookup_end, even while the lookup runs. */
 int name_lookup_begin(const char *host, struct name_lookup **out);
 
 /* Return a descriptor that becomes readable when the lookup has its result. */

@@ -42,8 +42,8 @@ struct option_row {
     char letter;       /* letter of the short form; 0 = none */
     const char *value; /* name of the value in the help; NULL = a switch; "[=X]" = the value is optional */
     enum option_type type;
-    /* Parse `text` ("1" for a switch) and store the value in the field `to`. NULL = parse by `type`. In an error, set
-     * only what is valid, such as "a number": options_store prepends "--limit=0: expected ". */
+    /* Parse `text` ("1" for a switch) and store the value in the field `to`. NULL = parse by `type`. Set `err` to
+     * the valid values only, such as "a number", because options_store prepends "--limit=0: expected ". */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field in the struct of the program's options */
     const char *preset; /* default, as a user would type it; NULL = none */

@@ -1,10 +1,10 @@
-/* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a daemon
- * does not answer. The function runs on a separate thread. The caller waits for a limited time and then continues. The
- * thread may remain until the process exits.
+/* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a
+ * daemon does not answer. The function runs on a separate thread. The caller waits for a limited time and then
+ * continues. The thread may remain until the process exits.
  *
- * `user` is the argument of the function. It belongs to the thread until the function returns. If the caller then
- * calls timed_call_end, it owns `user` again. If the caller has called timed_call_end before, the thread releases
- * `user` when the function returns. */
+ * The thread owns `user`, the argument of the function, until the function returns. Then timed_call_end gives
+ * `user` back to the caller. If the caller ends the call earlier, the thread releases `user` when the function
+ * returns. */
 #ifndef BASE_TIMED_CALL_H
 #define BASE_TIMED_CALL_H
 

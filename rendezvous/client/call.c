@@ -611,7 +611,7 @@ ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who
     if (status != 0)
         client_fail(&c, DDP_ERR_MISMATCH, "the store rejected this %s: %s", who->role, why);
     free(why);
-    store->ours = client_ok(&c);
+    store->identified = client_ok(&c);
     if (!client_ok(&c))
         *err = c.err;
     return c.err.code;

@@ -98,7 +98,7 @@ struct ddp_store {
     struct client_stream stream;
     struct buf out;       /* the request that is being built; empty between calls */
     enum dialect dialect; /* dialect of the store, from the first greeting that it has answered */
-    bool ours;            /* the store is ddprun's and has accepted IDENTIFY */
+    bool identified;      /* the store is ddprun's and has accepted IDENTIFY */
     /* The connection was closed to end a wait, because dialect A cannot cancel one. The next call connects again. */
     bool stale;
     bool broken;         /* a call has failed in the middle of a reply; all further calls fail */

@@ -110,7 +110,7 @@ void ddp_store_close(ddp_store *store)
 
 char ddp_store_dialect(const ddp_store *store)
 {
-    if (store->ours)
+    if (store->identified)
         return 'D';
     return store->dialect == DIALECT_C ? 'C' : 'A';
 }
@@ -291,7 +291,7 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
 /* Fail unless the store has accepted IDENTIFY. Call this before sending a request that only ddprun supports. */
 static void need_identify(struct client_call *c)
 {
-    if (!c->store->ours)
+    if (!c->store->identified)
         client_fail(c, DDP_ERR_UNSUPPORTED,
                     "needs a store of ddprun; connect to one, and set `role` in the options");
 }

@@ -29,10 +29,10 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 2000,       /* time for the answer of an unknown store to a greeting */
-    ANSWER_OURS_MS = 10000, /* time for the answer of a store that the caller knows to be ddprun's */
-    TLS_ALERT = 21,         /* first byte of an alert of TLS (RFC 8446, 5.1) */
-    TLS_MAJOR = 3,          /* second byte of an alert of TLS */
+    ANSWER_MS = 2000,         /* time for the answer of an unknown store to a greeting */
+    ANSWER_DDPRUN_MS = 10000, /* time for the answer of a store that the caller knows to be ddprun's */
+    TLS_ALERT = 21,           /* first byte of an alert of TLS (RFC 8446, 5.1) */
+    TLS_MAJOR = 3,            /* second byte of an alert of TLS */
 };
 
 /* --- connections ---------------------------------------------------------------------------------------- */
@@ -280,7 +280,7 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
 /* Connect and greet. First clear the state of an earlier attempt (socket, dialect, incomplete request). The timeout
  * for the answer is short, because some servers do not answer an unknown greeting. Set *dialled if the peer has
  * accepted the connection, even without an answer. */
-static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *greeting, bool ours,
+static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *greeting, bool is_ddprun,
                                  uint64_t deadline_ms, bool *dialled, struct ddp_err *err)
 {
     struct client_call c = { .store = s };
@@ -294,7 +294,7 @@ static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *gre
     s->dialect = greeting->dialect;
     s->broken = false;
     s->out.len = 0;
-    c.deadline_ms = sooner(deadline_ms, ours ? ANSWER_OURS_MS : ANSWER_MS);
+    c.deadline_ms = sooner(deadline_ms, is_ddprun ? ANSWER_DDPRUN_MS : ANSWER_MS);
     if (s->auth != NULL && s->auth->tls != NULL &&
         client_stream_encrypt(&s->stream, s->auth->tls, c.deadline_ms, err) != DDP_OK)
         return err->code;

@@ -269,9 +269,10 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* The identity of ddpctl: an operator, which may read and has no rights of an agent. Without a secret, ddpctl requests
- * the credential from a store on another host. The credential contains the secret, and MUNGE decodes it only for the
- * user of the job. The functions below implement struct client_auth and struct client_tls (client/call.h). */
+/* The identity of ddpctl: an operator, which may read and has no rights of an agent. Without a secret, ddpctl
+ * requests the credential from a store on another host. The credential contains the secret, and MUNGE decodes it
+ * only for the user of the job. The functions below implement struct client_auth and struct client_tls
+ * (client/call.h). */
 static struct operator
 {
     struct secret *secret; /* owned; NULL = not known */
@@ -400,7 +401,7 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
     return -1;
 }
 
-/* Decrypt the store's bytes. After a failed handshake, report both likely reasons: the store sends none. */
+/* Decrypt the store's bytes. After a failed handshake, report both likely reasons, because the store sends none. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;
@@ -435,7 +436,8 @@ static struct client_auth operator_auth = { .user = &operator,
                                             .put_frame = operator_append_frame,
                                             .open = operator_open };
 
-/* Write the text to stdout and free it. Return the exit code. `complete` is false if memory was short for the text. */
+/* Write the text to stdout and free it. Return the exit code. `complete` is false if the text is incomplete,
+ * because memory was short. */
 static int print_text(struct buf *text, bool complete)
 {
     bool ok = complete && fwrite(text->data, 1, text->len, stdout) == text->len;
@@ -648,8 +650,8 @@ static void add_job(void *user, const struct record_job *r)
     snprintf(job->store, sizeof(job->store), "%s", r->store);
 }
 
-/* Try the store at the default address, after finding no job of this user on this host. The job may run in another PID
- * namespace, or root may ask about another user's job. */
+/* Try the store at the default address, because no job of this user was found on this host. The job may run in
+ * another PID namespace, or root may ask about another user's job. */
 static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;

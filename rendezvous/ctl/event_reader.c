@@ -239,8 +239,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the offset of a process once: from the first line with both its own time and the store's time. Both clocks are
- * monotonic, and their drift is too small to be visible. */
+/* Set the offset of a process once: from the first line with both its own time and the store's time. The drift
+ * between the two monotonic clocks is too small to see. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -313,8 +313,8 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Of equal events, keep only the copy that was read first. Equal events also occur if the user names a log twice. The
- * loop runs backwards, so that both events of each compared pair are still chosen. */
+/* Keep only the copy of equal events that was read first. Equal events also occur if the user names a log twice.
+ * The loop runs backwards, so that both events of each compared pair are still chosen. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

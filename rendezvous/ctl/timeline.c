@@ -76,8 +76,7 @@ static size_t add_row(struct making *m)
     return m->t->n_rows - 1;
 }
 
-/* Allocate a map from agents or ranks to rows. Each event needs the row of its agent or rank, and a search would be
- * slow. */
+/* Allocate a map from agents or ranks to rows, because each event needs its row, and a search would be slow. */
 static bool allocate_map(struct making *m, size_t **map, size_t n)
 {
     if (*map != NULL)

@@ -16,9 +16,9 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs are from several nodes, and also from runs that were killed while writing a line. A line that is no event is
- * skipped, and reported with file and line. If several logs report an event, one copy is kept. Times of a node are
- * converted to the store's clock. If the node never reached the store, its wall clock is used. */
+/* Logs are from several nodes, and also from runs that were killed while writing a line. A line that is no event
+ * is skipped, and reported with file and line. If several logs report the same event, one copy is kept. The times
+ * of a node are converted to the store's clock. For a node that never reached the store, its wall clock is used. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 

@@ -119,19 +119,19 @@ static const char *mode_text(bool elastic, bool same)
     return same ? "" : elastic ? " (elastic)" : " (static)";
 }
 
-/* Reject a job size that differs from the job size of the first node. */
+/* Reject a --nnodes that differs from that of the first node. */
 static bool same_nnodes(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
     const struct rdzv_join *j = c->join;
-    char theirs[64], ours[64];
+    char joining[64], set[64];
     const bool same_mode = rules->elastic == j->elastic;
     bool same = same_mode && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
     return same || word_refusal(c, "%s has %s, %s has %s", c->self,
-                                nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max,
+                                nnodes_text(joining, sizeof(joining), j->nnodes_min, j->nnodes_max,
                                             mode_text(j->elastic, same_mode)),
                                 c->first,
-                                nnodes_text(ours, sizeof(ours), rules->min, rules->max,
+                                nnodes_text(set, sizeof(set), rules->min, rules->max,
                                             mode_text(rules->elastic, same_mode)));
 }
 
@@ -139,9 +139,9 @@ static bool same_nnodes(const struct check *c)
  * different numbers of workers. */
 static bool same_role(const struct check *c)
 {
-    char theirs[sizeof(c->r->rules.role)];
-    text_copy(theirs, sizeof(theirs), c->join->role);
-    return strcmp(theirs, c->r->rules.role) == 0;
+    char role[sizeof(c->r->rules.role)];
+    text_copy(role, sizeof(role), c->join->role);
+    return strcmp(role, c->r->rules.role) == 0;
 }
 
 /* Reject a number of workers that differs from the other nodes of an elastic job. It may differ in a static job. It

@@ -29,7 +29,7 @@ struct member {
     bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
     int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
     bool told;             /* the agent had sent a stop signal before the rank exited */
-    uint64_t gave_up_ms;   /* when the rank last abandoned the setup of a PyTorch group; 0 = never */
+    uint64_t gave_up_ms;   /* when the rank last gave up the setup of a PyTorch group; 0 = never */
     uint64_t tried_ms;     /* when the rank last worked on the setup of a PyTorch group; 0 = never */
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
     int16_t cpu_percent;   /* CPU use in % since the agent's previous sample; may exceed 100; -1 = unknown */
@@ -41,7 +41,7 @@ struct member {
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
     uint64_t stepped_ms;          /* last change of `step` or of the call */
-    uint64_t heard_ms;            /* when the last byte arrived on connections that are closed now */
+    uint64_t heard_ms;            /* when the last byte arrived on the rank's closed connections */
 };
 
 struct members {

@@ -53,8 +53,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse the silence of each node that has fewer than PARDONS excuses. Of two nodes, the longer silent one never has
- * fewer excuses, so the order of `watched` does not change. */
+/* Excuse the silence of each node that has fewer than PARDONS excuses. The order of `watched` does not change,
+ * because the longer silent of two nodes never has fewer excuses. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -636,8 +636,9 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 
 /* The log, the event log, and messages to waiting nodes.
  *
- * The first message about missing nodes follows NOTICE_AFTER_MS after a change, so that a job that starts at once sends
- * none. Further messages are SAY_EVERY_MS apart, or n ms with n > 1,000 waiting nodes, to limit the load. */
+ * The first message about missing nodes is sent NOTICE_AFTER_MS after a change, so that a job that starts at once
+ * sends none. Further messages are SAY_EVERY_MS apart. With n > 1,000 waiting nodes, they are n ms apart, to limit
+ * the load. */
 
 enum { NOTICE_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
 
@@ -679,7 +680,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 
 /* --- messages to waiting nodes ----------------------------------------------------------------------------- */
 
-/* Schedule a message to the waiting nodes, unless a message is scheduled already. */
+/* Schedule a message to the waiting nodes, unless one is scheduled already. */
 void rdzv_schedule_notify(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;

@@ -17,10 +17,8 @@
 
 #include <inttypes.h>
 
-/* The failed attempts of a job. They decide whether and when another attempt follows (round.c).
- *
- * restarts_failed() finds a reason against a restart in the failure, and restarts_progress() in the progress of the
- * workers. The caller reads this progress before the next attempt, which removes the keys. */
+/* The failed attempts of a job. They decide whether and when another attempt follows (round.c). The caller reads
+ * the progress of the workers before the next attempt, which removes the keys. */
 struct restarts {
     uint32_t max_restarts, max_no_progress; /* options; max_no_progress 0 = no limit */
     uint64_t backoff_ms, backoff_cap_ms;    /* first and longest pause before a restart */
@@ -49,10 +47,10 @@ struct node {
     uint64_t joined_ms;            /* time of the first join */
     uint64_t heard_ms;             /* time of the last message */
     uint64_t grace_ms;             /* as in struct rdzv_join */
-    uint64_t spared_ms;            /* start of the silence that counts for the timeout (nodes.c) */
-    uint32_t pardons; /* how often the silence was excused since the last message, at most PARDONS */
-    bool leaving;     /* the node sent `leave` in a round, and has not sent `stopped` yet */
-    int leave_signal; /* signal in this `leave`; 0 = the agent gave up */
+    uint64_t spared_ms; /* start of the present silence, for the timeout; an excuse moves it (nodes.c) */
+    uint32_t pardons;   /* how often the silence was excused since the last message, at most PARDONS */
+    bool leaving;       /* the node sent `leave` in a round, and has not sent `stopped` yet */
+    int leave_signal;   /* signal in this `leave`; 0 = the agent gave up */
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
 };
 

@@ -28,7 +28,7 @@ static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const stru
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 /* No round runs: */
-static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -53,9 +53,9 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
-/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             BACK  GROW    HANGS   RECHECK   TIME_UP      JOIN         */
-[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, look,    give_up_job, joins       },
-[RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, look,    go_on,       joins       },
+/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             BACK  GROW    HANGS   RECHECK  TIME_UP      JOIN         */
+[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, begins,  give_up_job, joins       },
+[RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, begins,  go_on,       joins       },
 [RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, back, agrees, hangs,  grow_if, ignore,      joins_spare },
 [RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       back, ignore, ignore, ignore,  drop_late,   joins_spare },
 [RDZV_BACKING_OFF]  = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, ignore,  gather,      joins       },
@@ -149,7 +149,7 @@ static enum rdzv_state last_call(struct rdzv *r)
 
 /* Return the next state after a join or a leave. Begin a complete round at once. Begin the last call if an elastic job
  * has enough nodes. Otherwise stay in the present state. A join does not prolong the last call. */
-static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
     if (rdzv_is_complete(r))
@@ -325,7 +325,7 @@ static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const str
     return rdzv_stop_round(r);
 }
 
-/* Set the loss of a node as the cause of the round's end. */
+/* Record the loss of a node as the cause of the round's end. */
 static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -405,8 +405,8 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     return rdzv_decide_if_stopped(r);
 }
 
-/* Let a node leave while the round is being stopped. If its workers still run, it stays until its `stopped`. The cause
- * of the round's end does not change, but a static job gets no restart. */
+/* Let a node leave while the round is being stopped. If its workers still run, it stays until its `stopped`. The
+ * cause of the round's end does not change. A static job gets no restart. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))

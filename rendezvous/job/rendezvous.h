@@ -179,7 +179,7 @@ struct rdzv_waiting {
     uint32_t missing[RDZV_SHORT_LIST_MAX]; /* the missing node ranks of a static job */
 };
 
-/* The exit codes among which --exit_code selects. */
+/* The exit codes from which --exit_code selects. */
 struct rdzv_exit {
     int first, max, rank0;
 };
@@ -297,8 +297,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that the node's connection broke, and that the node did not connect again in time. The cause names the broken
- * connection, and never the silence that follows from it. */
+/* Report that the node's connection broke, and that the node did not connect again in time. The cause names the
+ * broken connection, not the silence that follows. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Give a node the id `next` of its new connection, which replaces a broken connection. The node keeps its state, its
  * ranks and its place. Return false if the rendezvous has no node with the id `node`. */

@@ -28,9 +28,9 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* A permanent failure allows no restart: a missing program, a usage error, or an import error. The agent detects these
- * and reports them as `no_retry`. Lack of memory is not permanent: a worker that leaks memory may run for hours again
- * from its last checkpoint. */
+/* A permanent failure allows no restart: a missing program, a usage error, or an import error. The agent detects
+ * these and reports them as `no_retry`. Lack of memory is not permanent: a worker that leaks memory may run for
+ * hours again from its last checkpoint. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -74,8 +74,9 @@ static enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Return the pause before the next attempt. It doubles with each attempt without progress, or, if no attempt has
- * reported progress, with each failed attempt. Stop doubling at half of the cap, so that the pause cannot overflow. */
+/* Return the pause before the next attempt. It doubles with each attempt without progress, or with each failed
+ * attempt if no attempt has reported progress. Stop doubling at half of the cap, so that the pause cannot
+ * overflow. */
 static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -481,9 +482,9 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* Decide between a restart and the end of the job. `no` is the reason against a restart: a later check replaces an
- * earlier reason. Without a reason so far, restarts_progress counts the attempt and checks its progress. With
- * --max_restarts 0 the user expects no restart, so the only reason is a stop by the user. */
+/* Decide between a restart and the end of the job. `no` is the reason against a restart; a later check replaces an
+ * earlier reason. Without a reason, restarts_progress counts the attempt and checks its progress. With
+ * --max_restarts 0, only a stop by the user is a reason, because the user expects no restart. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

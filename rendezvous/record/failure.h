@@ -77,8 +77,9 @@ struct failure {
     int node_rank;        /* -1 = none */
     int rank, local_rank; /* ranks of the worker, -1 = not about a worker */
     int pid, exit_code, signal;
-    int error;         /* errno of the start; not 0 = the worker never ran */
-    uint64_t after_ms; /* ms since the attempt began; in the agent's own record, since the worker started */
+    int error; /* errno of the start; not 0 = the worker never ran */
+    uint64_t
+        after_ms; /* ms from the start of the attempt to the failure; in the agent's own record, from the start of the worker */
     bool victim;       /* the worker failed because another worker was lost */
     char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import"; else "" */
     char host[LIMIT_TEXT];

@@ -161,7 +161,7 @@ static cJSON *read_frames(const cJSON *frames)
     return rows;
 }
 
-/* Return the frames of a call, or NULL if the record has no frames or did not keep them. */
+/* Return the frames of a call, or NULL if flight_dump_read has kept no frames for it. */
 static const cJSON *frames_of(const struct flight_dump *d, const struct flight_entry *e)
 {
     for (size_t i = 0; e->stack != 0 && i < d->n_stacks; i++)
@@ -746,9 +746,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait: the last call of a group that some rank has not completed and
- * another rank has not reached. Of several such calls, return the oldest. Without such a call, return the last call of
- * the default group. */
+/* Return the call in which ranks most likely wait: the last call of a group, if some rank has not completed it and
+ * another rank has not reached it. If several groups have such a call, return the oldest. Otherwise return the
+ * last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -860,8 +860,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Add the stack of each side: of the call in which the records differ (`differ`), or of the last calls, where ranks
- * that are behind come first. */
+/* Add the stack of each side. If the records differ, the sides are about the call `differ`. Otherwise they are
+ * about the last call of each rank, and ranks that are behind come first. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

@@ -27,7 +27,7 @@ enum {
     /* different stacks that are kept of a record: those of the latest calls */
     FLIGHT_STACKS_MAX = 64,
     FLIGHT_FRAMES_MAX = 64, /* frames that are kept of a stack: the innermost */
-    FLIGHT_SIDES_MAX = 16,  /* sides of a comparison */
+    FLIGHT_SIDES_MAX = 16,  /* most sides of a comparison; a side is a call with one stack */
 };
 
 enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };

@@ -54,8 +54,8 @@ static int number_of(const cJSON *o, const char *name, int most)
     return (int)item->valuedouble;
 }
 
-/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes that JSON would escape by two
- * bytes. So the printed size of a text is known in advance. */
+/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes for which JSON needs an
+ * escape. So the printed size of a text is known in advance. */
 static void copy_safe(char *to, size_t size, const char *text)
 {
     text_copy(to, size, text);

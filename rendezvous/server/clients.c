@@ -38,7 +38,7 @@
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
 
 struct id_slot {
-    uint64_t number; /* 0 = free */
+    uint64_t number; /* 0 = the slot is free */
     union {
         void *pointer;
         uint32_t next_free; /* index + 1 of the next free slot; 0 = none */
@@ -277,7 +277,7 @@ static struct admission_entry *admission_oldest_silent(const struct admission *a
 
 enum {
     ENDING_MS = 5000, /* time for a client to close its side after the last reply */
-    STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
+    STALL_MS = 2000,  /* while replies wait for room, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* no waiting reply is sent while less room than this is left */
     REFUSED_MAX = 32768,  /* most REFUSED clients; exceeds the number of nodes that a job may have */
@@ -299,7 +299,7 @@ struct client {
     TAILQ_ENTRY(client) link; /* in the list of `place`, unless SERVED */
     uint64_t ending_until_ms; /* for ENDING: when the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
-    uint32_t wants;           /* size of the reply that waits for room, in bytes; 0 = none */
+    uint32_t wants;           /* size of the reply for which the client waits, in bytes; 0 = no reply waits */
     uint32_t unread_before;   /* unread bytes at the last check_readers; 0 = the client has read since then */
     uint8_t place;            /* enum place */
     uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
@@ -492,7 +492,8 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     return !is_full && c->wants == 0;
 }
 
-/* Stop or start reading for the hub (hub_sink.read). on_drained may start it too early; the hub then stops it again. */
+/* Stop or start reading from a client for the hub (hub_sink.read). on_drained may start it too early; then the hub
+ * stops it again. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);

@@ -122,8 +122,7 @@ struct clients {
     uint64_t stall_ms;   /* time of the next check_readers; UINT64_MAX = none */
     struct gate dropped; /* limits how often dropped clients are logged */
     bool log_peers;      /* log each connect, disconnect and drop, without the limit of `dropped` */
-    const struct tls_context
-        *tls; /* borrowed; clients on other hosts must use TLS; NULL = no client may use TLS */
+    const struct tls_context *tls; /* borrowed; NULL = no TLS; else clients on other hosts must use it */
     struct buf plain,
         cipher; /* decrypted and encrypted bytes of one call; empty between calls; kept to save mallocs */
     void *user;

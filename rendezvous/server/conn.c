@@ -82,8 +82,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox after its last piece was written. A store may have thousands of connections, most of them idle, and
- * an idle connection should need little memory. */
+/* Free the outbox after its last piece was written, because most of the thousands of connections of a store are
+ * idle. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -147,9 +147,8 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Discard unread input, because with unread input the kernel would send a reset instead of the FIN. With MSG_TRUNC,
- * TCP discards the bytes without a copy (tcp(7)). Stop after 8 MiB, because a peer that keeps sending must not block
- * the loop. */
+/* Discard unread input. Otherwise the kernel would send a reset instead of the FIN. With MSG_TRUNC, TCP discards
+ * the bytes without a copy (tcp(7)). Stop after 8 MiB, because a peer that keeps sending must not block the loop. */
 static void discard_input(const struct conn *c)
 {
     enum { AT_ONCE = 1 << 20, ROUNDS = 8 };
@@ -348,10 +347,10 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set the socket options. Replies are sent without delay (TCP_NODELAY). The other options let the kernel detect a host
- * that has disappeared, so that its descriptors are freed: after 120 s without any answer (keep-alive: 60 s + 4 * 15
- * s). They do not replace heartbeats: agents and the hub detect lost nodes sooner. Failures are ignored, because the
- * connection works without the options. */
+/* Set the socket options. TCP_NODELAY: replies are sent at once. The other options let the kernel close the
+ * connection to a host that has disappeared, after 120 s without any answer (keep-alive: 60 s + 4 * 15 s). Agents
+ * and the hub detect lost nodes sooner, by heartbeats. Failures are ignored, because the connection works without
+ * the options. */
 static void tune(int fd)
 {
     static const struct {

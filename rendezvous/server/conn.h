@@ -16,7 +16,7 @@ enum { CONN_READ_BYTES = 64 * 1024 }; /* most bytes that one read passes to on_b
 struct conn;
 struct outbox;
 
-/* The data that all connections of a loop share. It includes one read buffer for all, because a store may have ten
+/* The data that all connections of a loop share. All of them use one read buffer, because a store may have ten
  * thousand connections, most of them idle. */
 struct conn_host {
     uv_loop_t *loop;

@@ -1,10 +1,10 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds it in a hash table, so a
- * request is fast even on a host with many connections.
+ * A request without NLM_F_DUMP asks for one connection by its two addresses. The kernel finds it in a hash table, so
+ * a request is fast even on a host with many connections.
  *
- * ENOENT from sock_diag means "no such socket", or that the module tcp_diag is missing. So ENOENT counts only after
- * sock_diag has found some socket. Until then, /proc/net/tcp is read, too. */
+ * sock_diag answers ENOENT if it has no such socket, but also if the module tcp_diag is missing. So ENOENT counts
+ * only after sock_diag has found some socket. Until then, /proc/net/tcp is read, too. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -258,7 +258,7 @@ static enum socket_state table_find(const char *path, const struct end *near, co
                                     struct socket_owner *owner)
 {
     const bool mapped = near->family == AF_INET && strstr(path, "tcp6") != NULL;
-    char line[512], ours[48], theirs[48], near_text[48], far_text[48];
+    char line[512], near_end[48], far_end[48], near_text[48], far_text[48];
     enum socket_state found = SOCKET_CLOSED;
     FILE *file = fopen(path, "re");
     if (file == NULL)
@@ -268,9 +268,9 @@ static enum socket_state table_find(const char *path, const struct end *near, co
     while (found == SOCKET_CLOSED && fgets(line, sizeof(line), file) != NULL) {
         unsigned state, uid;
         unsigned long inode;
-        if (sscanf(line, " %*d: %47s %47s %x %*s %*s %*s %u %*s %lu", ours, theirs, &state, &uid, &inode) ==
-                5 &&
-            strcmp(ours, near_text) == 0 && strcmp(theirs, far_text) == 0 && inode != 0 && state < 32 &&
+        if (sscanf(line, " %*d: %47s %47s %x %*s %*s %*s %u %*s %lu", near_end, far_end, &state, &uid,
+                   &inode) == 5 &&
+            strcmp(near_end, near_text) == 0 && strcmp(far_end, far_text) == 0 && inode != 0 && state < 32 &&
             (CONNECTED >> state & 1) != 0) {
             *owner = (struct socket_owner){ .uid = uid, .inode = inode };
             found = SOCKET_OPEN;
@@ -356,9 +356,9 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* A connection whose client has closed it before accept is rejected, because its user is unknown: another user could
- * send a request and close at once. After a reset, a newer connection may have the same two addresses, and the kernel
- * would report the user of the newer one. */
+/* Reject a connection whose client has closed it before accept: its user is unknown, because another user could
+ * send a request and close at once. After a reset, a newer connection may have the same two addresses. The kernel
+ * would then report the user of the newer connection. */
 
 static bool is_ours(int64_t uid)
 {

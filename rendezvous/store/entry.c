@@ -8,8 +8,7 @@
 
 enum {
     VALUE_MIN = 24, /* least bytes for a value: enough for any counter, so that ADD allocates only once */
-    ROOM_MAX =
-        512, /* most bytes after a key; a longer value has its own block, which a new value can replace */
+    ROOM_MAX = 512, /* most bytes of a value after its key; a longer value has its own block */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "struct entry must fill one cache line");
@@ -76,8 +75,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return the block of the value. Compare `value` with the address after the key only if `room` is not 0. If `room` is
- * 0, the entry ends at this address, and another block of memory may begin there. */
+/* Return the separate block of the value, or NULL. If `room` is 0, do not compare `value` with the address after
+ * the key, because another block of memory may begin there. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);

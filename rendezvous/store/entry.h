@@ -34,9 +34,10 @@ struct entry {
     struct table_node node;
     uint8_t *value;    /* NULL, or the address after the key, or `bytes` of an owned struct shared */
     uint32_t len, cap; /* length of the value, and the longest value without a new allocation */
-    uint32_t woken;    /* number of connections that were woken for the queue, until store_acted (store.h) */
-    uint16_t room;     /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */
-    bool exists;       /* the key has a value, which may be empty */
+    uint32_t
+        woken; /* number of connections that were woken for the queue and not yet passed to store_acted (store.h) */
+    uint16_t room;               /* bytes after the key, for a short value; at most ROOM_MAX (entry.c) */
+    bool exists;                 /* the key has a value, which may be empty */
     struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
     struct queue_item *push_end; /* owned: the youngest item; NULL = the queue is empty */
     char key[];

@@ -82,9 +82,9 @@ struct wait_link {
 
 struct wait {
     struct store_waiter *owner; /* borrowed: the connection that waits */
-    uint32_t missing;           /* number of missing keys: links that are in the list of an entry */
-    uint32_t links;             /* number of links in use, in a list or not */
-    uint32_t room;              /* number of allocated links */
+    uint32_t missing; /* number of links that are in the list of an entry, one for each missing key */
+    uint32_t links;   /* number of links in use, in a list or not */
+    uint32_t room;    /* number of allocated links */
     struct wait_link link[];
 };
 

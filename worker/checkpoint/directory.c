@@ -50,11 +50,11 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
 /* Parse the step of a checkpoint's name. Accept only names that this module writes: "step-7" has too few digits. */
 static bool step_of(const char *name, uint64_t *step)
 {
-    char ours[NAME];
+    char expected[NAME];
     if (sscanf(name, "step-%20" SCNu64, step) != 1)
         return false;
-    snprintf(ours, sizeof(ours), "step-%08" PRIu64, *step);
-    return strcmp(ours, name) == 0;
+    snprintf(expected, sizeof(expected), "step-%08" PRIu64, *step);
+    return strcmp(expected, name) == 0;
 }
 
 /* Compare two steps for qsort. A subtraction could overflow. */

@@ -84,7 +84,7 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 struct atomic_file {
     int fd;
     char *path;      /* owned, like `temporary`, until commit or a failure */
-    char *temporary; /* NULL: `path` is a device or a pipe and is written to directly */
+    char *temporary; /* the temporary file; NULL = `path` is a device or a pipe, which is written directly */
 };
 
 /* Return the name of the open file, for errors. The result belongs to `file`. */

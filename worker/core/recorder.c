@@ -60,10 +60,10 @@ static bool is_unhandled(const struct sigaction *now)
 /* Add a listener, and install the handler if the program has none. SA_RESTART: restart interrupted system calls. */
 static void sigusr1_listen(struct sigusr1 *listener)
 {
-    struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
-    sigemptyset(&ours.sa_mask);
+    struct sigaction now, handler = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
+    sigemptyset(&handler.sa_mask);
     if (reserve_listener(listener) && sigaction(SIGUSR1, NULL, &now) == 0 && is_unhandled(&now))
-        sigaction(SIGUSR1, &ours, NULL);
+        sigaction(SIGUSR1, &handler, NULL);
 }
 
 /* Remove a listener. If the result is false, a handler is still running, and the listener must not be freed. Another
@@ -72,8 +72,8 @@ static void sigusr1_listen(struct sigusr1 *listener)
 static bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
-        struct sigusr1 *ours = listener;
-        atomic_compare_exchange_strong(&listening[i], &ours, NULL);
+        struct sigusr1 *own = listener;
+        atomic_compare_exchange_strong(&listening[i], &own, NULL);
     }
     for (int ms = 0; ms < HANDLER_WAIT_MS && atomic_load(&inside) != 0; ms++)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);

@@ -366,8 +366,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* Make the same checks as a barrier. Functions that wait outside a barrier also call this one: for other hosts, or for
- * a key of the store. */
+/* Make the same checks as a barrier. Functions that wait for other hosts, or for a key of the store, call this
+ * function, too. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

@@ -200,9 +200,9 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
 /* Exchange the statuses of all hosts, so that an error on one host becomes an error on all hosts. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
-    int32_t ours = (int32_t)err->code, worst = ours;
+    int32_t own = (int32_t)err->code, worst = own;
     struct ddp_err reason = *err;
-    const struct call call = { CALL_ALL_REDUCE, &ours, &worst, 1, DDP_I32, DDP_MAX, 0, NULL, 0 };
+    const struct call call = { CALL_ALL_REDUCE, &own, &worst, 1, DDP_I32, DDP_MAX, 0, NULL, 0 };
 
     cpu_begin(cpu, &call);
     ddp_status status = net_run(cpu->net, &call, err);

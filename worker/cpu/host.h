@@ -20,7 +20,8 @@ struct cpu_comm {
     struct shm_control *control; /* in the host's shared segment */
     struct shm_barrier barrier;
     struct regions regions;
-    uint64_t turn; /* number of steps through slots since the start; even and odd steps use different slots */
+    uint64_t
+        turn; /* number of steps that all calls have copied through slots; even and odd steps use different slots */
     const void **in; /* `world` pointers for reduce_range, allocated once */
     void **out;      /* `world` output pointers for reduce_range */
 };

@@ -32,7 +32,7 @@ struct net {
     int served; /* number of lanes that this rank serves; net_lane() returns the numbers of the lanes */
     struct net_links links; /* link of each lane to each host; links to this host stay empty */
     struct net_end end;
-    struct barrier_abroad abroad;  /* for the barrier of this host */
+    struct barrier_abroad abroad;  /* functions by which the barrier of this host checks the other hosts */
     bool leaving;                  /* during the start and in finalize, a closed connection is no failure */
     size_t slot_bytes, area_bytes; /* bytes of a slot in shared memory, and of `area` */
     uint8_t *area;                 /* owned: for each lane, received pieces, then pieces to send */

@@ -27,7 +27,7 @@ struct net_queue {
 struct net_link {
     int fd;                        /* -1: not connected; always -1 for this host */
     int rank, lane, host;          /* the peer's rank and host, and the lane of the connection */
-    int32_t pid;                   /* of the peer */
+    int32_t pid;                   /* pid of the peer rank */
     char name[NET_HOST];           /* name of the peer's host */
     char where[ENDPOINT_TEXT_MAX]; /* address of the peer's end */
     struct net_queue out, in;

@@ -47,7 +47,7 @@ struct net_layout {
     int *local_of;               /* the number of each rank on its host */
     int *members;                /* ranks, sorted by host */
     int *start;                  /* host h has members[start[h] .. start[h + 1]) */
-    struct reduce_piece *pieces; /* in the order of the tree */
+    struct reduce_piece *pieces; /* all pieces, in the order of the reduction tree */
     int *pieces_of;              /* number of pieces of each host */
     int piece_count;
 };

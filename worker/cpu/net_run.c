@@ -296,7 +296,7 @@ static void net_end_first(const struct net_call *c, const struct net_step *step)
     }
 }
 
-/* Send a finished part to the other hosts that need it, and copy it to the take slot if this host needs it. */
+/* Send a finished part to the other hosts that need it. Copy it to the take slot if this host needs it. */
 static void pass_on(const struct net_call *c, const struct net_step *step, int i, int number,
                     const struct net_column *column, const struct net_range *part)
 {

@@ -19,7 +19,7 @@ struct net_hello {
     uint8_t nonce[NET_NONCE]; /* random; from the store; equal on all ranks of this run */
     char run[NET_RUN];        /* "ddp/<job>/<attempt>"; if the text is too long, only its end */
     char host[NET_HOST];      /* name of the sender's host */
-    int32_t pid;              /* of the sender */
+    int32_t pid;              /* pid of the sender */
     int32_t from, to;         /* rank of the sender, rank of the receiver */
     int32_t lane;             /* number of the lane (net_plan.h) that uses the connection */
     int32_t world;            /* number of ranks of the job */

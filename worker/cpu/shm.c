@@ -109,7 +109,7 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     char path[64];
     *out = (struct segment){ .fd = -1 };
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", offer->pid, offer->fd);
-    /* O_NONBLOCK: the descriptor may be a pipe by now, and opening a pipe must not wait. */
+    /* O_NONBLOCK, because the descriptor may now be a pipe, and opening a pipe could wait */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO,

@@ -28,7 +28,7 @@
 /* The functions of NCCL. */
 struct nccl_lib {
     void *handle; /* from dlopen; never closed, because NCCL has threads */
-    int version;  /* for example 22809 */
+    int version;  /* NCCL's version number, such as 22809 */
 #define X(member, symbol, needed, result, parameters) result(*member) parameters;
     NCCL_FUNCTION_LIST(X)
 #undef X
@@ -41,7 +41,7 @@ enum { NCCL_FLIGHTS = 256 };
 /* A call in progress. */
 struct nccl_flight {
     struct CUevent_st *after; /* event after the call on this backend's stream; created at first use */
-    struct call call;         /* for error texts */
+    struct call call;         /* the call, for error texts */
     bool queued;              /* true = `after` was recorded */
     uint64_t since_ms;        /* when the call could begin at the earliest */
     uint32_t timeout_ms;
@@ -59,7 +59,7 @@ struct nccl_comm {
     pthread_mutex_t lock;
     pthread_cond_t changed, wanted; /* signals: `state` or `done` has changed; the watch thread has work */
     pthread_t watch;                /* the watch thread */
-    bool watched, closing;          /* the watch thread runs; the watch thread must end */
+    bool watched, closing;          /* watched: the watch thread runs; closing: the watch thread must end */
     enum nccl_state state;
     struct ddp_err failed;      /* why the communicator failed; does not change after its code is set */
     struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */

@@ -256,7 +256,7 @@ struct ddp_loader {
     pthread_t thread[DDP_LOADER_THREADS];
     int threads;           /* number of threads that have been started */
     int busy;              /* number of threads that read at the moment */
-    bool started, closing; /* ddp_loader_start was called; the threads must end */
+    bool started, closing; /* started: ddp_loader_start was called; closing: the threads must end */
     atomic_bool stopping;  /* threads must stop reading after the current sample */
     struct ddp_err failed; /* protected by the mutex; kept until the next start; code DDP_OK = no error */
 };

@@ -33,13 +33,13 @@ struct bucket {
     ddp_dtype dtype;
     size_t params; /* number of parameters */
     size_t bytes;  /* bytes of the gradients without gaps; compared with the limits */
-    size_t at;     /* offset in the arena */
+    size_t at;     /* offset of the bucket in the arena, in bytes */
     size_t span;   /* bytes in the arena, gaps included; a multiple of BUCKET_ALIGN */
     bool closed;   /* true if the bucket has reached its limit */
 };
 
 struct bucket_plan {
-    struct bucket *buckets; /* in the order of reduction */
+    struct bucket *buckets; /* owned: the buckets, in the order of reduction */
     size_t count;
     size_t *bucket_of;  /* the bucket of each parameter */
     size_t *at;         /* the offset of each parameter's gradient in the arena */

@@ -21,7 +21,7 @@
  * happen. */
 struct sync_spare {
     int64_t *sent; /* the order of readiness of rank order_root, as sent */
-    size_t *order; /* the same order, checked */
+    size_t *order; /* the order in `sent`, after its check */
     bool *seen;    /* memory that step_is_order needs */
     char *copy;    /* copy of the arena */
 };
@@ -30,7 +30,7 @@ struct ddp_reducer {
     ddp_group *group;
     ddp_param *params;  /* owned; n parameters, then the buffers; names and data are borrowed */
     size_t n;           /* number of parameters */
-    ddp_param *buffers; /* in the block of `params` */
+    ddp_param *buffers; /* the model's buffers, in the block of `params` */
     ddp_reducer_options options;
     struct bucket_plan plan;
     struct reducer_step step;
@@ -52,7 +52,7 @@ struct ddp_reducer {
     struct sync_spare spare;
     bool *blank;              /* find_unused, for each parameter: true if `kept` has its gradient */
     struct batch_ranks ranks; /* result of the last ddp_reducer_forward with uneven inputs */
-    int32_t *answers;         /* each rank's answer in the exchange of answers */
+    int32_t *answers;         /* answer of each rank, from exchange_answers() */
     int order_root;           /* rank whose order of readiness all ranks use */
 };
 
@@ -127,7 +127,7 @@ struct averaging {
     ddp_op op;
 };
 
-/* Return the divisor of an average. Any thread may read `ranks`, because the exchange of answers (exchange_answers) ends before the
+/* Return the divisor of an average. Any thread may read `ranks`, because exchange_answers() returns before the
  * step's first bucket is launched. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
@@ -146,8 +146,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Reduce values. If calls do not block, keep only the last call. Calls run in order, so waiting for the last call
- * is enough. */
+/* Reduce values. If calls do not block, keep the handle of only the last call: calls run in order, so a wait for
+ * the last call is enough. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -704,12 +704,13 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* A rank with a batch answers the exchange of answers in ddp_reducer_forward and then computes. A rank without a batch
- * answers the exchange of answers in ddp_reducer_join, and then runs the step's collectives with zeros as gradients.
- * ddp_reducer_join repeats this until no rank has a batch.
+/* Steps with uneven inputs. At the beginning of a step, all ranks exchange one answer: do you have a batch? A rank
+ * with a batch answers in ddp_reducer_forward and then computes. A rank without a batch answers in ddp_reducer_join,
+ * and then runs the step's collectives with zeros as gradients. ddp_reducer_join repeats this until no rank has a
+ * batch.
  *
- * Every rank receives all answers. The answers determine whether the step has sync, which rank broadcasts buffers
- * (the first rank with a batch), the divisor, and whose order of readiness all ranks use. */
+ * The answers determine whether the step has sync, which rank broadcasts buffers (the first rank with a batch),
+ * the divisor, and whose order of readiness all ranks use. */
 
 /* Exchange the answers of all ranks; collective. Send only one number for each rank, because this delays every
  * forward. Do not change reducer->ranks after an error. */
@@ -732,7 +733,7 @@ static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answe
     return DDP_OK;
 }
 
-/* Answer the exchange of answers as a rank with a batch. */
+/* Answer that this rank has a batch. */
 static ddp_status join_answer(ddp_reducer *reducer)
 {
     return exchange_answers(reducer, reducer->step.sync ? BATCH_SYNC : BATCH_LOCAL);
@@ -756,8 +757,8 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that join is allowed. Call this before the exchange of answers, because afterwards the other ranks expect this rank
- * in the step. */
+/* Check that join is allowed. Call this before exchange_answers(), because afterwards the other ranks expect this
+ * rank in the step. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
@@ -804,8 +805,8 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
     reducer->step.next_sync = on != 0;
 }
 
-/* Begin a step. Check for misuse before the exchange of answers, because afterwards the other ranks expect this rank in the
- * step. */
+/* Begin a step. Check for misuse before exchange_answers(), because afterwards the other ranks expect this rank in
+ * the step. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

@@ -170,7 +170,7 @@ static void record_order(struct reducer_step *step, size_t i)
 
 /* Mark parameter i as ready. In a step without sync a parameter may be marked several times, because such a step
  * may have several backward passes. With uneven inputs the step must have begun with forward, because the other
- * ranks wait in the exchange of answers. */
+ * ranks wait for this rank's answer. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -291,7 +291,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
     return true;
 }
 
-/* --- the exchange of answers --------------------------------------------------------------------------------------- */
+/* --- uneven inputs --------------------------------------------------------------------------------------- */
 
 /* Return the lowest rank above `first` that has a batch and another answer than rank `first`. Return -1 if all ranks
  * with a batch agree. */

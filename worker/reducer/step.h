@@ -1,5 +1,5 @@
 /* step.h -- a step of the reducer. This module decides which call is allowed, when a bucket is launched, and which
- * parameters were used. It also evaluates the exchange of answers, in which each rank reports whether it has a batch. Pure.
+ * parameters were used. With uneven inputs, it also evaluates whether each rank has a batch. Pure.
  * reducer.c passes events to this module and executes the effects.
  *
  * The next phase, for each phase and call:
@@ -89,7 +89,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen);
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* A rank's answer in the exchange of answers. BATCH_NONE means that the rank has no batch. */
+/* A rank's answer at the beginning of a step with uneven inputs. BATCH_NONE means that the rank has no batch. */
 enum batch_answer { BATCH_NONE, BATCH_LOCAL /* a step without sync */, BATCH_SYNC };
 
 struct batch_ranks {

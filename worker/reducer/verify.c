@@ -321,12 +321,12 @@ static ddp_status find_difference(ddp_group *group, const struct model *model, c
 /* Report the difference between rank 0 and rank `who`: "parameter 3 differs" or "option find_unused differs". */
 static void word_difference(struct ddp_err *err, const struct card *root, const struct card *other, int who)
 {
-    char ours[TEXT], roots[TEXT], number[24];
+    char other_text[TEXT], roots[TEXT], number[24];
     snprintf(number, sizeof(number), "%" PRId64, other->index);
     ddp_fail(err, DDP_ERR_MISMATCH, "reducer: %s %s differs: rank 0 has %s, rank %d has %s",
              list_names[other->list],
              other->list == OPTIONS ? reducer_option_name((size_t)other->index) : number,
-             card_text(roots, root), who, card_text(ours, other));
+             card_text(roots, root), who, card_text(other_text, other));
 }
 
 /* Report the first rank that differs, with the same text on all ranks; collective. `all` has room for a card of each

@@ -2,8 +2,8 @@
  *
  * If a shard has too few samples, a sample is repeated as padding, as in torch. The repeated sample has weight 0, so
  * the padding changes neither gradient nor loss. */
-#ifndef WORKER_TRAIN_FEED_H
-#define WORKER_TRAIN_FEED_H
+#ifndef WORKER_TRAIN_BATCH_SOURCE_H
+#define WORKER_TRAIN_BATCH_SOURCE_H
 
 #include "ddp/error.h"
 #include "ddp/loader.h"

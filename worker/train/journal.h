@@ -27,7 +27,7 @@ struct journal {
 };
 
 struct journal_step {
-    uint64_t step, epoch; /* of the whole run, counted from 1 */
+    uint64_t step, epoch; /* number of the step in the whole run, and of the epoch, both from 1 */
     double loss;          /* mean over the samples of the step */
     double lr, grad_norm, samples_per_s;
     double tokens_per_s;        /* 0 = unknown */

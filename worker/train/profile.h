@@ -60,7 +60,7 @@ void phases_end(struct phases *p, uint64_t now_us);
 struct profile {
     ddp_ctx *ctx;
     const char *path;         /* NULL: no profile; all functions do nothing */
-    FILE *file;               /* on rank 0 */
+    FILE *file;               /* the trace file on rank 0; NULL on other ranks */
     struct phases_piece *all; /* on rank 0: room for the pieces of all ranks */
     uint64_t *count;
     int64_t shift_us; /* time of day minus this machine's monotonic clock */

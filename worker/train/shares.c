@@ -39,8 +39,8 @@ struct shares_plan {
 
 /* The part of a parameter that is in a given range of the flat array. */
 struct shares_piece {
-    size_t first; /* index of the first element in the parameter */
-    size_t at;    /* offset of the first element in the flat array */
+    size_t first; /* index of the piece's first element in the parameter */
+    size_t at;    /* index of the same element in the flat array */
     size_t n;     /* number of elements; 0 = none */
 };
 

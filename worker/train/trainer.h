@@ -29,7 +29,7 @@ struct accuracy {
  * computes the next step. */
 struct late {
     bool waits;           /* true = the report of this step waits for its loss */
-    uint64_t step, epoch; /* see journal.h */
+    uint64_t step, epoch; /* numbers of the step and of the epoch, as in journal.h */
     double samples, lr;
     uint64_t begun_us, us[PHASES];
 };
@@ -49,7 +49,7 @@ struct trainer {
     struct schedule schedule;
 
     struct phases phases; /* phases of the current step */
-    struct late late;     /* only with a device */
+    struct late late;     /* the step whose loss the device has not returned yet; not used on the CPU */
     struct profile profile;
     struct journal journal;
     FILE *dump;       /* file for --dump_gradients, or NULL */
@@ -59,8 +59,9 @@ struct trainer {
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */
     uint64_t steps_done, steps_here;      /* number of steps: of all runs; of this run */
     uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 = none yet */
-    uint64_t samples_here, train_us;      /* of this run: samples of all ranks; time without tests */
-    double loss;                          /* mean loss of the last epoch */
+    uint64_t samples_here,
+        train_us; /* samples of all ranks in this run; duration of this run without tests, in us */
+    double loss;  /* mean loss of the last epoch */
     double epoch_loss, loss_here; /* losses: of all ranks in this epoch; of this rank since the last sum */
     struct accuracy accuracy;
 };

@@ -86,8 +86,8 @@ Test(launch_env, has_torchruns_variables_and_ours, .fini = tear_down)
     for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
         expect(expected[i][0], expected[i][1]);
     expect("HOME", "/root");
-    cr_assert_eq(env.n_ours, sizeof(expected) / sizeof(expected[0]));
-    cr_assert_eq(env.n, env.n_ours + 1);
+    cr_assert_eq(env.n_set, sizeof(expected) / sizeof(expected[0]));
+    cr_assert_eq(env.n, env.n_set + 1);
     cr_assert_null(env.block[env.n]);
 }
 

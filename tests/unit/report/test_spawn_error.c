@@ -9,7 +9,7 @@
 
 static struct program_look seen;
 static struct worker_evidence limits;
-static struct buf told;
+static struct buf text;
 
 static const char *say(bool (*what)(const struct start_failure *f, struct buf *out), int error,
                        const char *program)
@@ -17,9 +17,9 @@ static const char *say(bool (*what)(const struct start_failure *f, struct buf *o
     const struct start_failure f = {
         .error = error, .program = program, .path = "/usr/bin:/bin", .look = &seen, .limits = &limits
     };
-    told.len = 0;
-    cr_assert(what(&f, &mismatch) && buf_append(&told, "", 1));
-    return (const char *)told.data;
+    text.len = 0;
+    cr_assert(what(&f, &text) && buf_append(&text, "", 1));
+    return (const char *)text.data;
 }
 
 static void expect(int error, const char *cause, const char *remedy)
@@ -36,7 +36,7 @@ static void set(struct program_look now)
 
 static void forget(void)
 {
-    buf_free(&mismatch);
+    buf_free(&text);
 }
 
 TestSuite(start_words, .fini = forget);

@@ -49,7 +49,7 @@ enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and hits of training, l
 /* Results since the last report, which the device writes to the host's memory. */
 struct results {
     double total[TOTALS];
-    float norm[2]; /* see struct join_squares_args */
+    float norm[2]; /* result of the kernel join_squares: the norm and the clip factor */
 };
 
 struct cuda {
@@ -72,17 +72,18 @@ struct cuda {
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
     struct room slot[SLOTS];        /* pinned host memory for the batches that are being sent */
-    struct CUevent_st *sent[SLOTS]; /* for each slot: the device has read the batch */
+    struct CUevent_st *sent[SLOTS]; /* events, one for each slot: the device has read the batch in the slot */
     unsigned batches;               /* number of batches so far */
     struct room sorted;             /* host memory to count tokens while sorting */
     const int *order, *first;
     size_t distinct; /* number of distinct tokens in the batch */
 
-    double *total;                     /* on the device: TOTALS numbers, then norm[2] */
-    struct results *results;           /* in memory of the host: SLOTS entries */
-    struct CUevent_st *written[SLOTS]; /* for each entry of `results`: the device has written the entry */
-    unsigned reports;                  /* number of reports so far */
-    bool unread[SLOTS];                /* for each entry of `results`: not yet returned */
+    double *total;           /* on the device: TOTALS numbers, then norm[2] */
+    struct results *results; /* in memory of the host: SLOTS entries */
+    struct CUevent_st
+        *written[SLOTS]; /* events, one for each entry of `results`: the device has written the entry */
+    unsigned reports;    /* number of reports so far */
+    bool unread[SLOTS];  /* for each entry of `results`: `report` has not returned the entry yet */
 };
 
 /* Set `failed`, unless `failed` already has an error. */

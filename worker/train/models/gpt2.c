@@ -40,7 +40,7 @@ struct gpt2 {
     void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
     float *mean, *scale;            /* results of the last layer norm */
     void *d, *d1, *d4;              /* gradients, with 1, 1 and 4 widths per token */
-    float *scratch;                 /* for attention */
+    float *scratch;                 /* scratch memory of attention */
     struct kept *kept;              /* one for each block */
 };
 

@@ -122,7 +122,7 @@ static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, cons
 /* A copy between a file and the parameters. Both have little-endian numbers, as all supported processors do. */
 struct transfer {
     const struct model_tensors *params;
-    float *values; /* of all parameters, tensor after tensor */
+    float *values; /* values of all parameters, tensor after tensor */
     uint8_t *at;   /* place in the file */
     size_t element, padding;
     bool writes;

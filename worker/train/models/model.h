@@ -59,8 +59,8 @@ struct model_spec {
     size_t length;                  /* maximum number of tokens in a sequence; 0 = the kind's maximum */
     size_t channels, height, width; /* size of a picture */
     size_t classes;                 /* number of classes; for tokens the kind's vocabulary */
-    uint64_t seed;                  /* for the initial parameters */
-    ddp_ctx *ctx;                   /* for layers that communicate with other ranks; NULL = none */
+    uint64_t seed;                  /* seed of the initial parameters */
+    ddp_ctx *ctx;                   /* context of layers that communicate with other ranks; NULL = none */
 };
 
 /* A batch; all pointers are borrowed. Targets and tokens must be below the model's `classes`; the model does not

@@ -177,9 +177,8 @@ const struct resnet_config resnet20 = { 3 };
 struct unit {
     struct conv conv;
     size_t param;
-    double *
-        saved; /* of the last forward, for backward: mean and 1 / deviation of each channel, then the count */
-    void *out; /* output of the convolution */
+    double *saved; /* from forward to backward: mean and 1 / deviation of each channel, then the count */
+    void *out;     /* output of the convolution */
 };
 
 struct block {
@@ -511,7 +510,7 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* Allocate the memory that the layers share. The stem has the largest picture. */
+/* Allocate the memory that the layers share. Its size follows from the stem, which has the largest picture. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
     bool complete = true;

@@ -80,10 +80,10 @@ struct report {
     const char *path;                /* PATH of the workers, printed if the program was not found */
     const char *python;              /* path of the Python that ran the workers; NULL = not known or none */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
-    const struct full_disk *full; /* the full disk and the file on it; NULL = none or not known */
-    const struct error_text *error;      /* error file of the first failure; NULL = none */
-    const struct failure *elsewhere;     /* the first failure, if it is not on this node; NULL otherwise */
-    const struct failed_attempt *failed; /* array of n_failed attempts; the latest is last */
+    const struct full_disk *full;           /* the full disk and the file on it; NULL = none or not known */
+    const struct error_text *error;         /* error file of the first failure; NULL = none */
+    const struct failure *elsewhere;        /* the first failure, if it is not on this node; NULL otherwise */
+    const struct failed_attempt *failed;    /* array of n_failed attempts; the latest is last */
     size_t n_failed;
     int64_t best_step; /* highest step of all attempts; -1 = none reported */
     struct store_end store;

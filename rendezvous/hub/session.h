@@ -140,9 +140,9 @@ struct peer_lines {
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    uint64_t now_ms;    /* time of the current call */
-    struct quota quota; /* all memory that clients can make the store allocate */
-    struct quota strangers; /* hub of many jobs: the part of `quota` for connections without a job */
+    uint64_t now_ms;            /* time of the current call */
+    struct quota quota;         /* all memory that clients can make the store allocate */
+    struct quota strangers;     /* hub of many jobs: the part of `quota` for connections without a job */
     struct table jobs;          /* all jobs, owned; there is always one */
     struct table sources;       /* sources of the jobs (job.h), by key; owned */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */

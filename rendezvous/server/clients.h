@@ -118,10 +118,10 @@ struct clients {
     struct replies replies;     /* replies that are written at the end of the turn */
     bool has_replied;           /* a reply was written in this turn of the loop */
     struct admission admission;
-    uint32_t n_waiting;  /* number of clients with a reply that waits for room (client.wants) */
-    uint64_t stall_ms;   /* time of the next check_readers; UINT64_MAX = none */
-    struct gate dropped; /* limits how often dropped clients are logged */
-    bool log_peers;      /* log each connect, disconnect and drop, without the limit of `dropped` */
+    uint32_t n_waiting;            /* number of clients with a reply that waits for room (client.wants) */
+    uint64_t stall_ms;             /* time of the next check_readers; UINT64_MAX = none */
+    struct gate dropped;           /* limits how often dropped clients are logged */
+    bool log_peers;                /* log each connect, disconnect and drop, without the limit of `dropped` */
     const struct tls_context *tls; /* borrowed; NULL = no TLS; else clients on other hosts must use it */
     struct buf plain,
         cipher; /* decrypted and encrypted bytes of one call; empty between calls; kept to save mallocs */

@@ -627,11 +627,11 @@ static bool shim_link(int dir, const char *target)
 static bool shim_is_first(int dir)
 {
     const struct env_sources env = { .inherited = environ };
-    struct stat first, ours;
+    struct stat first, own;
     char path[PATH_MAX];
     return torch_look_python(SHIM, &env, path) && lstat(path, &first) == 0 &&
-           fstatat(dir, SHIM, &ours, AT_SYMLINK_NOFOLLOW) == 0 && first.st_dev == ours.st_dev &&
-           first.st_ino == ours.st_ino;
+           fstatat(dir, SHIM, &own, AT_SYMLINK_NOFOLLOW) == 0 && first.st_dev == own.st_dev &&
+           first.st_ino == own.st_ino;
 }
 
 /* Write the shim in the open directory `fd`, which is `dir`. */

@@ -249,7 +249,7 @@ static void read_limits(struct watch *w)
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 
-/* Record limit and use of the watched group with the least memory left. */
+/* Record the limit and the use of the watched cgroup that has the least memory left. */
 static void find_group_limit(const struct evidence *e, struct worker_evidence *facts)
 {
     char bytes[GROUP_FILE_BYTES];

@@ -40,7 +40,8 @@ static uint64_t earlier_set(uint64_t a, uint64_t b)
     return x < y ? x : y;
 }
 
-/* Return when the next check is wanted, even if it is less than APART_MS after the last check; UINT64_MAX = never. */
+/* Return the time of the next check, or UINT64_MAX if no check is needed. The time may be less than APART_MS after
+ * the last check. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)

@@ -142,7 +142,7 @@ static void wait_unlink(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Free a wait that has no link in a list. */
+/* Free a wait that is in no list. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
     quota_release(entries->quota, wait_cost(wait->room));

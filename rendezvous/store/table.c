@@ -110,8 +110,9 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Prefetch nodes in two loops. The first fetches the chains, because they contain the addresses of the nodes. The
- * second fetches the first node of each chain and the next cache line, which has the key of an entry. */
+/* Prefetch the nodes for these hashes, in two loops. The first loop fetches the chains, because they contain the
+ * addresses of the nodes. The second loop fetches the first node of each chain and the next cache line, which has
+ * the key of an entry. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };

@@ -110,7 +110,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 
 /* --- the cards of other ranks ------------------------------------------------------------------------------- */
 
-/* List the ranks without a card, as "1, 3", and return their number. If the store fails, the list ends early. */
+/* List the ranks that have not published a card, as "1, 3", and return their number. If the store fails, the list
+ * ends early. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;

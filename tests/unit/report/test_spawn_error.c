@@ -9,7 +9,7 @@
 
 static struct program_look seen;
 static struct worker_evidence limits;
-static struct buf text;
+static struct buf sentence;
 
 static const char *say(bool (*what)(const struct start_failure *f, struct buf *out), int error,
                        const char *program)
@@ -17,9 +17,9 @@ static const char *say(bool (*what)(const struct start_failure *f, struct buf *o
     const struct start_failure f = {
         .error = error, .program = program, .path = "/usr/bin:/bin", .look = &seen, .limits = &limits
     };
-    text.len = 0;
-    cr_assert(what(&f, &text) && buf_append(&text, "", 1));
-    return (const char *)text.data;
+    sentence.len = 0;
+    cr_assert(what(&f, &sentence) && buf_append(&sentence, "", 1));
+    return (const char *)sentence.data;
 }
 
 static void expect(int error, const char *cause, const char *remedy)
@@ -36,7 +36,7 @@ static void set(struct program_look now)
 
 static void forget(void)
 {
-    buf_free(&text);
+    buf_free(&sentence);
 }
 
 TestSuite(start_words, .fini = forget);

@@ -388,7 +388,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = words_distance(name, front) + 1; /* + 1: a match of the whole name is preferred */
+    size_t cut = words_distance(name, front) + 1; /* + 1, because a match of the whole name is better */
     return cut < whole ? cut : whole;
 }
 

@@ -100,8 +100,8 @@ static bool is_short(const struct rdzv_facts *facts)
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Begin a wait for nodes, if none is in progress. The wait began when the rendezvous began to gather nodes, so its
- * first check counts from that time. */
+/* Begin a wait for nodes, if none is in progress. The time until the first check counts from the moment at which
+ * the rendezvous began to gather nodes. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)

@@ -18,16 +18,16 @@
  * message moves its node to the end of this list, in constant time.
  *
  * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
- * unread. To detect a suspension, the server checks the time every LOOK_MS. If a check is more than LATE_MS late, the
+ * unread. To detect a suspension, the server checks the time every CHECK_MS. If a check is more than LATE_MS late, the
  * silence of all nodes is excused: it starts again at the time of this check.
  *
  * On an overloaded server every check is late. So the silence of a node is excused at most PARDONS times. After that,
  * the node is lost if it stays silent for node_timeout_ms.
  *
  * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would notice a lost
- * node up to LOOK_MS late, and --node_timeout=fast would take a third longer. */
+ * node up to CHECK_MS late, and --node_timeout=fast would take a third longer. */
 
-enum { LOOK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
+enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
 void rdzv_touch(struct rdzv *r, struct node *node)
 {
@@ -36,7 +36,7 @@ void rdzv_touch(struct rdzv *r, struct node *node)
     list_remove(&node->watched);
     list_insert(&r->watched, &node->watched);
     if (r->watch_ms == UINT64_MAX)
-        r->watch_ms = r->now_ms + LOOK_MS;
+        r->watch_ms = r->now_ms + CHECK_MS;
 }
 
 static bool is_watching(const struct rdzv *r)
@@ -76,7 +76,7 @@ void rdzv_check_own_pulse(struct rdzv *r)
         return;
     if (is_watching(r) && r->now_ms > r->watch_ms + LATE_MS)
         rdzv_pardon(r, r->now_ms);
-    r->watch_ms = is_watching(r) ? r->now_ms + LOOK_MS : UINT64_MAX;
+    r->watch_ms = is_watching(r) ? r->now_ms + CHECK_MS : UINT64_MAX;
 }
 
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node)

@@ -22,10 +22,11 @@ enum {
     FLIGHT_OPS = 1024, /* number of latest calls that are kept */
     FLIGHT_WORD = 16,  /* bytes of a word, with the NUL */
     FLIGHT_KINDS = 16,
-    FLIGHT_NAMES = 8,            /* types, and reduce operations */
-    FLIGHT_NAME = 64,            /* bytes of the name of a host or job, with the NUL; a longer name is cut */
-    FLIGHT_PAGE_BYTES = 1 << 17, /* bytes of one worker; a multiple of the page size of every machine */
-    FLIGHT_MAGIC = 0x31746c66,   /* "flt1" */
+    FLIGHT_NAMES = 8, /* types, and reduce operations */
+    FLIGHT_NAME = 64, /* bytes of the name of a host or job, with the NUL; a longer name is cut */
+    FLIGHT_PAGE_BYTES =
+        1 << 17, /* memory of one worker in bytes; a multiple of the page size of every machine */
+    FLIGHT_MAGIC = 0x31746c66, /* "flt1" */
 };
 
 /* Beginning of the names of PyTorch's records and FIFOs; the rank follows. A FIFO's name ends in ".pipe". */

@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     client_turn_init(&s->turn);
     client_stream_attach(&s->stream, ends[0]);
     s->dialect = DIALECT_C;
-    s->ours = true;
+    s->identified = true;
     s->timeout_ms = 1000;
     int rc = pthread_create(&thread, NULL, play, &answer);
     assert(rc == 0);

@@ -242,7 +242,7 @@ Test(net_door, something_else_on_the_port_is_told_apart)
     ddp_status status = DDP_OK;
 
     net_dial_begin(&dial);
-    while (status == DDP_OK && !dial.said)
+    while (status == DDP_OK && !dial.hello_sent)
         status = net_dial_serve(&dial, &err);
     int fd = accept(door.fd, NULL, NULL);
     cr_assert_eq(write(fd, "HTTP/1.1 400 Bad Request\r\n", 26), 26);

@@ -1,7 +1,7 @@
 /* nccl_watch.c -- the thread that watches calls in progress and the creation of a communicator.
  *
  * If a peer fails, the program's thread may wait in a CUDA function that never returns. So a second thread, the watch
- * thread, checks every LOOK_MS while a call is in progress or the communicator is in creation. The watch thread makes
+ * thread, checks every CHECK_MS while a call is in progress or the communicator is in creation. The watch thread makes
  * the communicator fail in these cases:
  *
  *     a peer has died, or a rank gives up           checked by the cpu communicator
@@ -9,10 +9,10 @@
  *     CUDA has an error                             checked by the event of a call
  *     the oldest call is late                       checked by the clock
  *
- * An error of NCCL is reported only after SUSPECT_MS, because a dead peer is a better reason. The failing thread
- * notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL allows an abort only
- * while no other thread is in a function of NCCL. So all other functions of NCCL are called under `lock`. These
- * functions do not wait, because the communicator is non-blocking. */
+ * An error of NCCL is reported only after SUSPECT_MS, because a dead peer is a better reason. After a failure, the
+ * thread that has found it notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU. NCCL
+ * allows an abort only while no other thread is in a function of NCCL. So all other functions of NCCL are called under
+ * `lock`. These functions do not wait, because the communicator is non-blocking. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -113,8 +113,8 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- the watch ---------------------------------------------------------------------------------------- */
 
-/* LOOK_MS: time between two checks. SUSPECT_MS: delay of the report of an error of NCCL; see the top of this file. */
-enum { LOOK_MS = 50, SUSPECT_MS = 400 };
+/* CHECK_MS: time between two checks. SUSPECT_MS: delay of the report of an error of NCCL; see the top of this file. */
+enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
 
@@ -268,7 +268,7 @@ static void *watch_run(void *user)
         }
         watch_check(n);
         if (has_work(n) && !n->closing)
-            watch_pause(n, n->state == NCCL_CREATING ? 2000 : LOOK_MS * 1000);
+            watch_pause(n, n->state == NCCL_CREATING ? 2000 : CHECK_MS * 1000);
     }
     pthread_mutex_unlock(&n->lock);
     return NULL;

@@ -384,7 +384,7 @@ nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, 
 
 # The e2e tests that need PyTorch, with that of PYTHON, and more repetitions than in `make test`.
 PYTHON ?= /usr/bin/python3
-interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) ## PyTorch programs and its store client, with PYTHON=; RESTARTS= (100), OPERATIONS= (100000), SEED=
+interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) ## PyTorch programs and its store client, on one node and through the gate of two hosts (root), with PYTHON=; RESTARTS= (100), OPERATIONS= (100000), SEED=
 	@PYTHON='$(PYTHON)' BUILD=$(BUILD) RESTARTS='$(RESTARTS)' OPERATIONS='$(OPERATIONS)' SEED='$(SEED)' scripts/interop.sh \
 		$(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN))
 

@@ -98,7 +98,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
     detect_suspension(hub);
     if (s == NULL)
         return;
-    if (!s->has_spoken)
+    if (!s->has_spoken && !session_is_unused(hub, s))
         session_note_reject(hub, s, why);
     session_free(hub, s, why);
 }

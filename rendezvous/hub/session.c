@@ -144,7 +144,14 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Return a copy of the rejects, plus the open connections that have sent nothing so far. Return NULL if memory is
+bool session_is_unused(const struct hub *hub, const struct session *s)
+{
+    const struct slice address = session_address(s);
+    return !s->has_spoken && s->n_first == 0 && s->stranger_state == STRANGER_NONE &&
+           (s->job != NULL || table_find(&hub->agents, address, table_hash(address)) != NULL);
+}
+
+/* Return a copy of the rejects, plus the open connections of foreign clients that have sent nothing so far. Return NULL if memory is
  * short. The caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
@@ -155,7 +162,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
     EACH_NODE(node, &hub->sessions)
     {
         const struct session *s = TABLE_ENTRY(node, struct session, node);
-        if (!s->has_spoken && s->n_first == 0)
+        if (!s->has_spoken && s->n_first == 0 && !session_is_unused(hub, s))
             rejects_note(all,
                          &(struct reject_facts){ .peer = s->peer, .why = "connected, but has sent nothing" },
                          s->heard_ms);

@@ -1,6 +1,5 @@
 /* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. A row lists the
  * lines that every rank of a program must print. */
-#include "auth/secret.h"
 #include "run.h"
 #include "scene.h"
 #include "job.h"
@@ -248,36 +247,6 @@ static void find_program(const char *program, char path[PATH_MAX])
     cr_assert_not_null(realpath(name, path), "%s", name);
 }
 
-static char secret_option[64]; /* "--secret_file=PATH" */
-
-static void make_secret(void)
-{
-    struct ddp_err err;
-    const char *path = secret_option + sizeof("--secret_file=") - 1;
-    snprintf(secret_option, sizeof(secret_option), "--secret_file=/tmp/ddprun-torch-secret-%d",
-             (int)getpid());
-    unlink(path);
-    cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
-}
-
-static void remove_secret(void)
-{
-    unlink(secret_option + sizeof("--secret_file=") - 1);
-}
-
-typedef struct run_process *start_on(const struct host *host, const char *program, int index);
-
-static struct run_process *start_host(const struct host *host, const char *program, int index)
-{
-    char node_rank[24], path[PATH_MAX];
-    find_program(program, path);
-    snprintf(node_rank, sizeof(node_rank), "--node_rank=%d", index);
-    const char *argv[] = { bin("ddprun"), "--nnodes=2", "--nproc_per_node=1", "--master_addr=10.9.0.1",
-                           secret_option, node_rank,    "--no_prefix",        path,
-                           NULL };
-    return host_start(host, argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
-}
-
 static struct run_process *start_torchrun_on(const struct host *host, const char *program, int index)
 {
     char node_rank[24], path[PATH_MAX];
@@ -300,28 +269,185 @@ static struct run_process *start_torchrun_on(const struct host *host, const char
     return host_start(host, argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
 }
 
-static void try_rows_on(struct hosts *net, start_on *start)
+/* Expect that the store has rejected no connection, and let the ranks end. */
+static void expect_all_passed(struct play *play)
 {
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct nodes n = { .count = 2 };
-        for (int h = 0; h < 2; h++)
-            n.process[h] = start(&net->host[h], rows[i].program, h);
-        for (int h = 0; h < 2; h++)
-            n.end[h] = run_wait(n.process[h]);
-        expect_row(&n, &rows[i]);
-    }
+    after_no_rejects(play);
+    gate_open();
 }
 
-/* The hosts have separate networks, names and addresses, so that nothing works by accident over loopback. */
-Test(torch_programs, run_on_two_hosts)
+/* Play `scene` with a program, or with none (NULL). Each rank stays until expect_all_passed. The job has a secret, so the
+ * connections of all nodes but node 0 pass the gate. */
+static void play_on_hosts(struct scene scene, const char *program, const char *arguments)
 {
+    char stay[PATH_MAX], path[PATH_MAX] = "", line[2 * PATH_MAX + 256];
+    find_program("stay.py", stay);
+    if (program != NULL)
+        find_program(program, path);
+    snprintf(line, sizeof(line), "%s -u %s %s %s", torch_python(), stay, path, arguments);
+    scene.program = line;
+    scene.start_ms = LONG_MS;
+    scene.until = scene.until != NULL ? scene.until : " stays\n";
+    scene.never = ": rejected: ";
+    scene.after = scene.after != NULL ? scene.after : expect_all_passed;
+    gate_shut();
+    scene_play(&scene);
+    gate_gone();
+}
+
+#define ONE_RANK_EACH "--nproc_per_node=1 --node_timeout=60s"
+
+/* Run a row. The hosts have separate networks, names and addresses, so that nothing works by accident over loopback. */
+static void try_on_two_hosts(const struct row *row)
+{
+    char prints[2][512] = { "", "" };
+    struct scene scene = { .name = row->program, .options = ONE_RANK_EACH };
     torch_skip_without();
     torch_skip_sanitized();
-    struct hosts *net = hosts_open(2);
-    make_secret();
-    try_rows_on(net, start_host);
-    remove_secret();
-    hosts_close(net);
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 0; row->lines[i] != NULL; i++) {
+            const size_t len = strlen(prints[rank]);
+            snprintf(prints[rank] + len, sizeof(prints[rank]) - len, "rank %d of 2: %s\n|", rank,
+                     row->lines[i]);
+        }
+        scene.node[rank].prints = prints[rank];
+    }
+    play_on_hosts(scene, row->program, "");
+}
+
+Test(torch_programs, run_on_two_hosts)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        try_on_two_hosts(&rows[i]);
+}
+
+/* Skip a test that takes long, except in `make interop`. */
+static void skip_unless_interop(void)
+{
+    torch_skip_without_libuv();
+    torch_skip_sanitized();
+    if (getenv("DDP_RESTARTS") == NULL)
+        cr_skip_test("skipped, because it takes long (make interop runs it)");
+}
+
+Test(torch_programs, start_processes_on_two_hosts)
+{
+    skip_unless_interop();
+    play_on_hosts((struct scene){ .name = "spawns.py",
+                                  .options = ONE_RANK_EACH,
+                                  .node = { { .prints = "rank 0: children are done" },
+                                            { .prints = "rank 1: children are done" } } },
+                  "spawns.py", "");
+}
+
+Test(torch_programs, two_hundred_clients_of_two_hosts_connect_at_once)
+{
+    skip_unless_interop();
+    play_on_hosts((struct scene){ .name = "crowd.py",
+                                  .options = ONE_RANK_EACH,
+                                  .node = { { .prints = "rank 0 of 2: clients" },
+                                            { .prints = "rank 1 of 2: clients" } } },
+                  "crowd.py", "");
+}
+
+/* Expect that the store has rejected connections only for an ADD to a key that is no number, as PyTorch's store does. */
+static void expect_all_confirmed(struct play *play)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
+    struct run_result r = host_run(&play->net->host[0], argv);
+    cr_expect(r.exit_code == 0 && strstr(r.out, "confirmed") == NULL, "%s%s", r.out, r.err);
+    gate_open();
+}
+
+/* Ask for operations of PyTorch's client on node 1. The store is on node 0. */
+Test(torch_programs, no_operation_differs_from_the_genuine_store_on_another_host)
+{
+    char stay[PATH_MAX], differential[PATH_MAX], program[2 * PATH_MAX + 256];
+    skip_unless_interop();
+    find_program("stay.py", stay);
+    find_program("../differential", differential);
+    snprintf(program, sizeof(program), "%s -u %s %s job --operations=1000 --seed=%d", torch_python(), stay,
+             differential, torch_number("DDP_SEED", 1));
+    play_on_hosts((struct scene){ .name = "differential",
+                                  .options = ONE_RANK_EACH,
+                                  .after = expect_all_confirmed,
+                                  .node = { { 0 }, { .program = program, .prints = "no difference" } } },
+                  NULL, "");
+}
+
+/* Restart a job whose rank 1 ends by an exception or by a signal. */
+static void restart_on_hosts(const char *how, const char *says)
+{
+    char arguments[300];
+    skip_unless_interop();
+    char *dir = job_dir();
+    snprintf(arguments, sizeof(arguments), "%s/state.pt %s", dir, how);
+    play_on_hosts(
+        (struct scene){ .name = "elastic.py",
+                        .options = ONE_RANK_EACH " --max_restarts=1",
+                        .node = { { .prints = "rank 0: attempt 0 begins at step 0|rank 0: 6 steps, sum 18" },
+                                  { .prints = "rank 1: attempt 1 begins at step 3|rank 1: 6 steps, sum 18",
+                                    .ends = says } } },
+        "elastic.py", arguments);
+    job_dir_remove(dir);
+}
+
+Test(torch_programs, start_again_on_two_hosts)
+{
+    restart_on_hosts("", "no step 3 today");
+}
+
+Test(torch_programs, start_again_on_two_hosts_after_a_kill)
+{
+    restart_on_hosts("kill", "SIGKILL");
+}
+
+/* Add the last node to a job that waits for it, and kill the node when the job waits for its end. */
+static void add_and_remove_a_node(struct play *play)
+{
+    const int last = play->scene->victim;
+    scene_start(play, last, NULL);
+    for (int i = 0; i <= last; i++)
+        cr_assert(run_until_output(play->node[i], " waits at step 6\n", LONG_MS), "node %d", i);
+    fault_kill_launcher(play);
+    for (int i = 0; i < last; i++)
+        cr_assert(run_until_output(play->node[i], " stays\n", LONG_MS), "node %d", i);
+}
+
+/* Train with `least` nodes, then with one more, then with `least` nodes. */
+static void resize(int least)
+{
+    char arguments[300], options[256];
+    struct scene scene = { .name = "resize.py",
+                           .hosts = least + 1,
+                           .elastic = true,
+                           .options = options,
+                           .until = " waits at step 3\n",
+                           .victim = least,
+                           .fault = add_and_remove_a_node };
+    skip_unless_interop();
+    char *dir = job_dir();
+    snprintf(arguments, sizeof(arguments), "%s/state.pt %d %d %d", dir, least, least + 1, least);
+    snprintf(options, sizeof(options),
+             ONE_RANK_EACH
+             " --nnodes=%d:%d --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1:29500 --grow=now "
+             "--rdzv_conf=last_call_timeout=1",
+             least, least + 1);
+    for (int i = 0; i < least; i++)
+        scene.node[i].prints = " 9 steps, as alone";
+    scene.node[least] = (struct scene_node){ .by_hand = true, .exit = KILLED };
+    play_on_hosts(scene, "resize.py", arguments);
+    job_dir_remove(dir);
+}
+
+Test(torch_programs, train_on_while_a_node_joins_and_leaves)
+{
+    resize(1);
+}
+
+Test(torch_programs, train_on_while_a_third_node_joins_and_leaves)
+{
+    resize(2);
 }
 
 /* torchrun must print the same lines there, as a reference. */
@@ -334,7 +460,14 @@ Test(torch_programs, run_on_two_hosts_under_torchrun)
     if (torch_refuses_stores())
         cr_skip_test("skipped, because torchrun itself cannot run a PyTorch without libuv");
     struct hosts *net = hosts_open(2);
-    try_rows_on(net, start_torchrun_on);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct nodes n = { .count = 2 };
+        for (int h = 0; h < 2; h++)
+            n.process[h] = start_torchrun_on(&net->host[h], rows[i].program, h);
+        for (int h = 0; h < 2; h++)
+            n.end[h] = run_wait(n.process[h]);
+        expect_row(&n, &rows[i]);
+    }
     hosts_close(net);
 }
 

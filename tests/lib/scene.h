@@ -153,6 +153,7 @@ struct scene {
     const char *program; /* NULL = "worker say:up forever" */
     void (*before)(struct play *play);
     const char *until; /* every running node has printed this before the fault */
+    int start_ms;      /* limit for `until`; 0 = START_MS */
     int victim;        /* the node that `fault` affects */
     void (*fault)(struct play *play);
     const char *says;
@@ -188,7 +189,9 @@ void scene_expect_why(struct play *play, int i, const char *store, const char *t
 /* Functions for the member `after`: */
 
 void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
-void after_heal(struct play *play);     /* remove rules, plug in cables, continue all processes */
+void after_no_rejects(
+    struct play *play); /* expect that `ddpctl rejects` lists no client that has spoken or is unconfirmed */
+void after_heal(struct play *play); /* remove rules, plug in cables, continue all processes */
 
 /* --- scene train ------------------------------------------------------------------------------------------ */
 

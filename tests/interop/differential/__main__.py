@@ -2,9 +2,10 @@
 and blocked call must be equal.
 
     python3 tests/interop/differential build/ddp-rendezvous [--operations N] [--seed S] [--legacy]
+    ddprun ... tests/interop/differential job [--operations N]
 
 A difference is shown as the shortest history that still has it, with what each store did. --legacy: the older of the two
-servers that torch 2.x has.
+servers that torch 2.x has. `job`: the store of the job is ours. It is empty only once, so no history is repeated or shortened.
 """
 import argparse
 import faulthandler
@@ -19,7 +20,7 @@ import torch  # noqa: E402
 
 from operations import EVERYBODY, OFFERED, full_name, leave_out, make_step, release_step  # noqa: E402
 from schedule import CLIENT_OF, Schedule, op_of  # noqa: E402
-from world import Genuine, Ours, STILL_BLOCKED, World  # noqa: E402
+from world import Genuine, OfTheJob, Ours, STILL_BLOCKED, World  # noqa: E402
 
 SETTLED_S = 0.003  # in a replay: whoever comes back wrongly has come back
 SHORTEN_S = 25  # then the shortest history so far is shown
@@ -42,7 +43,7 @@ class Pair:
         self.arrived_s = arrived_s
         self.worlds = [World(patience_s), World(patience_s)]
         self.worlds[0].serve(Genuine(**({"use_libuv": False} if options.legacy else {})))
-        self.worlds[1].serve(Ours(options.daemon))
+        self.worlds[1].serve(OfTheJob() if options.daemon == "job" else Ours(options.daemon))
         self.schedule = Schedule()
         self.last_wait = 0.0
 
@@ -155,7 +156,7 @@ def show_args(step):
 
 def parse_options():
     parser = argparse.ArgumentParser(prog="differential")
-    parser.add_argument("daemon", help="the ddp-rendezvous to try")
+    parser.add_argument("daemon", help="the ddp-rendezvous to try, or `job`")
     parser.add_argument("--operations", type=int, default=100000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--legacy", action="store_true")
@@ -165,6 +166,8 @@ def parse_options():
         options.seed = random.SystemRandom().randrange(1 << 31)
     if options.legacy:
         leave_out("queue")  # that server has none
+    if options.daemon == "job":
+        options.operations = min(options.operations, PART)
     return options
 
 
@@ -175,14 +178,17 @@ def main():
         torch.__version__, options.seed, ", ".join(OFFERED)), flush=True)
     began, done = time.monotonic(), 0
     while done < options.operations:
-        history, difference = run_part(options, done)
-        if difference is not None:
+        of_job = options.daemon == "job"
+        history, difference = run_part(options, done, SURELY_S if of_job else ARRIVED_S)
+        if difference is not None and not of_job:
             print("looking again, slowly, at operations %d to %d of seed %d" % (
                 done, done + len(history), options.seed), flush=True)
             history, difference = run_part(options, done, SURELY_S)
         if difference is not None:
             print("difference in operation %d of seed %d" % (done + len(history), options.seed))
-            show(history[-1:], difference)
+            show(history if of_job else history[-1:], difference)
+            if of_job:
+                return 1
             print("the shortest history with a difference that was found:", flush=True)
             show(*shorten(options, history, difference))
             return 1

@@ -33,7 +33,7 @@ class Genuine:
 
     def __init__(self, **backend):
         self.host = TCPStore("127.0.0.1", 0, None, True, LONG, **backend)
-        self.port = self.host.port
+        self.address = "127.0.0.1:%d" % self.host.port
 
     def stop(self):
         del self.host
@@ -43,12 +43,22 @@ class Ours:
     def __init__(self, program):
         self.process = subprocess.Popen([program, "--listen", "127.0.0.1:0", "--quiet"], stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True, preexec_fn=die_with_parent)
-        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+        self.address = "127.0.0.1:" + self.process.stdout.readline().rsplit(":", 1)[1].strip()
 
     def stop(self):
         self.process.terminate()
         self.process.wait()
         self.process.stdout.close()
+
+
+class OfTheJob:
+    """The store of this rank's job. Its ranks must not have used it."""
+
+    def __init__(self):
+        self.address = "%s:%s" % (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
+
+    def stop(self):
+        pass
 
 
 def outcome(call, store, args):
@@ -60,7 +70,7 @@ def outcome(call, store, args):
 
 
 class Client:
-    """The inside of a client's process. A message is the port to connect to, or a step."""
+    """The inside of a client's process. A message is the address to connect to, or a step."""
 
     def __init__(self, inboxes, results):
         self.results, self.views = results, None
@@ -73,14 +83,15 @@ class Client:
     def act(self, actor, inbox):
         while True:
             what = pickle.loads(inbox.recv(MESSAGE_BYTES))
-            if isinstance(what, int):
+            if isinstance(what, str):
                 result = outcome(self.connect, what, ())
             else:
                 result = outcome(op_of(what).call, self.views[what.view], what.args)
             self.results.send(pickle.dumps((actor, result)))
 
-    def connect(self, port):
-        store = TCPStore("127.0.0.1", port, None, False, LONG)
+    def connect(self, address):
+        host, port = address.rsplit(":", 1)
+        store = TCPStore(host, int(port), None, False, LONG)
         inner = PrefixStore("p", store)
         self.views = [store, inner, PrefixStore("q", inner)]
 
@@ -116,7 +127,7 @@ class World:
 
     def connect(self, client):
         actor = CLIENT_OF.index(client)
-        self.tell(actor, self.server.port)
+        self.tell(actor, self.server.address)
         result = self.collect([actor])[actor]
         if result != ("gives", None):
             raise ConnectionError("no connection to %s: %r" % (type(self.server).__name__, result))

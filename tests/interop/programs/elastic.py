@@ -1,5 +1,7 @@
-"""Rank 1 fails in the first attempt, after the group is there; the second goes on from what the first has left."""
+"""Rank 1 fails in the first attempt, after the group is there; the second goes on from what the first has left. With the argument
+`kill` rank 1 does not raise an exception but kills itself."""
 import os
+import signal
 import sys
 
 import torch
@@ -20,6 +22,8 @@ def main(path):
     t = torch.empty(1)
     for step in range(state["step"], STEPS):
         if rank == 1 and attempt == 0 and step == FAILS_AT:
+            if sys.argv[2:] == ["kill"]:
+                os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("no step %d today" % step)
         dist.all_reduce(t.fill_(rank + 1))
         state = {"step": step + 1, "sum": state["sum"] + t}

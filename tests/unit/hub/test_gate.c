@@ -580,6 +580,24 @@ Test(gate, a_silent_agent_opens_nothing)
     expect_closed(FIRST + 1, "no agent on that host has confirmed within 3 s");
 }
 
+/* torch 1.13 has a second connection that sends nothing. It is listed only until the agent has confirmed it. */
+Test(gate, an_unused_connection_of_a_worker_is_not_listed)
+{
+    char json[96];
+    start_job();
+    stranger(FIRST);
+    stranger(FIRST + 1);
+    cr_assert_eq(read_pushes(), 2);
+    for (int i = 1; i >= 0; i--) {
+        cr_assert(has(call(AGENT, "{\"op\":\"rejects\"}"), "sent nothing"));
+        snprintf(json, sizeof(json), "{\"op\":\"vouch\",\"conn\":%d,\"rank\":-1,\"pid\":0}", FIRST + i);
+        cr_assert(has(call(AGENT, json), "\"ok\":true"));
+    }
+    cr_expect(has(call(AGENT, "{\"op\":\"rejects\"}"), "\"rejects\":[]"));
+    sim_disconnect(&sim, FIRST);
+    cr_expect(has(call(AGENT, "{\"op\":\"rejects\"}"), "\"rejects\":[]"));
+}
+
 /* Two hundred ranks of one host connect at once. The limit for strangers of an unknown address is lower. */
 Test(gate, many_connections_of_an_agents_address_pass)
 {

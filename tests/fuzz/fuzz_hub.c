@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PEERS = 9, AGENTS = 4, SENT_MAX = 1 << 16, TICKS_MAX = 64 };
+enum { PEERS = 9, AGENTS = 4, SENT_MAX = 1 << 16, TICKS_MAX = 64, STRANGER_BYTES_MAX = 128 };
 
 /* A job as its participants see it: the options of its launch, and the pushes of the hub. */
 struct launch {
@@ -189,6 +189,12 @@ static bool put_random(void *user, void *bytes, size_t n)
     for (size_t i = 0; i < n; i++)
         ((uint8_t *)bytes)[i] = (uint8_t)draw(&luck, 256);
     return true;
+}
+
+static void note_reading(void *user, conn_id conn, bool reads)
+{
+    (void)user, (void)reads;
+    assert(find_peer(conn) != NULL);
 }
 
 static void put_here(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX])
@@ -531,10 +537,13 @@ static void feed(struct peer *p, size_t n)
     if (n > 0)
         memcpy(copy, p->unsent.data, n);
     buf_consume(&p->unsent, n);
+    const conn_id conn = p->conn;
     begin_bytes(p);
-    hub_receive(hub, p->conn, slice_of(copy, n), now_ms);
+    hub_receive(hub, conn, slice_of(copy, n), now_ms);
     end_bytes();
     free(copy);
+    const struct session *s = session_find(hub, conn);
+    assert(s == NULL || s->stranger_bytes <= STRANGER_BYTES_MAX);
 }
 
 /* --- connections ----------------------------------------------------------------------------------------- */
@@ -614,6 +623,11 @@ static void pass_time(void)
     for (int i = 0; hub_deadline(hub) <= now_ms; i++) {
         assert(i < TICKS_MAX);
         hub_tick(hub, now_ms);
+    }
+    if (which == 15) { /* another client needs the descriptor of a stranger */
+        const uint64_t before = membership(NULL);
+        hub_drop_stranger(hub, draw(&luck, 2) ? NULL : "10.0.0.1", now_ms);
+        assert(membership(NULL) == before);
     }
 }
 
@@ -728,6 +742,7 @@ static struct hub *make_hub(void)
     const struct hub_sink sink = { .send = check_send,
                                    .close = note_close,
                                    .may_reply = may_reply,
+                                   .read = note_reading,
                                    .here = put_here,
                                    .log = check_text,
                                    .event = check_text,
@@ -737,6 +752,7 @@ static struct hub *make_hub(void)
     limits.many_jobs = which & 1;
     limits.dialect_b = which & 2;
     limits.max_bytes = (which & 12) == 0 ? 100000 : 1000000;
+    limits.max_unconfirmed = (which & 4) == 0 ? 1 : 8192;
     limits.keep_ms = 60000;
     secrets = (which & 16) == 0 ? NULL : limits.many_jobs ? &secret_of_a : &secret_of_all;
     limits.secret = secrets;

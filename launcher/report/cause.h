@@ -36,7 +36,7 @@ struct full_disk {
         [PATH_MAX]; /* path of the file in the error, absolute or relative; "" = the error names no file */
     bool is_quota;
     int n_rooms;
-    struct disk_room rooms[ROOMS_MAX]; /* of the file, or of all likely places; n_rooms 0 for a quota */
+    struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; a quota has none */
 };
 
 /* An attempt that has failed, on any node. */

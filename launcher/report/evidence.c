@@ -339,7 +339,7 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    uint64_t lowest = below != NULL ? UINT64_MAX : 0; /* a hidden group has an unknown limit */
+    uint64_t lowest = below != NULL ? UINT64_MAX : 0; /* 0 = unknown: the group's directory is hidden */
     do {
         const bool fits = join_path(dir, e->mounts[hierarchy].where, name);
         const uint64_t max = fits ? limit_in(read_in(dir, "pids.max", bytes)) : 0;

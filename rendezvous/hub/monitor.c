@@ -388,8 +388,8 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Take a snapshot. In a job without agents, only the ranks are known. If memory is short, there is no partial
- * snapshot, because a diagnosis would report the missing rows as missing nodes. */
+/* Take a snapshot. In a job without agents, only the ranks are known. If memory is short, return false and an empty
+ * snapshot, because a diagnosis would report missing rows as missing nodes. */
 bool snapshot_job(struct job *job, struct job_snapshot *l)
 {
     *l = (struct job_snapshot){ .snapshot = { .job = job->name,

@@ -392,7 +392,7 @@ void schedule_joined(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_SURPLUS));
 }
 
-/* Set the rules, and reset the watch. The caller ensures that no round has run yet, so no state is lost. */
+/* Set the rules, and restart the watch for hangs. The caller does this before the first round, so nothing is lost. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 {
     const bool is_off = limit_ms == UINT64_MAX;

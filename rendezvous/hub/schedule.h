@@ -125,8 +125,8 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
 /* Return true if no report about the present wait was due, and `waited_ms` is less than usual_factor (row STANDS_STILL
  * of SCHEDULE) times the longest usual wait of this round. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
-/* Return true if the finding with this digest was part of a usual wait of this round. schedule_learn() adds the digest
- * of such a finding. */
+/* Return true if schedule_learn() has added this digest in this round. It adds the digests of findings about waits that
+ * are usual for the job. */
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
 /* Return the shortest wait of PyTorch's ranks that is reported. schedule_torch_seen() records the result of a check,

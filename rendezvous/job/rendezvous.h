@@ -375,7 +375,7 @@ struct rdzv_facts {
     uint64_t join_timeout_ms, node_timeout_ms;
     const char *join_knob;          /* the option that has set join_timeout_ms, such as "--timeout" */
     const struct rdzv_cause *cause; /* cause of the last round's end; NULL = none */
-    /* Ring of the nodes that left last. The latest node has the index (n_gone - 1) % RDZV_GONE_MAX. */
+    /* The nodes that left last, as a ring buffer. The latest node has the index (n_gone - 1) % RDZV_GONE_MAX. */
     const struct rdzv_gone *gone;
     uint32_t n_gone; /* number of all nodes that left */
 };

@@ -465,7 +465,7 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     return status;
 }
 
-/* Load a checkpoint. fstat returns the size of the open file, so another program may replace the path meanwhile. */
+/* Load a checkpoint. The size is from fstat of the open file, because another program may replace the path. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);

@@ -65,7 +65,7 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* The range of ports on which the ranks of a job listen, for example "20000-20100". Pure. */
+/* The range of ports on which the ranks of a job listen, for example "20000-20100". */
 
 struct net_ports {
     int low, high; /* 0, 0: the kernel chooses */

@@ -1,4 +1,4 @@
-/* batch_norm.cu -- worker/reducer/batchnorm.c for values of rows x channels x spatial. A block sums one channel
+/* batch_norm.cu -- worker/reducer/batchnorm.c on a GPU, for an array of rows x channels x spatial values. A block sums one channel
  * over a strip of rows. A second kernel joins the strips of each channel in order. A strip's mean is computed
  * first, then the squares of the distances from that mean, because the difference of two large sums would lose most
  * digits. Threads add floats, and joined sums are double. */
@@ -149,7 +149,8 @@ __device__ inline struct scaling scaling_of(const struct norm_args *a, int c)
     struct scaling s;
     const float weight = get(((const value *)a->weight)[c]);
     s.mean = a->saved != NULL ? (float)a->saved[c] : a->running_mean[c];
-    s.factor = weight * (a->saved != NULL ? (float)a->saved[a->channels + c] : 1 / sqrtf(a->running_var[c] + (float)a->eps));
+    s.factor = weight * (a->saved != NULL ? (float)a->saved[a->channels + c]
+                                          : 1 / sqrtf(a->running_var[c] + (float)a->eps));
     s.shift = get(((const value *)a->bias)[c]);
     return s;
 }

@@ -43,8 +43,8 @@ static size_t square(int side)
     return (size_t)side * (size_t)side;
 }
 
-/* Return the number of rows in the matrix "columns" of one picture: one row for each weight of the kernel in each
- * channel. */
+/* Return the number of rows in the matrix `columns` of one picture. The matrix has one row for each weight of the
+ * kernel in each channel. */
 static size_t seen_of(const struct columns_args *v)
 {
     return (size_t)v->channels * square(v->kernel);

@@ -1,5 +1,6 @@
-/* pictures.h -- reads files of pictures. First the IDX format of MNIST and Fashion-MNIST: unsigned bytes with one to
- * three dimensions.
+/* pictures.h -- reads files of pictures, in the IDX format and in the format of CIFAR-10.
+ *
+ * MNIST and Fashion-MNIST use the IDX format: unsigned bytes with one to three dimensions.
  *
  *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
  *            4   D big-endian u32 sizes

@@ -68,7 +68,7 @@ REAL_WIDE(softmax_backward, (real * d, const real *p, real scale, size_t n), (d,
 
 enum { BLOCK = 64 };
 
-/* One head of one sequence, and a block of its queries. */
+/* One head of the attention for one sequence, and a block of its queries. */
 struct head {
     const real *q, *k, *v;
     size_t stride; /* numbers between two tokens in qkv */

@@ -35,7 +35,7 @@ struct gpt2 {
     struct model model;
     const struct gpt2_config *config;
     struct compute *on;
-    size_t max_length;              /* number of rows in the embedding of places */
+    size_t max_length;              /* number of rows in the embedding of positions */
     void *memory;                   /* owned: memory of all pointers below */
     void *embedded, *norm, *logits; /* embedded: before the blocks; norm, logits: after the blocks */
     float *mean, *scale;            /* results of the last layer norm */

@@ -132,7 +132,8 @@ static const struct option_row rows[] = {
     { .name = "native",
       .type = OPTION_FLAG,
       .at = AT(native),
-      .help = "stacks: add frames of C and C++, which stops each process for a moment" },
+      .help = "stacks: add frames of C and C++ to those of Python, which stops each Python process for a "
+              "moment; for other programs use gdb" },
     { .name = "output",
       .letter = 'o',
       .value = "FILE",

@@ -146,7 +146,7 @@ else
     scripts/check-deps.sh build || exit
 fi
 
-export WERROR=1
+export WERROR=1 FUZZ_O=-O0
 if [ -z "$(missing test)" ]; then
     step build make -j"$jobs" test-programs
 else

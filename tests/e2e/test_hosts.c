@@ -4,6 +4,7 @@
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
+#include "training.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -1005,6 +1006,7 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 /* HOPS has the hosts that have started a host. */
 HOSTS_TEST(seventy_hosts_start_as_a_tree)
 {
+    training_skip_same_threads(); /* those of a_tree_passes_input_folds_lines_and_collects_files */
     struct run_result r = JOB("--hosts=n[0-69]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);
     cr_expect_eq(count(r.out, "] at /n"), 70, "%s", r.out);
@@ -1017,6 +1019,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
+    training_skip_same_threads(); /* those of ranks_follow_the_list_and_every_line_names_its_host */
     snprintf(path, sizeof(path), "%s/on", dir);
     cr_assert_eq(mkdir(path, 0755), 0);
     gate_shut();
@@ -1040,6 +1043,7 @@ HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 /* A default tree whose hosts have no keys falls back. A tree of the user does not. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
+    training_skip_same_threads(); /* those of a_tree_passes_input_folds_lines_and_collects_files */
     struct run_result r =
         JOB("--hosts=n[0-15],locked[16-63]", shell, "--node_timeout=60s", "sh", "-c", "echo at $HOPS");
     EXPECT(r, 0);

@@ -110,7 +110,7 @@ def monitored():
             dist.monitored_barrier(timeout=timedelta(milliseconds=200), wait_all_ranks=True)
         except RuntimeError as error:
             said = "1" if "1" in str(error).split("\n")[0] else str(error)
-        print("missing in the barrier:", said)
+        print("missing in monitored:", said)
     # Those whom rank 0 waits for in vain must not have gone: it would see that they left.
     store = c10d._get_default_store()
     store.set("monitored", "1") if rank == 0 else store.wait(["monitored"])

@@ -6,7 +6,7 @@
 #
 # A suite that fails runs once more, alone, because other suites and other users of the machine can take its time. The end names
 # such suites, repeats the failures in a few lines, because the top of a long log may be cut off, and the time of each step.
-# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (2) is the time of each fuzz program.
+# The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (1) is the time of each fuzz program.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=scripts/packages.sh
@@ -175,8 +175,8 @@ if [ "$quick" = no ]; then
     trap 'stop_ahead; stop_trixie' EXIT
     [ -n "$(missing test)" ] || build_ahead sanitizer-builds
 fi
-# Ten times as many operations against a genuine PyTorch store as in `make test`.
-DDP_OPERATIONS=100000 step_with test test make test
+# Four times as many operations against a genuine PyTorch store as in `make test`.
+DDP_OPERATIONS=40000 step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
     stop_ahead
@@ -191,7 +191,7 @@ if [ "$quick" = no ]; then
         trixie=$!
     fi
     step_with test tsan make -j"$jobs" tsan
-    step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-2}"
+    step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-1}"
     # Versions of clang-format break lines differently; the files follow that of Debian 12.
     if [ -z "$(missing format)" ] && ! clang-format --version | grep -q 'version 14\.'; then
         skip format "$(clang-format --version) is not version 14"

@@ -381,7 +381,8 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
  * of the job. If no cookie exists, no group can be used. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
-    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for the name of the group";
+    char own[CGROUP_PATH_MAX],
+        why[CGROUP_WHY_MAX] = "the system provides no random numbers for the group's name";
     c->may_fall_back = kind == CONTAIN_AUTO;
     if (kind == CONTAIN_PIDNS) {
         c->kind = kind;

@@ -31,7 +31,7 @@ int name_lookup_fd(const struct name_lookup *lookup);
 
 /* Copy the result. Return false while the lookup has no result. */
 bool name_lookup_result(struct name_lookup *lookup, struct name_found *found);
-void name_lookup_end(struct name_lookup *lookup); /* never waits; NULL is allowed */
+void name_lookup_end(struct name_lookup *lookup); /* returns at once; `lookup` may be NULL */
 
 /* Return true and set *found if `host` is a numeric address, without asking a name server. As in the C library,
  * "127.1" and "fe80::1%eth0" are numeric, too. */

@@ -290,7 +290,7 @@ static bool memo_store(struct machine *m, uint64_t index, struct slice text)
     if (!has_values(m, 1))
         return false;
     if (index > m->n_memo)
-        return fail_at(m, "a value is stored under a number that is too high for the memo");
+        return fail_at(m, "the memo index of a value is too high");
     if (!grow((void **)&m->memo, m->n_memo, &m->memo_room, sizeof(*m->memo)))
         return fail_memory(m);
     const cJSON *item = m->stack[m->n - 1].item;

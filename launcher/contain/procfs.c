@@ -4,6 +4,7 @@
 
 #include "base/endpoint.h"
 #include "base/syscalls.h"
+#include "tables/text.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -14,7 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/quota.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -237,4 +241,66 @@ bool procfs_namespace_lives(uint64_t number)
     if (proc != NULL)
         closedir(proc);
     return lives;
+}
+
+/* --- quotas ----------------------------------------------------------------------------------------------- */
+
+/* Find the type and the source of the file system of `fd` in /proc/self/mountinfo, whose rows are
+ * "ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS ... - TYPE SOURCE OPTIONS". */
+static void find_file_system(int fd, char out[QUOTA_SHOWN / 2])
+{
+    char device[48], type[64], source[128];
+    struct stat st;
+    struct buf text = { 0 };
+    out[0] = '\0';
+    if (fstat(fd, &st) == 0 && procfs_read("/proc/self/mountinfo", &text) && buf_append(&text, "", 1)) {
+        snprintf(device, sizeof(device), " %u:%u ", major(st.st_dev), minor(st.st_dev));
+        const char *row = strstr((const char *)text.data, device);
+        const char *end = row != NULL ? strchr(row, '\n') : NULL;
+        const char *dash = row != NULL ? strstr(row, " - ") : NULL;
+        if (dash != NULL && (end == NULL || dash < end) && sscanf(dash, " - %63s %127s", type, source) == 2)
+            snprintf(out, QUOTA_SHOWN / 2, "%s of %s", type, source);
+    }
+    buf_free(&text);
+}
+
+/* Append used and permitted bytes and files of a quota. The limit is the hard limit, else the soft limit. Return false
+ * without a limit. */
+static bool append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, const struct dqblk *quota)
+{
+    enum { BLOCK = 1024 };
+    char used[SIZE_TEXT_MAX], limit[SIZE_TEXT_MAX], bytes[80] = "", files[80] = "";
+    const size_t n = strlen(out);
+    const uint64_t blocks = quota->dqb_bhardlimit > 0 ? quota->dqb_bhardlimit : quota->dqb_bsoftlimit;
+    const uint64_t inodes = quota->dqb_ihardlimit > 0 ? quota->dqb_ihardlimit : quota->dqb_isoftlimit;
+    if (blocks > 0)
+        snprintf(bytes, sizeof(bytes), " %s of %s", words_size(used, quota->dqb_curspace),
+                 words_size(limit, blocks * BLOCK));
+    if (inodes > 0)
+        snprintf(files, sizeof(files), "%s %llu of %llu files", bytes[0] != '\0' ? " and" : "",
+                 (unsigned long long)quota->dqb_curinodes, (unsigned long long)inodes);
+    if (bytes[0] == '\0' && files[0] == '\0')
+        return false;
+    snprintf(out + n, QUOTA_SHOWN - n, ", where %s %u has%s%s", whose, id, bytes, files);
+    return true;
+}
+
+void procfs_quota(int fd, char out[QUOTA_SHOWN])
+{
+    char where[QUOTA_SHOWN / 2];
+    find_file_system(fd, where);
+    out[0] = '\0';
+    if (where[0] == '\0')
+        return;
+    snprintf(out, QUOTA_SHOWN, " is on %s", where);
+#ifdef SYS_quotactl_fd
+    /* QCMD is not used, because it shifts a negative number */
+    const unsigned get = (unsigned)Q_GETQUOTA << SUBCMDSHIFT;
+    struct dqblk quota = { 0 };
+    if (syscall(SYS_quotactl_fd, fd, get | USRQUOTA, getuid(), &quota) == 0 &&
+        append_quota(out, "user", getuid(), &quota))
+        return;
+    if (syscall(SYS_quotactl_fd, fd, get | GRPQUOTA, getgid(), &quota) == 0)
+        append_quota(out, "group", getgid(), &quota);
+#endif
 }

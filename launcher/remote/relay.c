@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/syscalls.h"
 #include "base/timed_call.h"
+#include "contain/procfs.h"
 #include "ddp/context.h"
 #include "base/endpoint.h"
 #include "net/store_host.h"
@@ -34,6 +35,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -366,11 +368,28 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
+/* Format an error of fork with the values that may explain it: "Resource temporarily unavailable (ulimit -u 4096; 4090
+ * processes and load 12.5 on this host)". Format only the text of any other error. */
+enum { FORK_WHY_MAX = 192 };
+static const char *fork_error_text(int error, char why[FORK_WHY_MAX])
+{
+    struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
+    struct sysinfo host;
+    char processes[32] = "unlimited";
+    if ((error != EAGAIN && error != ENOMEM) || sysinfo(&host) != 0)
+        return strerror(error);
+    if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(processes, sizeof(processes), "%llu", (unsigned long long)limit.rlim_cur);
+    snprintf(why, FORK_WHY_MAX, "%s (ulimit -u %s; %u processes and load %.1f on this host)", strerror(error),
+             processes, host.procs, (double)host.loads[0] / (1 << SI_LOAD_SHIFT));
+    return why;
+}
+
 /* Start the host's ddprun. Its stdin gets a line with the secret, unless `secret` is "". Then it gets the job's input
  * if `input` is true, or the end of file. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
-    char line[80];
+    char line[80], why[FORK_WHY_MAX];
     int ends[2] = { -1, -1 }, news[2] = { -1, -1 };
     if (pipe2(ends, O_CLOEXEC) != 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, news) != 0) {
@@ -379,6 +398,7 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     }
     const pid_t relay = getpid();
     r->child = fork();
+    const int error = errno;
     if (r->child == 0)
         exec_job(relay, argv, ends[0], news[1]);
     close(ends[0]);
@@ -388,7 +408,7 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     if (r->child < 0) {
         r->child = 0;
-        not_ready(r, "cannot start ddprun", strerror(errno));
+        not_ready(r, "cannot start ddprun", fork_error_text(error, why));
     }
     snprintf(line, sizeof(line), "%.64s\n", secret);
     if (secret[0] != '\0' && write(ends[1], line, strlen(line)) != (ssize_t)strlen(line))
@@ -400,9 +420,10 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
 /* Write to a temporary file in the directory. NFS has no unnamed files, and reports a full quota in close. If the disk
  * or the quota is full, format the error, for example "No space left on device (0 bytes and 7 inodes free)". Write ""
  * otherwise. */
-enum { DISK_WHY_MAX = 128 };
+enum { DISK_WHY_MAX = 128 + QUOTA_SHOWN };
 static void probe_disk(const char *directory, char why[DISK_WHY_MAX])
 {
+    char quota[QUOTA_SHOWN];
     static const char bytes[4096];
     char size[SIZE_TEXT_MAX], inodes[48], path[PATH_MAX];
     struct statvfs fs;
@@ -423,7 +444,13 @@ static void probe_disk(const char *directory, char why[DISK_WHY_MAX])
         snprintf(inodes, sizeof(inodes), " and %llu inodes", (unsigned long long)fs.f_favail);
         snprintf(why, DISK_WHY_MAX, "%s (%s%s free)", strerror(error),
                  words_size(size, (uint64_t)fs.f_bavail * fs.f_frsize), fs.f_files > 0 ? inodes : "");
-    } else if (error == ENOSPC || error == EDQUOT) {
+    } else if (error == EDQUOT) {
+        const int at = open(directory, O_PATH | O_CLOEXEC);
+        procfs_quota(at, quota);
+        if (at >= 0)
+            close(at);
+        snprintf(why, DISK_WHY_MAX, quota[0] != '\0' ? "%s (the directory%s)" : "%s", strerror(error), quota);
+    } else if (error == ENOSPC) {
         snprintf(why, DISK_WHY_MAX, "%s", strerror(error));
     }
 }

@@ -365,7 +365,7 @@ static const struct hint {
     { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low: raise it with ulimit -n before ddprun" },
     { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: raise it with ulimit -l unlimited, or in a systemd service with LimitMEMLOCK=infinity" },
     { .piece = "Cannot allocate memory",
-      "memory is used up, or a limit is too low: check free -h, the cgroup's limit{memory}, ulimit -v{space}, and for InfiniBand ulimit -l{locked}" },
+      "memory is used up, or a limit is too low: check free -h{available}, the cgroup's limit{memory}, ulimit -v{space}, and for InfiniBand ulimit -l{locked}{commit}" },
     { .piece = "can't start new thread", "a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { .piece = "Resource temporarily unavailable", "often a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { .piece = "is killed by signal: Bus error", "/dev/shm was full when a DataLoader worker needed it: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
@@ -440,18 +440,8 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
-/* Format the memory limit of a group as " (64 MiB, of which 10 MiB are in use)". */
-static const char *memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e)
-{
-    char limit[SIZE_TEXT_MAX], used[SIZE_TEXT_MAX];
-    if (e->group_limit == 0 || e->group_limit == UINT64_MAX)
-        return limit_text(out, e->group_limit, true);
-    snprintf(out, 2 * LIMIT_SHOWN, " (%s, of which %s are in use)", words_size(limit, e->group_limit),
-             words_size(used, e->group_used));
-    return out;
-}
-
-/* Format free space as " (/data/x: 4 KiB and 7 inodes free; /dev/shm: 0 bytes and 5 inodes free)". */
+/* Format free space as " (/data/x: 4 KiB and 7 inodes free; /dev/shm: 0 bytes and 5 inodes free)", and a quota as
+ * " (/data/x is on ext4 of /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 files)". */
 static bool room_text(struct buf *out, const struct full_disk *full)
 {
     char bytes[SIZE_TEXT_MAX], inodes[LIMIT_SHOWN];
@@ -462,8 +452,9 @@ static bool room_text(struct buf *out, const struct full_disk *full)
         ok = ok && buf_printf(out, "%s%s: %s%s free", i == 0 ? " (" : "; ", room->path,
                               words_size(bytes, room->bytes), room->inodes != UINT64_MAX ? inodes : "");
     }
-    if (full != NULL && full->is_quota && full->path[0] != '\0')
-        ok = buf_printf(out, " (%s", full->path);
+    if (full != NULL && full->is_quota && (full->path[0] != '\0' || full->quota[0] != '\0'))
+        ok = buf_printf(out, " (%s%s", full->path[0] != '\0' ? full->path : "the working directory",
+                        full->quota);
     return ok && (out->len == 0 || buf_printf(out, ")")) && buf_append(out, "", 1);
 }
 
@@ -578,7 +569,7 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
     static const struct worker_evidence nothing;
     const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
     char files[LIMIT_SHOWN], processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], locked[LIMIT_SHOWN];
-    char memory[2 * LIMIT_SHOWN], space[LIMIT_SHOWN];
+    char memory[2 * LIMIT_SHOWN], space[LIMIT_SHOWN], available[LIMIT_SHOWN], commit[COMMIT_SHOWN];
     struct buf room = { 0 };
     bool ok = room_text(&room, facts->full);
     const struct word words[] = { { "python", facts->python },
@@ -587,7 +578,9 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
                                   { "processes", limit_text(processes, e->processes, false) },
                                   { "pids", limit_text(pids, e->pids_max, false) },
                                   { "locked", limit_text(locked, e->locked, true) },
-                                  { "memory", memory_text(memory, e) },
+                                  { "memory", group_memory_text(memory, e) },
+                                  { "available", available_text(available, e) },
+                                  { "commit", commit_text(commit, e) },
                                   { "space", limit_text(space, e->address_space, true) } };
     ok = ok && (found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0])));
     if (ok && found != NULL && facts->host != NULL && hint_has_values(found))

@@ -4,6 +4,7 @@
 #ifndef LAUNCHER_REPORT_CAUSE_H
 #define LAUNCHER_REPORT_CAUSE_H
 
+#include "contain/procfs.h"
 #include "agent/agent.h"
 #include "base/buf.h"
 #include "contain/descendants.h"
@@ -37,6 +38,7 @@ struct full_disk {
     bool is_quota;
     int n_rooms;
     struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; a quota has none */
+    char quota[QUOTA_SHOWN]; /* " is on FILE SYSTEM" with the values of the quota, see procfs_quota */
 };
 
 /* An attempt that has failed, on any node. */

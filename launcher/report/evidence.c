@@ -543,6 +543,27 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_find_cause(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
+/* Return a row of /proc/meminfo in bytes, or 0 if it is missing. */
+static uint64_t meminfo_row(const char *text, const char *name)
+{
+    const char *row = strstr(text, name);
+    return row != NULL ? strtoull(row + strlen(name), NULL, 10) * 1024 : 0;
+}
+
+/* Read how much memory is left on the machine. The limit of reserved memory applies only in mode 2. */
+static void check_machine_memory(struct worker_evidence *facts)
+{
+    char bytes[FILE_BYTES], mode[8];
+    const struct slice text = file_head("/proc/meminfo", bytes, FILE_BYTES - 1);
+    bytes[text.len] = '\0';
+    facts->available = meminfo_row(bytes, "\nMemAvailable:");
+    const struct slice overcommit = file_head("/proc/sys/vm/overcommit_memory", mode, sizeof(mode));
+    if (overcommit.len == 0 || mode[0] != '2')
+        return;
+    facts->commit_limit = meminfo_row(bytes, "\nCommitLimit:");
+    facts->committed = meminfo_row(bytes, "\nCommitted_AS:");
+}
+
 /* Record the limits that may explain an error of a worker. */
 static void check_limits(const struct evidence *e, struct worker_evidence *facts)
 {
@@ -552,6 +573,7 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->stack = soft_limit(RLIMIT_STACK);
     facts->address_space = soft_limit(RLIMIT_AS);
     find_group_limit(e, facts);
+    check_machine_memory(facts);
     facts->pids_max = lowest_pids_max(e, e->mounted[PIDS_V1] ? PIDS_V1 : ALL_V2);
 }
 

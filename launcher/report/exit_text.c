@@ -259,6 +259,35 @@ const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes)
     return out;
 }
 
+const char *group_memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e)
+{
+    char limit[SIZE_TEXT_MAX], used[SIZE_TEXT_MAX];
+    if (e->group_limit == 0 || e->group_limit == UINT64_MAX)
+        return limit_text(out, e->group_limit, true);
+    snprintf(out, 2 * LIMIT_SHOWN, " (%s, of which %s are in use)", words_size(limit, e->group_limit),
+             words_size(used, e->group_used));
+    return out;
+}
+
+const char *available_text(char out[LIMIT_SHOWN], const struct worker_evidence *e)
+{
+    char size[SIZE_TEXT_MAX];
+    out[0] = '\0';
+    if (e->available > 0)
+        snprintf(out, LIMIT_SHOWN, " (%s are available)", words_size(size, e->available));
+    return out;
+}
+
+const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
+{
+    char limit[SIZE_TEXT_MAX], used[SIZE_TEXT_MAX];
+    out[0] = '\0';
+    if (e->commit_limit > 0)
+        snprintf(out, COMMIT_SHOWN, "; vm.overcommit_memory=2 permits %s, and %s are reserved",
+                 words_size(limit, e->commit_limit), words_size(used, e->committed));
+    return out;
+}
+
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
 /* Return by how much a counter has risen. If it is lower than before, a new group has the same name: return 0. */

@@ -63,7 +63,10 @@ struct worker_evidence {
     uint64_t address_space;         /* ulimit -v in bytes */
     uint64_t group_limit;           /* memory limit of the group with the least memory left, in bytes */
     uint64_t group_used;            /* memory that this group uses */
-    char cpu[CPU_SHOWN];            /* processor model, for SIGILL */
+    uint64_t available;             /* memory that is available on the machine, in bytes */
+    /* with vm.overcommit_memory=2: how many bytes processes may reserve, and have reserved; 0 = another mode */
+    uint64_t commit_limit, committed;
+    char cpu[CPU_SHOWN]; /* processor model, for SIGILL */
 };
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
@@ -71,6 +74,17 @@ struct worker_evidence {
 /* Format a limit of worker_evidence as " (1024)", in bytes as " (64 KiB)", or as "" if it is not known. */
 enum { LIMIT_SHOWN = 48 };
 const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
+
+/* Format the memory limit of the group as " (64 MiB, of which 10 MiB are in use)", or as limit_text. */
+const char *group_memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
+
+/* Format the machine's memory as " (20 MiB are available)", or as "" if it is not known. */
+const char *available_text(char out[LIMIT_SHOWN], const struct worker_evidence *e);
+
+/* Format the machine's limit of reserved memory as "; vm.overcommit_memory=2 permits 8 GiB, and 7.9 GiB are reserved",
+ * or as "" in another mode. */
+enum { COMMIT_SHOWN = 128 };
+const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e);
 
 /* Return ddprun's exit code for this failure. Return 0 if `cause` is no failure but another reason to restart,
  * such as new nodes. */

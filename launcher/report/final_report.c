@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/timed_call.h"
+#include "contain/procfs.h"
 #include "output/disk_watch.h"
 #include "output/event_log.h"
 #include "output/lines.h"
@@ -26,6 +27,7 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -552,31 +554,51 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Add the free space of a file system. If the file does not exist, use the nearest existing directory above it. A
- * relative path begins in ddprun's working directory, where the workers start. */
+/* Shorten `path` to the file, or to the nearest existing directory above it, and read its file system. A relative path
+ * begins in ddprun's working directory, where the workers start. Return false if no directory exists. */
+static bool find_existing(char path[PATH_MAX], struct statvfs *fs)
+{
+    while (statvfs(path, fs) != 0) {
+        char *slash = strrchr(path, '/');
+        if (strcmp(path, "/") == 0 || strcmp(path, ".") == 0)
+            return false;
+        if (slash == NULL)
+            snprintf(path, PATH_MAX, ".");
+        else
+            slash[slash == path] = '\0';
+    }
+    return true;
+}
+
+/* Add the free space of the file system of a file. */
 static void add_room(struct full_disk *full, const char *file, const char *name)
 {
     char path[PATH_MAX];
     struct statvfs fs;
     struct disk_room *room = &full->rooms[full->n_rooms];
     snprintf(path, sizeof(path), "%s", file);
-    while (statvfs(path, &fs) != 0) {
-        char *slash = strrchr(path, '/');
-        if (strcmp(path, "/") == 0 || strcmp(path, ".") == 0)
-            return;
-        if (slash == NULL)
-            snprintf(path, sizeof(path), ".");
-        else
-            slash[slash == path] = '\0';
-    }
+    if (!find_existing(path, &fs))
+        return;
     snprintf(room->path, sizeof(room->path), "%s", name);
     room->bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     room->inodes = fs.f_files != 0 ? (uint64_t)fs.f_favail : UINT64_MAX;
     full->n_rooms++;
 }
 
+/* Find the quota on the file system of a file. */
+static void find_quota(struct full_disk *full, const char *file)
+{
+    char path[PATH_MAX];
+    struct statvfs fs;
+    snprintf(path, sizeof(path), "%s", file);
+    const int fd = find_existing(path, &fs) ? open(path, O_PATH | O_CLOEXEC) : -1;
+    procfs_quota(fd, full->quota);
+    if (fd >= 0)
+        close(fd);
+}
+
 /* Find the free space of the full file system. If the error names no file, find that of the likely places: the
- * working directory and /dev/shm. The free space is not the rest of a quota. */
+ * working directory and /dev/shm. After an error about a quota, find the quota. */
 static void find_room(struct report *r, struct details *d)
 {
     struct full_disk *full = &d->full;
@@ -584,8 +606,10 @@ static void find_room(struct report *r, struct details *d)
         return;
     r->full = full;
     full->n_rooms = 0;
-    if (full->is_quota)
+    if (full->is_quota) {
+        find_quota(full, full->path[0] != '\0' ? full->path : ".");
         return;
+    }
     if (full->path[0] != '\0') {
         add_room(full, full->path, full->path);
         return;

@@ -305,7 +305,7 @@ static const struct row {
       "use fewer or shorter arguments and variables, or raise the limit: ulimit -s{stack}" },
     { EAGAIN, ALWAYS, "{program}: the system cannot create another process ({errno})",
       "raise the limit for processes and threads: ulimit -u{processes} or pids.max of the cgroup{pids}" },
-    { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "free memory, or start fewer workers" },
+    { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "free memory{available}, raise the memory limit of the cgroup{memory}, or start fewer workers{commit}" },
     { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise ulimit -n{files}" },
     { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },
 };
@@ -328,6 +328,7 @@ static bool fill_row(const struct start_failure *f, const char *sentence, struct
 {
     char machine[ELF_MACHINE_NAME_MAX], own[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4];
     char processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], files[LIMIT_SHOWN], stack[LIMIT_SHOWN];
+    char available[LIMIT_SHOWN], memory[2 * LIMIT_SHOWN], commit[COMMIT_SHOWN];
     static const struct worker_evidence nothing;
     const struct worker_evidence *limits = f->limits != NULL ? f->limits : &nothing;
     const char *path = f->path != NULL ? f->path : "which is not set";
@@ -349,6 +350,9 @@ static bool fill_row(const struct start_failure *f, const char *sentence, struct
         { "pids", limit_text(pids, limits->pids_max, false) },
         { "files", limit_text(files, limits->open_files, false) },
         { "stack", limit_text(stack, limits->stack, true) },
+        { "available", available_text(available, limits) },
+        { "memory", group_memory_text(memory, limits) },
+        { "commit", commit_text(commit, limits) },
         { "errno", why },
     };
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));

@@ -559,3 +559,15 @@ Test(proc, connections_of_a_process_are_found_in_one_pass)
     cr_expect_eq(process_sockets(getpid(), of, 3), 4);
     close(fds[1]);
 }
+
+/* The kernel knows no quota there. */
+Test(proc, file_system_of_a_descriptor)
+{
+    char text[QUOTA_SHOWN];
+    const int fd = open("/proc", O_PATH | O_CLOEXEC);
+    procfs_quota(fd, text);
+    close(fd);
+    cr_expect(strncmp(text, " is on proc of ", 15) == 0 && strstr(text, "where") == NULL, "%s", text);
+    procfs_quota(-1, text);
+    cr_expect_str_eq(text, "");
+}

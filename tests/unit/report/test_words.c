@@ -69,18 +69,24 @@ Test(hints, show_the_limits_that_they_mention)
                                                    .locked = 65536,
                                                    .group_limit = 64 << 20,
                                                    .group_used = 10 << 20,
+                                                   .available = 5 << 20,
+                                                   .commit_limit = 4 << 20,
+                                                   .committed = 3 << 20,
                                                    .address_space = UINT64_MAX };
     const struct hint_facts facts = { .evidence = &limits };
     static const char *const texts[] = {
         "Too many open files",       "can't start new thread", "Resource temporarily unavailable",
-        "Call to ibv_reg_mr failed", "Cannot allocate memory", "Cannot allocate memory"
+        "Call to ibv_reg_mr failed", "Cannot allocate memory", "Cannot allocate memory",
+        "Cannot allocate memory",    "Cannot allocate memory"
     };
     static const char *const shown[] = { "open files (1024) is",
                                          "ulimit -u (512) or pids.max of the cgroup (99)",
                                          "ulimit -u (512) or pids.max of the cgroup (99)",
                                          "locked memory (64 KiB) is",
                                          "limit (64 MiB, of which 10 MiB are in use), ulimit -v (unlimited)",
-                                         "ulimit -l (64 KiB)" };
+                                         "ulimit -l (64 KiB)",
+                                         "free -h (5 MiB are available), ",
+                                         "vm.overcommit_memory=2 permits 4 MiB, and 3 MiB are reserved" };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         cr_expect_not_null(strstr(hint_with(texts[i], &facts), shown[i]), "%s", hint_with(texts[i], &facts));
         cr_expect_null(strpbrk(hint(texts[i]), "{}("), "%s", hint(texts[i]));
@@ -140,6 +146,10 @@ Test(hints, show_the_room_of_each_place)
     cr_expect(full.is_quota);
     full.n_rooms = 0;
     cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "used up (/d/x): "));
+    snprintf(full.quota, sizeof(full.quota), " is on nfs4 of srv:/d");
+    cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "(/d/x is on nfs4 of srv:/d): "));
+    full.path[0] = '\0';
+    cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "directory is on nfs4 of srv:/d): "));
 }
 
 Test(hints, know_what_users_meet)

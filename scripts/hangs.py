@@ -32,6 +32,7 @@ WAYS = {
     "sleep": r"rank 1 \(.* load_batch \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
     "gil": r"rank 1 \(.* hold_gil \(worker\.py:LINE\).*\[RANK_SLEEPS\]",
     "loop": r"rank 1 \(.* spin \(worker\.py:LINE\) .*\[RANK_LOOPS\]",
+    "calls": r"rank 1 \(.* calls_in_turn \(worker\.py:LINE\) .*\[RANK_LOOPS\]",
     "lock": r"rank 1 \(.* take_lock \(worker\.py:LINE\).*\[RANK_IN_LOCK\]",
     "fifo": r"rank 1 \(.* read_fifo \(worker\.py:LINE\), .* read .*/fifo, .*\[RANK_BLOCKED\]",
     "file": r"rank 1 \(.* lock_file \(worker\.py:LINE\), .* flock .*/cache\.lock, .*\[RANK_BLOCKED\]",
@@ -56,7 +57,7 @@ WAYS = {
 }
 QUIET_S = {"slow": 40, "equal": 600}                                  # how long a job without a report is watched
 PROFILED = ("straggler", "equal")
-LIMITS = {"straggler": (0, 60), "broken": (0, 15)}                    # other than LIMIT_S and DEADLINE_S
+LIMITS = {"straggler": (0, 60), "broken": (0, 15), "calls": (LIMIT_S, 75)}  # other than LIMIT_S and DEADLINE_S
 LIBDDP = "libddp"                                                     # in place of a Python: a job of still_worker.c
 LAST = ("exit", "traceback", "key", "other", "all_wait", "debugger")  # the job cannot go on after these
 ALONE = ("sequence", "network", "broken", "spawn", "gpu", "slow") + PROFILED  # these need a job of their own

@@ -1,13 +1,17 @@
 /* Jobs that hang after their start: the rank, the line and the reason, on every node, within 15 s of --hang_timeout. Stacks come from
- * a stand-in for py-spy, and from py-spy itself where it and PyTorch are installed. */
+ * a stand-in for py-spy, and from py-spy itself where it is installed. Most jobs run without PyTorch, whose import takes longer than
+ * all else: site-packages/ in tests/data/hangs has a stand-in with the same frames. */
 #include "job.h"
 #include "run.h"
 
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 TestSuite(hangs, .timeout = 600);
@@ -151,6 +155,77 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
               r.err);
 }
 
+/* Expect one restart. With HEALS=1 the second attempt ends with 0, otherwise it hangs, too. The report has the hang of the
+ * last attempt. */
+static void expect_restart(const char *heals, int exit_code, const char *code)
+{
+    setenv("HEALS", heals, 1);
+    struct run_result r = run_wait(start_node(1, 0, free_port(), "--on_hang=restart"));
+    EXPECT(r, exit_code);
+    SAYS(r, "[RANK_SLEEPS]");
+    char *text = job_file(test_dir, "node0/latest/report.json");
+    cJSON *report = cJSON_Parse(text);
+    const char *found =
+        cJSON_GetStringValue(cJSON_GetObjectItem(cJSON_GetObjectItem(report, "hang"), "code"));
+    cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(report, "exit_code")), exit_code, "%s", text);
+    cr_expect_str_eq(found != NULL ? found : "none", code, "%s", text);
+    cr_expect_eq(access(test_path("node0/latest/attempt_1"), F_OK), 0, "no restart: %s", r.err);
+    cr_expect_neq(access(test_path("node0/latest/attempt_2"), F_OK), 0, "two restarts: %s", r.err);
+    cJSON_Delete(report);
+    free(text);
+}
+
+Test(hangs, restart_starts_the_workers_again, .init = make_dir, .fini = test_dir_close)
+{
+    expect_restart("1", 0, "none");
+}
+
+Test(hangs, restart_ends_the_job_after_the_last_restart, .init = make_dir, .fini = test_dir_close)
+{
+    expect_restart("0", 125, "RANK_SLEEPS");
+}
+
+static struct run_result ask_why(const char *addr)
+{
+    const char *argv[] = { bin("ddpctl"), addr, "why", NULL };
+    return run_command(argv, NULL);
+}
+
+/* Wait until the diagnosis contains `code`, or does not contain it. */
+static void until_why(const char *addr, const char *code, bool contains)
+{
+    struct run_result r = ask_why(addr);
+    for (struct patience left = { 0 }; (strstr(r.out, code) != NULL) != contains && patience_left(&left);)
+        r = ask_why(addr);
+    cr_expect_eq(strstr(r.out, code) != NULL, contains, "%s: %s%s", code, r.out, r.err);
+}
+
+static pid_t printed_pid(struct run_process *job, const char *before)
+{
+    const char *at = strstr(run_output(job), before);
+    return at != NULL ? (pid_t)atoi(at + strlen(before)) : 0;
+}
+
+/* Rank 0 prints lines all the time, which would be progress without the option. */
+Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_dir_close)
+{
+    char addr[40];
+    const int port = free_port();
+    setenv("PRINTS", "1", 1);
+    struct run_process *node = start_node(1, 0, port, "--progress=^epoch [0-9]+");
+    cr_expect(run_until_error(node, "[RANK_SLEEPS]", LONG_MS));
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
+    until_why(addr, "RANK_SLEEPS", true);
+    const pid_t rank0 = printed_pid(node, "] printer ");
+    cr_assert_gt(rank0, 0, "%s", run_output(node));
+    kill(rank0, SIGUSR1);
+    cr_expect(run_until_output(node, "epoch 1", LONG_MS));
+    until_why(addr, "RANK_SLEEPS", false);
+    run_signal(node, SIGTERM);
+    struct run_result r = run_wait(node);
+    cr_expect_not(r.timed_out);
+}
+
 /* The process on GPU 1 is this test. It begins to use the GPU after the start of the job. Node 1 has no GPU. */
 Test(hangs, a_process_on_a_gpu_is_named_with_the_hang_on_every_node, .init = make_dir, .fini = test_dir_close)
 {
@@ -191,7 +266,7 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
     for (int i = 0; i < NODES; i++)
         nodes[i] = start_node(NODES, i, port, "--hang_timeout=off");
     cr_assert(run_until_output(nodes[1], "] pid ", LONG_MS));
-    kill((pid_t)atoi(strstr(run_output(nodes[1]), "] pid ") + 6), SIGSTOP);
+    kill(printed_pid(nodes[1], "] pid "), SIGSTOP);
     cr_expect(run_until_error(nodes[0], "rank 3: stopped (state T)", LONG_MS));
     run_signal(nodes[0], SIGTERM);
     for (int i = 0; i < NODES; i++) {
@@ -199,6 +274,31 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
         cr_expect_eq(strstr(r.err, "[RANK_STOPPED]") != NULL, i == 0, "node %d, whose agent has seen it: %s",
                      i, r.err);
     }
+}
+
+/* The debugger is this test. The agent of the rank does not see the stop, so both nodes report it. */
+Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir, .fini = test_dir_close)
+{
+    struct run_process *nodes[NODES];
+    const int port = free_port();
+    for (int i = 0; i < NODES; i++)
+        nodes[i] = start_node(NODES, i, port, "--hang_timeout=off");
+    cr_assert(run_until_output(nodes[1], "] pid ", LONG_MS));
+    const pid_t rank3 = printed_pid(nodes[1], "] pid ");
+    const bool traces = ptrace(PTRACE_SEIZE, rank3, NULL, NULL) == 0 &&
+                        ptrace(PTRACE_INTERRUPT, rank3, NULL, NULL) == 0 &&
+                        waitpid(rank3, NULL, __WALL) == rank3;
+    for (int i = 0; i < NODES && traces; i++)
+        cr_expect(run_until_error(nodes[i], "rank 3: stopped", LONG_MS), "node %d", i);
+    if (traces)
+        ptrace(PTRACE_DETACH, rank3, NULL, NULL);
+    run_signal(nodes[0], SIGTERM);
+    for (int i = 0; i < NODES; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        cr_expect(!traces || strstr(r.err, "[RANK_STOPPED]") != NULL, "node %d: %s", i, r.err);
+    }
+    if (!traces)
+        cr_skip_test("skipped, because this test may not trace a process");
 }
 
 /* The workers print steps, so the job does not hang. */
@@ -253,41 +353,75 @@ Test(hangs, a_slow_rank_is_named_by_the_steps_of_libddp)
     expect_slow(run_start(argv, &(struct run_options){ .timeout_ms = LONG_MS }), "", LONG_MS);
 }
 
-/* --- with PyTorch ---------------------------------------------------------------------------------------------- */
+/* --- scenes ------------------------------------------------------------------------------------------------------ */
 
-/* Each row has the state of rank 1, or of all ranks. */
-static const struct scene {
+/* Each row has the state of rank 1, or of all ranks. A job without `code` ends without a report. In the way `spawn` the timing decides
+ * which of two findings about processes of mp.spawn comes first. */
+struct scene {
     const char *way, *words, *code, *ranks;
-} scenes[] = {
-    { "sleep", "is in load_batch (worker.py:", "RANK_SLEEPS", "--nproc_per_node=2" },
-    { "loop", "spin (worker.py:", "RANK_LOOPS", "--nproc_per_node=2" },
-    { "lock", "is in take_lock (worker.py:", "RANK_IN_LOCK", "--nproc_per_node=2" },
-    { "fifo", "/sleep.fifo,", "RANK_BLOCKED", "--nproc_per_node=2" },
-    { "child", "is in wait_for_child (worker.py:", "RANK_CHILD_ENDED", "--nproc_per_node=2" },
-    { "traceback", "ValueError: batch 7 is empty;", "RANK_TRACEBACK", "--nproc_per_node=2" },
-    { "other", "broadcast (worker.py:", "COLLECTIVES_DIFFER", "--nproc_per_node=3" },
-    { "key", "epoch/3', which no", "RANK_NEEDS_KEY", "--nproc_per_node=3" },
-    { "all_wait", "all 3 ranks", "ALL_RANKS_WAIT", "--nproc_per_node=3" },
+};
+
+static const struct scene plain_scenes[] = {
+    { "calls", "calls_in_turn (worker.py:", "[RANK_LOOPS]", "--nproc_per_node=2" },
+    { "slow", "", NULL, "--nproc_per_node=2" },
+    { "loop", "spin (worker.py:", "[RANK_LOOPS]", "--nproc_per_node=2" },
+    { "lock", "is in take_lock (worker.py:", "[RANK_IN_LOCK]", "--nproc_per_node=2" },
+    { "fifo", "/data.fifo,", "[RANK_BLOCKED]", "--nproc_per_node=2" },
+    { "file", "/cache.lock,", "[RANK_BLOCKED]", "--nproc_per_node=2" },
+    { "socket", " to 127.0.0.1:", "[RANK_BLOCKED]", "--nproc_per_node=2" },
+    { "pipe", " of pipe:[", "[RANK_BLOCKED]", "--nproc_per_node=2" },
+    { "child", "is in wait_for_child (worker.py:", "[RANK_CHILD_ENDED]", "--nproc_per_node=2" },
+};
+
+static const struct scene torch_scenes[] = {
+    { "sleep", "is in load_batch (worker.py:", "[RANK_SLEEPS]", "--nproc_per_node=2" },
+    { "spawn", "process_group", "(mp.spawn)", "--nproc_per_node=2" },
+    { "traceback", "ValueError: batch 7 is empty;", "[RANK_TRACEBACK]", "--nproc_per_node=2" },
+    { "other", "broadcast (worker.py:", "[COLLECTIVES_DIFFER]", "--nproc_per_node=3" },
+    { "key", "epoch/3', which no", "[RANK_NEEDS_KEY]", "--nproc_per_node=3" },
+    { "all_wait", "all 3 ranks", "[ALL_RANKS_WAIT]", "--nproc_per_node=3" },
 };
 
 enum {
-    SCENES = sizeof(scenes) / sizeof(*scenes),
+    PLAIN_SCENES = sizeof(plain_scenes) / sizeof(*plain_scenes),
+    TORCH_SCENES = sizeof(torch_scenes) / sizeof(*torch_scenes),
     TOGETHER = 3,
     SCENE_MS = 560000, /* importing PyTorch takes minutes on a busy machine */
 };
 
-static struct run_process *start_scene(const struct scene *scene, const char *path)
+static struct run_process *start_scene(const struct scene *scene, const char *where, const char *timeout,
+                                       const char *const *env)
+{
+    char fifo[80], pids[64];
+    snprintf(fifo, sizeof(fifo), "%s/data.fifo", test_dir);
+    snprintf(pids, sizeof(pids), "%s", test_dir);
+    const char *argv[] = { bin("ddprun"), where,        scene->ranks,
+                           timeout,       "--grace=1s", "tests/data/hangs/worker.py",
+                           scene->way,    fifo,         pids,
+                           NULL };
+    return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = SCENE_MS });
+}
+
+static struct run_process *start_plain(const struct scene *scene, const char *path, const char *where)
+{
+    const char *env[] = { "PYTHON_EXEC=/usr/bin/python3", "PYTHONPATH=tests/data/hangs/site-packages",
+                          "PYTHONDONTWRITEBYTECODE=1", path, NULL };
+    return start_scene(scene, where, "--hang_timeout=1s", env);
+}
+
+static struct run_process *start_torch(const struct scene *scene, const char *path)
 {
     const char *env[] = { torch_env()[0], torch_env()[1], path, NULL };
-    char fifo[80], pids[64];
-    snprintf(fifo, sizeof(fifo), "%s/sleep.fifo", test_dir);
-    snprintf(pids, sizeof(pids), "%s", test_dir);
-    const char *argv[] = { bin("ddprun"), "--standalone",
-                           scene->ranks,  "--hang_timeout=4s",
-                           "--grace=1s",  "tests/data/hangs/worker.py",
-                           scene->way,    fifo,
-                           pids,          NULL };
-    return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = SCENE_MS });
+    return start_scene(scene, "--standalone", "--hang_timeout=4s", env);
+}
+
+static void expect_end(struct run_process *job)
+{
+    struct run_result r = run_wait(job);
+    cr_expect_eq(r.exit_code, 0, "%s", r.err);
+    SILENT(r, "[RANK_");
+    SILENT(r, "[COLLECTIVES_DIFFER]");
+    SILENT(r, "[ALL_RANKS_WAIT]");
 }
 
 Test(hangs, a_slow_rank_is_named_by_the_stacks_of_pytorch, .init = test_dir_open, .fini = test_dir_close)
@@ -312,13 +446,68 @@ Test(hangs, a_slow_rank_is_named_by_the_stacks_of_pytorch, .init = test_dir_open
 
 static void expect_scene(const struct scene *scene, struct run_process *job)
 {
-    char code[40];
-    snprintf(code, sizeof(code), "[%s]", scene->code);
-    const bool told = run_until_error(job, code, SCENE_MS);
+    if (scene->code == NULL) {
+        expect_end(job);
+        return;
+    }
+    const bool told = run_until_error(job, scene->code, SCENE_MS);
     run_signal(job, SIGTERM);
     struct run_result r = run_wait(job);
     cr_expect(told && strstr(r.err, scene->words) != NULL, "%s: '%s' and %s are not in: %s", scene->way,
-              scene->words, code, r.err);
+              scene->words, scene->code, r.err);
+}
+
+static void skip_without_python(void)
+{
+    if (access("/usr/bin/python3", X_OK) != 0)
+        cr_skip_test("skipped, because there is no /usr/bin/python3");
+}
+
+/* The jobs run at the same time, because most of their time is the wait for the next sample. */
+Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
+{
+    struct run_process *jobs[PLAIN_SCENES];
+    skip_without_python();
+    const char *path = py_spy_path();
+    for (int i = 0; i < PLAIN_SCENES; i++)
+        jobs[i] = start_plain(&plain_scenes[i], path, "--standalone");
+    for (int i = 0; i < PLAIN_SCENES; i++)
+        expect_scene(&plain_scenes[i], jobs[i]);
+}
+
+static void skip_if_py_spy_is_installed(void)
+{
+    if (access("/usr/bin/py-spy", X_OK) == 0 || access("/bin/py-spy", X_OK) == 0 ||
+        access(bin("py-spy"), X_OK) == 0)
+        cr_skip_test("skipped, because py-spy is installed here");
+}
+
+/* Rank 1 of three sleeps in another system call than the others. */
+Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_open, .fini = test_dir_close)
+{
+    static const struct scene scene = { "sleep", " rank 1 (", "[RANK_STATE_DIFFERS]", "--nproc_per_node=3" };
+    skip_without_python();
+    skip_if_py_spy_is_installed();
+    expect_scene(&scene, start_plain(&scene, "PATH=/usr/bin:/bin", "--standalone"));
+}
+
+/* The state "running" may be progress, so the diagnosis only explains why it names no rank. */
+Test(hangs, without_py_spy_why_explains_that_stacks_are_missing, .init = test_dir_open,
+     .fini = test_dir_close)
+{
+    static const struct scene scene = { "loop", "", NULL, "--nproc_per_node=2" };
+    char addr[40], master[40];
+    const int port = free_port();
+    skip_without_python();
+    skip_if_py_spy_is_installed();
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
+    snprintf(master, sizeof(master), "--master_port=%d", port);
+    struct run_process *job = start_plain(&scene, "PATH=/usr/bin:/bin", master);
+    cr_expect(run_until_output(job, "step 7", SCENE_MS));
+    until_why(addr, "STACKS_UNREADABLE", true);
+    run_signal(job, SIGTERM);
+    struct run_result r = run_wait(job);
+    SILENT(r, "[RANK_");
 }
 
 Test(hangs, every_class_in_a_job_of_pytorch, .init = test_dir_open, .fini = test_dir_close,
@@ -328,10 +517,10 @@ Test(hangs, every_class_in_a_job_of_pytorch, .init = test_dir_open, .fini = test
     torch_skip_without_libuv();
     torch_skip_sanitized();
     const char *path = py_spy_path();
-    for (int first = 0; first < SCENES; first += TOGETHER) {
+    for (int first = 0; first < TORCH_SCENES; first += TOGETHER) {
         for (int i = 0; i < TOGETHER; i++)
-            jobs[i] = start_scene(&scenes[first + i], path);
+            jobs[i] = start_torch(&torch_scenes[first + i], path);
         for (int i = 0; i < TOGETHER; i++)
-            expect_scene(&scenes[first + i], jobs[i]);
+            expect_scene(&torch_scenes[first + i], jobs[i]);
     }
 }

@@ -1,11 +1,14 @@
 """A job without PyTorch whose rank CULPRIT sleeps after some steps while the others wait; fake_py_spy.py says where they are.
 
 With FOREIGN=PID the stand-in for NVML (tests/fake/fake_nvml.c) lists, from step 4 on, ranks 0 to 2 on GPUs 0, 1 and 0, and PID on GPU 1.
-With STEPS=1 all ranks print steps until they are stopped. With RECORDS=1 all ranks wait, and each writes a flight record when its
+With STEPS=1 all ranks print steps until they are stopped. With HEALS=1 the second attempt ends with 0. With PRINTS=1 rank 0 prints
+lines until it is stopped, and "epoch 1" at SIGUSR1. With RECORDS=1 all ranks wait, and each writes a flight record when its
 FIFO is written, as NCCL's watchdog does: rank CULPRIT has made one call less."""
 import os
 import pickle
 import select
+import signal
+import sys
 import threading
 import time
 
@@ -30,6 +33,18 @@ def serve(fifo):
             pickle.dump(record, f, 2)
 
 
+def print_lines(epoch):
+    """Print lines in a thread, so that the main thread uses no CPU time."""
+    print("printer", os.getpid(), flush=True)
+    for line in range(1000000):
+        print(f"waited {line} times", flush=True)
+        if epoch.wait(0.1):
+            print("epoch 1", flush=True)
+            epoch.clear()
+
+
+if os.environ.get("HEALS") == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+    sys.exit(0)
 if records:
     name = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] + rank + ".pipe"
     os.mkfifo(name)
@@ -44,4 +59,8 @@ for step in range(1000000 if os.environ["STEPS"] == "1" else 8):
 if rank == culprit and not records:
     print("pid", os.getpid(), flush=True)
     time.sleep(1000000)
+if os.environ.get("PRINTS") == "1" and rank == "0":
+    epoch = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda signum, frame: epoch.set())
+    threading.Thread(target=print_lines, args=(epoch,), daemon=True).start()
 threading.Event().wait()

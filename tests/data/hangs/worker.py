@@ -2,7 +2,7 @@
 
 The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job goes on to the next one.
 scripts/hangs.py and tests/e2e/test_hangs.c run this program; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c
-from it."""
+from it. With site-packages/ in PYTHONPATH, the ways that need no PyTorch run without it."""
 import ctypes
 import fcntl
 import json
@@ -44,6 +44,37 @@ def spin():
     n = 0
     while n >= 0:  # line of loop
         n += 1  # line of loop
+
+
+def compute():
+    """Compute for 3 s. Samples are 6 s apart, so two samples in a row show different callers."""
+    until = time.time() + 3
+    while time.time() < until:
+        pass
+
+
+def weigh():
+    compute()
+
+
+def shuffle():
+    compute()
+
+
+def pack():
+    compute()
+
+
+def unpack():
+    compute()
+
+
+def calls_in_turn():
+    while True:
+        weigh()  # line of calls
+        shuffle()  # line of calls
+        pack()  # line of calls
+        unpack()  # line of calls
 
 
 def take_lock():
@@ -254,7 +285,7 @@ def hang(way, rank, x):
     elif way == "other":
         other_collective(x)
     else:
-        {"sleep": load_batch, "gil": hold_gil, "loop": spin, "lock": take_lock, "fifo": read_fifo, "stop": stop,
+        {"sleep": load_batch, "gil": hold_gil, "loop": spin, "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "stop": stop,
          "child": wait_for_child, "file": lock_file, "socket": read_socket, "pipe": read_pipe, "debugger": debug,
          "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
 

@@ -120,11 +120,11 @@ setpriv --reuid=1000 --clear-groups "$tmp/ddpctl" "${ctl[@]:1}" >ctl 2>&1
 rc=$?
 check "another user reads nothing" [ "$rc" -ne 0 ]
 check "because munged does not unseal the secret" said ctl "the secret is for another user" 1
-# VALIDATE, then AUTH of version 1 with the request for the credential.
+# VALIDATE, then AUTH of version 2 with the request for the credential.
 python3 -c 'import socket, struct, sys
 host, port = sys.argv[1].split(":")
 s = socket.create_connection((host, int(port)))
-s.sendall(bytes.fromhex("00cef7853c") + b"\x83" + struct.pack("<Q", 2) + b"\1\3")
+s.sendall(bytes.fromhex("00cef7853c") + b"\x83" + struct.pack("<Q", 2) + b"\2\3")
 f = s.makefile("rb")
 n, = struct.unpack("<Q", f.read(8))
 print(f.read(n)[2:].decode())' "$at" >credential

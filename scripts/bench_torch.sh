@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench_torch.sh [PART...] -- our store against PyTorch's own, and ddprun against torchrun, with the torch of PYTHON=
-# (/usr/bin/python3). Parts: throughput crowd launch (tests/bench/bench_torch.c), clients groups (tests/bench/torch/), and
-# stacks, the costs of the search for hangs (with py-spy in PATH; not among the default parts).
+# (/usr/bin/python3). Parts: throughput crowd launch (tests/bench/bench_torch.c), clients groups (tests/bench/torch/), and two
+# that run only when named: encrypt, the cost of --encrypt, and stacks, the cost of the search for hangs (with py-spy in PATH).
 #
 # It runs in a separate network namespace if permitted: PyTorch's server looks up the name of every client, and a slow name
 # server would dominate the measurement. In the namespace the lookup fails at once. Numbers go as JSON lines to descriptor 3
@@ -33,6 +33,7 @@ ulimit -Sn "$(ulimit -Hn)"
 for part in "${parts[@]}"; do
     case $part in
     clients | groups) "$PYTHON" "tests/bench/torch/$part.py" "$BUILD/ddp-rendezvous" ;;
+    encrypt) "$PYTHON" tests/bench/torch/encrypt.py "$BUILD/ddprun" ;;
     stacks) "$PYTHON" tests/bench/torch/stacks.py "$BUILD/ddprun" "$BUILD/ddpctl" ;;
     *) "$BUILD/tests/bench/bench_torch" "$PYTHON" "$BUILD/ddprun" "$part" ;;
     esac

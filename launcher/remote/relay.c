@@ -24,6 +24,7 @@
 #include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -205,16 +206,23 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* Listen on the master port to answer probes. The store of the job uses this port later. */
+/* The text that a probe sends. The relay sends the token only after this text, because the agent of another host may
+ * connect before the store has the port. The agent would report an unknown answer as the answer of another service. */
+static const char probe_text[] = "ddprun probe";
+
+/* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
+ * connection only when its first bytes have arrived, or after about one second. */
 static void handle_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
+    const int wait_s = 1;
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
     int port = atoi(text);
     r->listener = port_hold(&port);
-    if (r->listener < 0 || listen(r->listener, PROBES_MAX) != 0 ||
-        fcntl(r->listener, F_SETFL, O_NONBLOCK) != 0 ||
+    if (r->listener < 0 ||
+        setsockopt(r->listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &wait_s, sizeof(wait_s)) != 0 ||
+        listen(r->listener, PROBES_MAX) != 0 || fcntl(r->listener, F_SETFL, O_NONBLOCK) != 0 ||
         sys_getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
         not_ready(r, "cannot listen on the master port", strerror(errno));
         return;
@@ -229,14 +237,17 @@ static void answer_probe(const struct relay *r)
     const int fd = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
-    (void)!write(fd, r->token, strlen(r->token));
+    char got[sizeof(probe_text)];
+    if (read(fd, got, sizeof(got)) == (ssize_t)strlen(probe_text) &&
+        memcmp(got, probe_text, strlen(probe_text)) == 0)
+        (void)!write(fd, r->token, strlen(r->token));
     close(fd);
 }
 
 struct probe {
     const char *address;
-    int fd; /* -1 = the probe has ended */
-    bool connected, good;
+    int fd;           /* -1 = the probe has ended */
+    bool asked, good; /* has sent probe_text; has received the token */
     char got[REMOTE_TOKEN_MAX];
     size_t n;
 };
@@ -256,15 +267,21 @@ static void probe_begin(struct probe *p, const char *address, const char *port)
     freeaddrinfo(at);
 }
 
-/* Read the token from the probed address. The probe fails if the text is different or incomplete. */
-static void probe_read(struct probe *p, const char *token)
+/* Send probe_text to the connected address. Then read the token. The probe fails if the token is different or
+ * incomplete. */
+static void probe_continue(struct probe *p, const char *token)
 {
-    const ssize_t got = read(p->fd, p->got + p->n, sizeof(p->got) - 1 - p->n);
+    const ssize_t got = p->asked ? read(p->fd, p->got + p->n, sizeof(p->got) - 1 - p->n)
+                                 : write(p->fd, probe_text, strlen(probe_text));
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    p->n += got > 0 ? (size_t)got : 0;
+    if (!p->asked && got == (ssize_t)strlen(probe_text)) {
+        p->asked = true;
+        return;
+    }
+    p->n += p->asked && got > 0 ? (size_t)got : 0;
     p->good = p->n == strlen(token) && memcmp(p->got, token, p->n) == 0;
-    if (got <= 0 || p->good || p->n == sizeof(p->got) - 1) {
+    if (!p->asked || got <= 0 || p->good || p->n == sizeof(p->got) - 1) {
         close(p->fd);
         p->fd = -1;
     }
@@ -281,13 +298,14 @@ static void probe_all(struct probe *probes, int n, const char *token)
         for (int i = 0; i < n; i++)
             if (probes[i].fd >= 0) {
                 of[open] = &probes[i];
-                fds[open++] = (struct pollfd){ .fd = probes[i].fd, .events = POLLIN };
+                fds[open++] =
+                    (struct pollfd){ .fd = probes[i].fd, .events = probes[i].asked ? POLLIN : POLLOUT };
             }
         if (open == 0 || poll(fds, open, (int)(until_ms - now)) == 0)
             break;
         for (nfds_t i = 0; i < open; i++)
             if (fds[i].revents != 0)
-                probe_read(of[i], token);
+                probe_continue(of[i], token);
     }
     for (int i = 0; i < n; i++)
         if (probes[i].fd >= 0)

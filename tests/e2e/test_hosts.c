@@ -1040,6 +1040,45 @@ HOSTS_TEST(at_most_32_remote_shells_start_at_once)
     free(counts);
 }
 
+/* Send the first bytes of a client to the port as soon as something listens. Return the number of bytes of the answer. */
+static ssize_t ask_port(int port)
+{
+    const struct sockaddr_in to = { .sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)port),
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    char answer[64];
+    for (struct patience wait = { 0 }; patience_left(&wait);) {
+        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ssize_t n = -1;
+        const bool connected = connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0;
+        if (connected && send(fd, "\0early", 6, MSG_NOSIGNAL) == 6)
+            n = recv(fd, answer, sizeof(answer), 0);
+        close(fd);
+        if (connected)
+            return n < 0 ? 0 : n;
+    }
+    return -1;
+}
+
+/* An agent may connect before the store has the port. The relay then holds the port, and must not answer. Otherwise the
+ * agent would report another service. */
+HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
+{
+    char path[300], port[32];
+    const int free = free_port();
+    snprintf(path, sizeof(path), "%s/on", dir);
+    cr_assert_eq(mkdir(path, 0755), 0);
+    snprintf(port, sizeof(port), "--master_port=%d", free);
+    gate_shut();
+    struct run_process *p = JOB_START("--hosts=a,slow1", port, "--node_timeout=60s", shell, "true");
+    const ssize_t answered = ask_port(free);
+    gate_open();
+    struct run_result r = run_wait(p);
+    gate_gone();
+    cr_expect_eq(answered, 0, "the relay answered with %zd bytes", answered);
+    EXPECT(r, 0);
+}
+
 /* A default tree whose hosts have no keys falls back. A tree of the user does not. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {

@@ -62,7 +62,7 @@ LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard $(addsuffix /*.c,$(addprefix worker/,core reducer checkpoint data cpu)))
 WORKER_CUDA := $(wildcard worker/cuda/*.c)
 BENCH_CORE := worker/bench/bench_core.c
-# Fuzz programs link nothing of these folders, so their build omits them. A fuzz program that needs one does not link.
+# Fuzz programs use none of these folders, so their build omits them. A fuzz program that needs one fails to link.
 NOT_FUZZED := $(if $(findstring fuzzer,$(SANITIZE)),$(addsuffix /%,$(addprefix launcher/,agent contain net node remote report) \
               rendezvous/server worker/cuda worker/train/cuda))
 RDZV        := $(filter-out $(NOT_FUZZED),$(RDZV))
@@ -140,7 +140,7 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(DEPS)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 TEST_FLAGS := -Itests/lib
-# Fuzz programs call no loop that needs it.
+# Fuzz programs call none of the loops that need -O3.
 O3 := $(if $(findstring fuzzer,$(SANITIZE)),,-O3)
 # The loops over gradients are written for the vectoriser, which needs -O3 and must be free to evaluate both sides of a
 # comparison. gcc would replace a loop over 256 bytes by a call of memcpy, which takes twice the time; clang does not, and has
@@ -222,8 +222,8 @@ $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train
 		{ rm -f $@; echo "$(NVCC) has not built $@: train --device cuda will miss it"; }
 comma := ,
 
-# ddprun is started often, and one shared library less saves 0.2 ms per start. --ship copies ddprun to hosts that may lack
-# libraries. So libraries are linked statically if their archives are installed (Debian has none of cJSON); `make LIBUV=-luv
+# Each shared library costs 0.2 ms per start of ddprun, which is started often. --ship copies ddprun to hosts that may lack
+# libraries. So libraries are linked statically if their archives are installed (Debian has no archive of cJSON); `make LIBUV=-luv
 # LIBSODIUM=-lsodium LIBCJSON=-lcjson` uses the shared libraries.
 LIBUV ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libuv_a.a)),-luv)
 LIBSODIUM ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libsodium.a)),-lsodium)
@@ -333,7 +333,7 @@ asan-ubsan: ## all tests under both at once
 ASAN_UBSAN = $(MAKE) --no-print-directory BUILD=$(BUILD)/asan-ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
 	SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 TSAN = $(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='$(GCC_SAN_CFLAGS)' SANITIZE=-fsanitize=thread
-# clang takes four times as long with -O1 as with -O0, which is enough for a run of seconds: `make fuzz FUZZ_O=-O0`.
+# clang compiles four times as long with -O1 as with -O0. For a run of seconds -O0 is enough: `make fuzz FUZZ_O=-O0`.
 FUZZ_O ?= -O1
 FUZZ = $(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS='$(SAN_CFLAGS:-O1=$(FUZZ_O))' \
 	SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all'
@@ -386,7 +386,7 @@ survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and lay
 launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: counts hangs, zombies, leaked descriptors
 	@$(BUILD)/tests/survivors/launches --launches=$(or $(N),10000) $(BUILD)/ddprun
 
-hangs: all $(FAKE_LIB) $(BUILD)/tests/prog/still_worker ## N (1) hangs of each class (W=) in a PyTorch job on one and two nodes (PYTHON= with py-spy, JOBS= at once): checks rank, line, reason; QUIET_MINUTES= of healthy jobs instead
+hangs: all $(FAKE_LIB) $(BUILD)/tests/prog/still_worker ## check rank, line and reason of N (1) hangs of each class (W=) on one and two nodes (PYTHON= with py-spy, JOBS= at once); QUIET_MINUTES= runs healthy jobs instead
 	@BUILD=$(BUILD) PYTHON='$(PYTHON)' scripts/hangs.py $(if $(QUIET_MINUTES),--quiet=$(QUIET_MINUTES)) $(or $(N),1) $(W)
 
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
@@ -394,7 +394,7 @@ nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, 
 
 # The e2e tests that need PyTorch, with that of PYTHON, and more repetitions than in `make test`.
 PYTHON ?= /usr/bin/python3
-interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) ## PyTorch programs and its store client, on one node and through the gate of two hosts (root), with PYTHON=; RESTARTS= (100), OPERATIONS= (100000), SEED=
+interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) ## PyTorch programs and PyTorch's store client, on one node and through the gate of two hosts (root), with PYTHON=; RESTARTS= (100), OPERATIONS= (100000), SEED=
 	@PYTHON='$(PYTHON)' BUILD=$(BUILD) RESTARTS='$(RESTARTS)' OPERATIONS='$(OPERATIONS)' SEED='$(SEED)' scripts/interop.sh \
 		$(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN))
 

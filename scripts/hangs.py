@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""hangs.py [--jobs=J] [N] [WAY...] -- make every class of hang N times on one node and on two, and compare the reports with the truth.
-hangs.py --quiet=MINUTES -- run healthy jobs on two nodes, with a pause each minute, and count verdicts: there must be none.
+"""hangs.py [--jobs=J] [N] [WAY...] -- make every class of hang N times on one node and on two, and check that the reports are true.
+hangs.py --quiet=MINUTES -- run healthy jobs on two nodes, with a pause each minute, and expect no verdict.
 hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without the search, and the time of a sample of 64 workers.
 
 `make hangs N=20 PYTHON="A B" JOBS=...` runs it, `make hangs QUIET_MINUTES=120` the healthy jobs. Each PYTHON has PyTorch (default
@@ -8,8 +8,8 @@ hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without t
 line or object and the right finding, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common
 secret. Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial. In
 the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The ways `network` and `broken` drop or reset the packets of
-two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer, in `equal` none do, also in a job of libddp. Exit 0 only
-if all are good."""
+two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer. In `equal` all steps are equally long. Both ways also
+run with libddp. Exit 0 only if all trials are good."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -60,7 +60,7 @@ PROFILED = ("straggler", "equal")
 LIMITS = {"straggler": (0, 60), "broken": (0, 15), "calls": (LIMIT_S, 75)}  # other than LIMIT_S and DEADLINE_S
 LIBDDP = "libddp"                                                     # in place of a Python: a job of still_worker.c
 LAST = ("exit", "traceback", "key", "other", "all_wait", "debugger")  # the job cannot go on after these
-ALONE = ("sequence", "network", "broken", "spawn", "gpu", "slow") + PROFILED  # these need a job of their own
+ALONE = ("sequence", "network", "broken", "spawn", "gpu", "slow") + PROFILED  # each needs a separate job
 
 
 def sh(command):

@@ -264,15 +264,19 @@ static void find_file_system(int fd, char out[QUOTA_SHOWN / 2])
     buf_free(&text);
 }
 
-/* Append used and permitted bytes and files of a quota. The limit is the hard limit, else the soft limit. Return false
- * without a limit. */
-static bool append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, const struct dqblk *quota)
+/* Append used and permitted bytes and files of a quota. The limit is the soft limit if it is exceeded, because its grace
+ * period may be over. Otherwise it is the hard limit. Append nothing if the quota has no limit. */
+static void append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, const struct dqblk *quota)
 {
     enum { BLOCK = 1024 };
     char used[SIZE_TEXT_MAX], limit[SIZE_TEXT_MAX], bytes[80] = "", files[80] = "";
     const size_t n = strlen(out);
-    const uint64_t blocks = quota->dqb_bhardlimit > 0 ? quota->dqb_bhardlimit : quota->dqb_bsoftlimit;
-    const uint64_t inodes = quota->dqb_ihardlimit > 0 ? quota->dqb_ihardlimit : quota->dqb_isoftlimit;
+    const uint64_t soft = quota->dqb_bsoftlimit, inode_soft = quota->dqb_isoftlimit;
+    const bool above_soft = soft > 0 && quota->dqb_curspace > soft * BLOCK;
+    const bool above_inode_soft = inode_soft > 0 && quota->dqb_curinodes > inode_soft;
+    const uint64_t blocks = above_soft || quota->dqb_bhardlimit == 0 ? soft : quota->dqb_bhardlimit;
+    const uint64_t inodes =
+        above_inode_soft || quota->dqb_ihardlimit == 0 ? inode_soft : quota->dqb_ihardlimit;
     if (blocks > 0)
         snprintf(bytes, sizeof(bytes), " %s of %s", words_size(used, quota->dqb_curspace),
                  words_size(limit, blocks * BLOCK));
@@ -280,9 +284,8 @@ static bool append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, 
         snprintf(files, sizeof(files), "%s %llu of %llu files", bytes[0] != '\0' ? " and" : "",
                  (unsigned long long)quota->dqb_curinodes, (unsigned long long)inodes);
     if (bytes[0] == '\0' && files[0] == '\0')
-        return false;
+        return;
     snprintf(out + n, QUOTA_SHOWN - n, ", where %s %u has%s%s", whose, id, bytes, files);
-    return true;
 }
 
 void procfs_quota(int fd, char out[QUOTA_SHOWN])
@@ -297,9 +300,8 @@ void procfs_quota(int fd, char out[QUOTA_SHOWN])
     /* QCMD is not used, because it shifts a negative number */
     const unsigned get = (unsigned)Q_GETQUOTA << SUBCMDSHIFT;
     struct dqblk quota = { 0 };
-    if (syscall(SYS_quotactl_fd, fd, get | USRQUOTA, getuid(), &quota) == 0 &&
-        append_quota(out, "user", getuid(), &quota))
-        return;
+    if (syscall(SYS_quotactl_fd, fd, get | USRQUOTA, getuid(), &quota) == 0)
+        append_quota(out, "user", getuid(), &quota);
     if (syscall(SYS_quotactl_fd, fd, get | GRPQUOTA, getgid(), &quota) == 0)
         append_quota(out, "group", getgid(), &quota);
 #endif

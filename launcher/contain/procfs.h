@@ -101,9 +101,10 @@ bool procfs_namespace_lives(uint64_t number);
 /* Return true if /proc is mounted and belongs to the PID namespace of this process. */
 bool procfs_is_own(void);
 
-/* Describe the file system of `fd`, and the quota of this user or of the user's group there: " is on ext4 of /dev/sdb1,
- * where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". The quota is left out if the kernel does not know it: a file
- * server may keep it, and Linux before 5.14 reports none here. "" = unknown file system. `fd` may have O_PATH. */
+/* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of
+ * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not
+ * report it: a file server may keep it, or Linux is older than 5.14. "" = unknown file system. `fd` may have
+ * O_PATH. */
 enum { QUOTA_SHOWN = 512 };
 void procfs_quota(int fd, char out[QUOTA_SHOWN]);
 

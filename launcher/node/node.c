@@ -91,8 +91,8 @@ enum {
     TELL_OTHERS_MS = 2000,
     /* number of connections that may end before the store answers IDENTIFY, without a warning to the user */
     QUIET_JOINS = 5,
-    /* A node that cannot host the store sends the reason to the other nodes until they give up. This limit is for nodes
-     * that the job does not need, and for nodes that probably do not dial this host. */
+    /* A node that cannot host the store sends the reason to the other nodes until they give up. After REFUSE_MS it no
+     * longer waits for nodes that the job does not need, or that probably do not dial this host. */
     REFUSE_MS = 10000,
     REFUSE_CHECK_MS = 50 /* time between two checks whether all other nodes have the reason */
 };
@@ -395,9 +395,9 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Send the failure of this node to each other node that dials, until these nodes give up, too. Wait only for REFUSE_MS
- * if the other nodes probably do not dial this host: the endpoint is no address of this host, or the secret is missing,
- * because it is usually missing on all nodes. */
+/* Send the failure of this node to each other node that dials, until these nodes give up, too. Wait only for
+ * REFUSE_MS if the other nodes probably do not dial this host. This is so if the endpoint is no address of this host.
+ * It is also so if the secret is missing, because it is then usually missing on all nodes. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;

@@ -105,8 +105,8 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return how many hosts the brackets after the bracket at `at` describe. So many consecutive hosts have the same
- * number from the bracket at `at`. */
+/* Return the number of hosts that the brackets after the bracket at `at` describe. This many consecutive hosts have
+ * the same number from the bracket at `at`. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));

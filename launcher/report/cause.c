@@ -440,7 +440,7 @@ static const struct hint *find_hint(struct slice text, const struct hint_facts *
     return found;
 }
 
-/* Format free space as " (/data/x: 4 KiB and 7 inodes free; /dev/shm: 0 bytes and 5 inodes free)", and a quota as
+/* Format free space as " (/data/x: 4 KiB and 7 inodes free; /dev/shm: 0 bytes and 5 inodes free)". Format a quota as
  * " (/data/x is on ext4 of /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 files)". */
 static bool room_text(struct buf *out, const struct full_disk *full)
 {

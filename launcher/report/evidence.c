@@ -550,7 +550,8 @@ static uint64_t meminfo_row(const char *text, const char *name)
     return row != NULL ? strtoull(row + strlen(name), NULL, 10) * 1024 : 0;
 }
 
-/* Read how much memory is left on the machine. The limit of reserved memory applies only in mode 2. */
+/* Read the available memory of the machine. Read the limit of reserved memory only with vm.overcommit_memory=2,
+ * because it applies only then. */
 static void check_machine_memory(struct worker_evidence *facts)
 {
     char bytes[FILE_BYTES], mode[8];

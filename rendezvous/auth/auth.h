@@ -14,7 +14,8 @@
  * frame ends with a tag: an HMAC of the frame and its number.
  *
  * The hello contains a hash and not the name, because the store parses at most 128 bytes of a stranger (hub/gate.c).
- * The hash has 64 bits: only a client with the secret can send one, and the secret is valid for all jobs of a tenant.
+ * 64 bits are enough, because only a client with the secret can send a valid hash. The secret is valid for all jobs
+ * of the tenant.
  *
  * Each message begins with its version. A store answers every other version with its own and OTHER_VERSION.
  *
@@ -126,8 +127,8 @@ bool auth_is_ask(struct slice message);
  * the number of bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
-/* Return true if `part` agrees with a request from auth_ask_tls from byte `at` on, whatever its version. Set
- * *is_other_version if the part has another version. */
+/* Compare `part`, which begins at byte `at` of a message, with a request from auth_ask_tls. Return true if they are
+ * equal apart from the version. Set *is_other_version if the versions differ. */
 bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version);
 
 /* Return true if the message is a request from auth_ask_tls. */
@@ -149,8 +150,8 @@ int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct sl
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 
-/* Return true if a message whose first byte is `version` has another version. The store may then answer before the rest
- * of the message has arrived. */
+/* Return true if `version`, the first byte of a message, is not AUTH_VERSION. The store may then answer before the
+ * rest of the message has arrived. */
 bool auth_is_other_version(uint8_t version);
 
 /* Build the store's answer. `secret` is NULL if the store does not have the client's secret. If the result is not OK,

@@ -124,8 +124,8 @@ bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
  * the rank, or -1 if the stacks give no result. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
-/* Return true if the later sample has flight records, but not the records of all ranks, or not all in the state of the
- * earlier sample. A later record may name the culprit. */
+/* Return true if the later sample has the flight records of some ranks only, or if a record is not in the state of
+ * the earlier sample. A later record may name the culprit. */
 bool hang_lacks_records(const struct snapshot *s);
 
 /* The ranks outside of collectives in all samples since the last sign of progress. It shows endless loops. */

@@ -1050,8 +1050,8 @@
       "rank 3 (n1, pid 812) is in spin (data.py:41) and computes (99 % CPU), without progress for 42 s; "     \
       "7 ranks wait in all_reduce (train.py:88)",                                                   \
       "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a collective "      \
-      "while others wait in one. If the rank repeats the same calls, at least eight samples show it in this "   \
-      "function, whose lines return. Typical causes: an endless loop, or preparation of data on one rank only.")        \
+      "while others wait in one. If the rank repeats the same calls, at least eight samples show this " \
+      "function, and its lines repeat. Typical causes: an endless loop, or preparation of data on one rank only.") \
     /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
      * need a key, or the network or a GPU may have failed. */                                              \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \

@@ -138,8 +138,8 @@ static bool has_moved(const struct rank_look *r)
 
 /* --- all samples ------------------------------------------------------------------------------------------ */
 
-/* The history has a trail of each rank outside of a collective, since the last sign of progress or the last proof of
- * progress in the samples. It proves a loop only if no other rank can have made progress meanwhile. */
+/* The history has a trail of each rank outside of a collective. It begins again after a sign of progress, or if the
+ * samples show progress. It proves a loop only if no other rank can have made progress meanwhile. */
 enum { HISTORY_RANKS = 8 };
 
 struct hang_history {
@@ -152,19 +152,22 @@ struct hang_history {
     } ranks[HISTORY_RANKS];
 };
 
-/* Return the frame with the loop of a rank, or NULL. Return NULL as well if another rank outside of a collective may
- * have made progress, because a slow job with a slow rank has such ranks. */
-static const cJSON *history_loop(const struct hang_history *history, uint32_t rank)
+/* Return the frame with the loop of a rank, or NULL. Also return NULL if another rank outside of a collective may have
+ * made progress: the job may only be slow. Also return NULL if most ranks repeat their calls: they may work, and the
+ * other ranks may have finished early. */
+static const cJSON *history_loop(const struct hang_history *history, uint32_t rank, uint32_t n_ranks)
 {
     const cJSON *found = NULL;
+    uint32_t n_loops = 0;
     for (uint32_t i = 0; history != NULL && !history->is_cut && i < history->n; i++) {
         const struct past *past = &history->ranks[i];
         const cJSON *loop = trail_loop(&past->trail);
         if (loop == NULL && !past->is_still)
             return NULL;
+        n_loops += loop != NULL;
         found = past->rank == rank ? loop : found;
     }
-    return found;
+    return 2 * n_loops > n_ranks ? NULL : found;
 }
 
 /* --- one rank --------------------------------------------------------------------------------------------- */
@@ -279,7 +282,7 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_look *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
-    r->loop = history_loop(h->s->hang.history, rank);
+    r->loop = history_loop(h->s->hang.history, rank, h->s->n_ranks);
     if (!f->exited && has_moved(r) && r->loop == NULL)
         return false;
     r->way = way_of(f, r);
@@ -718,7 +721,7 @@ static uint32_t find_way(const struct hang *h, enum way way)
     return i;
 }
 
-/* Return what a rank does that loops: it stays in one function, or it repeats calls to others. */
+/* Return the verb for a culprit that runs: it repeats calls to other functions, or it computes in one function. */
 static const char *loop_words(const struct rank_look *r, bool is_one)
 {
     if (r->loop != NULL)
@@ -971,8 +974,8 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Return true if a culprit is at the place of the culprit `most`, and neither repeats calls: such a rank does not wait
- * for a GPU. */
+/* Return true if a culprit is at the place of the culprit `most`, and neither repeats calls. A rank that repeats
+ * calls does not wait for a GPU. */
 static bool may_adopt(const struct rank_look *r, const struct rank_look *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
@@ -1258,8 +1261,9 @@ void hang_history_free(struct hang_history *history)
     free(history);
 }
 
-/* Return true if the rank has not made a call of a collective between the samples: its main thread has used no CPU
- * time, or its flight record is unchanged. A thread that waits for a GPU may use CPU time. */
+/* Return true if the rank has called no collective between the samples. The proof is a main thread that has used no
+ * CPU time, or an unchanged flight record. The record is needed because a thread that waits for a GPU may use CPU
+ * time. */
 static bool is_at_rest(const struct hang *h, uint32_t rank)
 {
     bool is_known = h->ranks[rank].cpu_ms <= 0;

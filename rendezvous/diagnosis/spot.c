@@ -137,7 +137,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     spot->thread = thread;
     spot->does = does;
     spot->object = spot_text(thread, "object");
-    spot->cpu_ms = spot_number(thread, "cpu_ms");
+    spot->cpu_ms = stacks_cpu_ms(thread);
     read_frames(spot);
     return spot->frames != NULL;
 }
@@ -184,7 +184,7 @@ bool spot_is_same_line(const cJSON *a, const cJSON *b)
     return spot_is_same_function(a, b) && spot_number(a, "line") == spot_number(b, "line");
 }
 
-/* Return the frame number `i`, where 0 is the outermost frame. Return NULL if there are not so many frames. */
+/* Return frame `i`, counted from 0 for the outermost frame. Return NULL if the stack has fewer frames. */
 static const cJSON *frame_from_outside(const cJSON *frames, uint32_t i)
 {
     const int n = cJSON_GetArraySize(frames);
@@ -245,10 +245,12 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
     t->is_one_function = t->is_one_function && is_one_function;
     if (has_been_at(t, place) || (is_one_function && spot_number(to, "line") < spot_number(from, "line")))
         t->returns++;
+    else
+        t->returns = 0; /* a new place further on: an earlier loop may have ended */
 }
 
-/* Use no stack whose outer frames are cut off (STACKS_FRAMES_MAX), because its frames cannot be counted from
- * outside. */
+/* Forget the trail at a stack whose outer frames are cut off (STACKS_FRAMES_MAX), because its frames cannot be
+ * counted from the outermost one. */
 void trail_add(struct trail *t, const cJSON *frames)
 {
     const uint32_t n = (uint32_t)cJSON_GetArraySize(frames);

@@ -69,8 +69,8 @@ struct trail {
 void trail_add(struct trail *t, const cJSON *frames);
 void trail_free(struct trail *t);
 
-/* Return the innermost frame of the user's program in which all samples are: the function with the loop, or the line
- * that has called it. Return NULL if the trail shows no loop, or too few samples of it. */
+/* Return the innermost frame of the user's program that all samples share. This frame has the loop, or has called the
+ * function with the loop. Return NULL if the trail shows no loop, or too few samples of it. */
 const cJSON *trail_loop(const struct trail *t);
 
 /* Return a member of a row, a frame or a thread. If its type is wrong, spot_text returns "" and spot_number returns 0.

@@ -20,8 +20,8 @@
  * and a limit on their number. Beyond this limit the oldest stranger is rejected, because an honest client needs only
  * milliseconds. The limit of ASKED and HANDSHAKE grows with the ranks, because all ranks may connect at once.
  *
- * Strangers may hold 1/16 of the store's memory. Then the hub reads nothing more from strangers in ASKED, and rejects
- * none of them: an honest client can wait for the agent's answer without a loss. */
+ * Strangers may hold 1/16 of the store's memory. Beyond this limit the hub stops reading from strangers in ASKED. It
+ * rejects none of them, because an honest client can wait for the agent's answer without a loss. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -57,7 +57,7 @@ static struct session *oldest(const struct hub *hub, enum stranger_state state)
     return list_is_empty(line) ? NULL : LIST_ENTRY(line->next, struct session, stranger);
 }
 
-/* Return true if the strangers hold as many bytes as they may. */
+/* Return true if the held bytes of all strangers exceed their limit (HELD_SHARE). */
 static bool is_full(const struct hub *hub)
 {
     return hub->held_kib > hub->limits.max_bytes / HELD_SHARE / 1024;
@@ -72,8 +72,8 @@ static void stop(struct hub *hub, struct session *s)
     s->is_stopped = true;
 }
 
-/* Count the held bytes of a stranger. If the strangers now hold as many bytes as they may, stop reading from all in
- * ASKED. This happens rarely, because a stranger is stopped only once. */
+/* Count the held bytes of a stranger. If the held bytes of all strangers now exceed their limit, stop reading from
+ * all strangers in ASKED. This happens rarely, because a stranger is stopped only once. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -85,7 +85,7 @@ static void count_held(struct hub *hub, struct session *s)
     LIST_EACH(node, &hub->gate[STRANGER_ASKED].line)
     {
         struct session *other = LIST_ENTRY(node, struct session, stranger);
-        if (!other->is_stopped)
+        if (!other->is_stopped && (other->is_held || peer_is_answerable(hub, other)))
             stop(hub, other);
     }
 }
@@ -164,12 +164,13 @@ static uint64_t max_unconfirmed(const struct hub *hub)
 }
 
 /* Change the state of a stranger that has the address of an agent: to HANDSHAKE if it must use TLS, otherwise to
- * ASKED. Reject the oldest stranger of the state if it has too many. Its agent has not answered for the longest time. */
+ * ASKED. If this state then has too many strangers, reject the oldest of them. */
 static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    if (state == STRANGER_ASKED && is_full(hub))
+    /* If the connection of the agent at this address is broken, the stranger may be this agent, so read its AUTH. */
+    if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
         session_reject(hub, oldest(hub, state),
@@ -180,17 +181,21 @@ static void enter_asked(struct hub *hub, struct session *s)
 
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms)
 {
+    struct session *first = NULL;
     hub->now_ms = now_ms;
-    for (int state = STRANGER_STATES - 1; state >= STRANGER_GREETING; state--)
+    for (int state = STRANGER_GREETING; state < STRANGER_STATES; state++)
         LIST_EACH(node, &hub->gate[state].line)
         {
             struct session *s = LIST_ENTRY(node, struct session, stranger);
             if (address != NULL && !slice_equal(session_address(s), slice_str(address)))
                 continue;
-            session_reject(hub, s, "another client needs the connection of this unconfirmed client");
-            return true;
+            if (first == NULL || s->stranger_since_ms < first->stranger_since_ms)
+                first = s;
+            break;
         }
-    return false;
+    if (first != NULL)
+        session_reject(hub, first, "another client needs the connection of this unconfirmed client");
+    return first != NULL;
 }
 
 /* Handle a new stranger. */
@@ -246,8 +251,8 @@ static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
-/* No client sends more before its proof than an agent under MUNGE: the launcher's search for a store, the request for
- * the credential, and both messages of AUTH. */
+/* Before its proof is checked, an agent under MUNGE sends more than all other clients: the search for a store, the
+ * request for the credential, and both messages of AUTH. */
 enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
@@ -264,7 +269,7 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
-/* Return true if the bytes begin with the first AUTH of a session, and if its first byte is another version. */
+/* Return true if the bytes begin with the first AUTH of a session, and this AUTH has another version. */
 static bool is_other_version(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;

@@ -17,15 +17,15 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Return the time from one sample to the next, in ms. Without any sign of progress the watch does not know when a pause
- * began, so only stacks that stay equal for longer than a usual pause prove a hang. */
+/* Return the time from one sample to the next, in ms. Before the first sign of progress, the start of a pause is
+ * unknown. Then only stacks that stay equal for longer than a usual pause prove a hang. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
 }
 
-/* Forget the suspicion. The next suspicion begins after the limit without progress. It begins earlier if its samples are
- * further apart, so that the report does not come later. */
+/* Forget the suspicion. The next suspicion begins after the time limit without progress. If its samples are further
+ * apart than HANG_APART_MS, it begins earlier. So the report does not come later. */
 static void wait_for_limit(struct hang_watch *w)
 {
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);

@@ -121,8 +121,9 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Reject the connection from another host that has waited for its confirmation for the longest time, because another
- * client needs its descriptor. `address` is "10.0.0.2"; NULL = any address. Return false if there is none. */
+/* Reject one connection from another host that no agent has confirmed, because another client needs its descriptor.
+ * Choose the connection that has been in its state for the longest time. `address` is "10.0.0.2"; NULL = any address.
+ * Return false if no connection is unconfirmed. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */

@@ -889,7 +889,8 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    l.snapshot.hang.history = hang->history;
+    /* A loop that calls several functions looks like a slow evaluation, so it is a hang only beyond a limit of the user. */
+    l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, 0, true, job->hub->now_ms);
     else

@@ -102,6 +102,14 @@ bool peer_ask_user(struct hub *hub, struct session *s)
     return true;
 }
 
+bool peer_is_answerable(const struct hub *hub, const struct session *s)
+{
+    for (const struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;)
+        if (!session_is_cut(agent))
+            return true;
+    return false;
+}
+
 /* Ask for the owner, but only once for each session, because the agent searches all processes of its host. */
 bool peer_ask_owner(struct hub *hub, struct session *s)
 {

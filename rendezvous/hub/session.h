@@ -224,13 +224,15 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 bool gate_is_agent(const struct hub *hub, const struct session *s);
 /* Return true if neither AUTH nor TLS has named another job. */
 bool gate_is_job(const struct session *s, const char *job);
-/* Return true if an agent's session may use `job`: AUTH and TLS have named it, and it belongs to the tenant whose
- * secret the session has proven. */
+/* Return true if an agent's session may use `job`. AUTH and TLS must have named no other job. The job must belong to
+ * the tenant whose secret the session has proven. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 
 /* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false
  * if no agent has that address. */
 bool peer_ask_user(struct hub *hub, struct session *s);
+/* Return true if an agent at the session's address is connected, so that it can answer. */
+bool peer_is_answerable(const struct hub *hub, const struct session *s);
 /* Ask the agents at the session's address once for the session's process. */
 void peer_ask(struct hub *hub, struct session *s);
 /* Ask the agents for the process even if it is not a worker. Their search is slow, so call this only for a PyTorch

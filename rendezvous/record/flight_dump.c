@@ -284,8 +284,8 @@ static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
     return -1;
 }
 
-/* Read the peer of "send 0->1" or "recv 0<-1", whose ranks are those of the group, and rename the call with the rank of
- * the job. "recv 0<-?" receives from any rank. */
+/* Read the peer of "send 0->1" or "recv 0<-1". These are ranks of the group, so rename the call with the rank of the
+ * job. "recv 0<-?" receives from any rank. */
 static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     const bool is_send = strncmp(e->name, "send", 4) == 0;
@@ -746,9 +746,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait: the last call of a group, if some rank has not completed it and
- * another rank has not reached it. If several groups have such a call, return the oldest. Otherwise return the
- * last call of the default group. */
+/* Return the call in which ranks most likely wait. This is the last call of a group if some rank has not completed
+ * it, and another rank has not reached it. If several groups have such a call, return the oldest. Otherwise return
+ * the last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -802,7 +802,7 @@ static bool has_match(const struct flight_dump *peer, const struct flight_entry 
     return false;
 }
 
-/* Add the first send or receive of each rank for which the peer does not wait, with the peer's last call. */
+/* Add the first send or receive of each rank for which the peer does not wait, and the last call of the peer. */
 static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];
@@ -860,8 +860,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Add the stack of each side. If the records differ, the sides are about the call `differ`. Otherwise they are
- * about the last call of each rank, and ranks that are behind come first. */
+/* Add the stack of each side. If the records differ, a side shows the call `differ` of its ranks. Otherwise it shows
+ * their last call, and ranks that are behind are first. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {

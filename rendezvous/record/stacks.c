@@ -328,6 +328,12 @@ ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct s
 
 /* --- merging -------------------------------------------------------------------------------------------- */
 
+int64_t stacks_cpu_ms(const cJSON *thread)
+{
+    const cJSON *ms = member(thread, "cpu_ms");
+    return cJSON_IsNumber(ms) && ms->valuedouble > 0 && ms->valuedouble < 9e15 ? (int64_t)ms->valuedouble : 0;
+}
+
 /* Read a thread of a peer. Return false if the thread has no rank. */
 static bool read_thread(const cJSON *item, struct stack_thread *t)
 {
@@ -335,7 +341,7 @@ static bool read_thread(const cJSON *item, struct stack_thread *t)
                                 .pid = number_of(item, "pid", INT_MAX),
                                 .host = text_of(item, "host"),
                                 .is_child = cJSON_IsTrue(member(item, "child")),
-                                .cpu_ms = number_of(item, "cpu_ms", INT_MAX) };
+                                .cpu_ms = stacks_cpu_ms(item) };
     copy_safe(t->does, sizeof(t->does), text_of(item, "does"));
     copy_safe(t->object, sizeof(t->object), text_of(item, "object"));
     return t->rank >= 0;
@@ -518,7 +524,7 @@ static bool append_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;
     const char *does = shared_state(shown), *object = one ? text_of(shown->first, "object") : "";
-    const int cpu_ms = one ? number_of(shown->first, "cpu_ms", INT_MAX) : 0;
+    const int64_t cpu_ms = one ? stacks_cpu_ms(shown->first) : 0;
     bool ok = does[0] == '\0' || buf_printf(out, " %s", does);
     ok = ok && (object[0] == '\0' || buf_printf(out, " of %s", object));
     if (does[0] != '\0' && cpu_ms > 0)

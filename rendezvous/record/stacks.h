@@ -71,6 +71,9 @@ struct stack_thread {
 bool stacks_init(struct stacks *s, size_t room);
 void stacks_free(struct stacks *s);
 
+/* Return the CPU time in ms of a thread in a row of stacks; 0 = not known. */
+int64_t stacks_cpu_ms(const struct cJSON *thread);
+
 /* Add the threads of one process from the output of `py-spy dump --json`. `threads` are the threads of the process in
  * /proc, at least one; the first is the main thread. Return DDP_ERR_CORRUPT if the text is no such output, or
  * DDP_ERR_LIMIT if the text is too long. After an error, no row is added. */

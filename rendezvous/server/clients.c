@@ -846,7 +846,8 @@ static void refuse_version(struct client *c)
     if (append_blob(answer, slice_of(refusal, sizeof(refusal))))
         (void)conn_send(&c->conn, buf_slice(answer), NULL);
     trim(answer);
-    reject(c, slice_of("", 0), auth_result_text(AUTH_OTHER_VERSION));
+    hub_reject(c->clients->hub, c->id, slice_of("", 0), true, auth_result_text(AUTH_OTHER_VERSION),
+               now_ms(c->clients));
 }
 
 /* Answer the request for the credential, and remove it from `bytes`. It is the first message of a connection and has a
@@ -944,7 +945,8 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
     return true;
 }
 
-/* Close the oldest REFUSED client. With ADMISSION_FULL it must have the source `key`. Return false if there is none. */
+/* Close the oldest REFUSED client. With ADMISSION_FULL it must have the source `key`. Return false if no such client
+ * exists. */
 static bool close_oldest_refused(struct clients *clients, enum admission_verdict verdict,
                                  const struct admission_key *key)
 {
@@ -964,10 +966,10 @@ static bool close_oldest_refused(struct clients *clients, enum admission_verdict
 static bool make_room(struct clients *clients, enum admission_verdict verdict,
                       const struct admission_key *key, const char *address)
 {
-    if (close_oldest_refused(clients, verdict, key) || close_oldest_silent(clients, verdict, key))
-        return true;
-    return hub_drop_stranger(clients->hub, address, now_ms(clients)) &&
-           close_oldest_refused(clients, verdict, key);
+    return close_oldest_refused(clients, verdict, key) ||
+           (hub_drop_stranger(clients->hub, address, now_ms(clients)) &&
+            close_oldest_refused(clients, verdict, key)) ||
+           close_oldest_silent(clients, verdict, key);
 }
 
 void clients_close_silent(struct clients *clients, unsigned n)

@@ -140,8 +140,9 @@ void clients_free(struct clients *clients);
  * sent a request, reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
-/* Close up to `n` clients to free their descriptors: first clients that the hub has closed already, then clients without
- * a request, then clients that no agent has confirmed. Do not call this function while the hub is running. */
+/* Close up to `n` clients to free their descriptors. First close clients that the hub has closed already. Then close
+ * clients that no agent has confirmed, and last clients without a request. Do not call this function while the hub is
+ * running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
 /* Return the callbacks for the hub, without hub_sink.event. The hub is not reentrant, so they never call the hub. If a

@@ -347,10 +347,10 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set the socket options. TCP_NODELAY: replies are sent at once. The other options let the kernel close the
- * connection to a host that has disappeared, after 120 s without any answer (keep-alive: 60 s + 4 * 15 s). Agents
- * and the hub detect lost nodes sooner, by heartbeats. Failures are ignored, because the connection works without
- * the options. */
+/* Set the socket options. TCP_NODELAY: replies are sent at once. The other options let the kernel close a connection
+ * after 120 s without any answer (keep-alive: 60 s + 4 * 15 s), because the host may have disappeared. Agents and the
+ * hub detect lost nodes sooner, by heartbeats. Failures are ignored, because the connection works without the
+ * options. */
 static void tune(int fd)
 {
     static const struct {

@@ -8,8 +8,8 @@
  * it has a value, a queued item or a waiter, or while `woken` is not 0. Only entry_free_unused frees an entry.
  *
  * A short first value is stored in the entry, after the key, which saves a malloc. The struct fills one cache line of
- * 64 bytes: with a million entries, the request rate depends on the number of cache lines that the processor fetches.
- * To save space, two pointers are left out: the last waiter is first->prev, and the oldest item is push_end->next. */
+ * 64 bytes, because with a million entries each fetched cache line lowers the request rate. To save space, two
+ * pointers are left out: the last waiter is first->prev, and the oldest item is push_end->next. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 

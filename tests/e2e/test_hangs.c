@@ -1,6 +1,7 @@
-/* Jobs that hang after their start: the rank, the line and the reason, on every node, within 15 s of --hang_timeout. Stacks come from
- * a stand-in for py-spy, and from py-spy itself where it is installed. Most jobs run without PyTorch, whose import takes longer than
- * all else: site-packages/ in tests/data/hangs has a stand-in with the same frames. */
+/* Jobs that hang after their start: the rank, the line and the reason, on every node, within 15 s of --hang_timeout.
+ * Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs run without PyTorch,
+ * because its import takes longer than the rest. site-packages/ in tests/data/hangs has a stand-in with the same
+ * frames. */
 #include "job.h"
 #include "run.h"
 

@@ -194,7 +194,7 @@ static void expect_no_more(const struct nodes *n, const struct row *row)
     cr_expect_eq(printed, lines, "%s", n->end[0].out);
 }
 
-/* Return true if the test shall run torchrun itself, which takes the time of a PyTorch for each process. */
+/* Return true if the test runs torchrun too. This takes longer, because each of its processes imports PyTorch. */
 static bool torchrun_runs(void)
 {
     return !torch_refuses_stores() && (getenv("DDP_RESTARTS") != NULL || !torch_is_old());
@@ -305,8 +305,8 @@ static void expect_all_passed(struct play *play)
     gate_open();
 }
 
-/* Play `scene` with a program, or with none (NULL). Each rank stays until expect_all_passed. The job has a secret, so the
- * connections of all nodes but node 0 pass the gate. */
+/* Play `scene` with a program; NULL = no program. Each rank stays until expect_all_passed. The job has a secret, so
+ * the connections of all nodes but node 0 pass the gate. */
 static void play_on_hosts(struct scene scene, const char *program, const char *arguments)
 {
     char stay[PATH_MAX], path[PATH_MAX] = "", line[2 * PATH_MAX + 256];

@@ -190,7 +190,7 @@ void scene_expect_why(struct play *play, int i, const char *store, const char *t
 
 void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
 void after_no_rejects(
-    struct play *play); /* expect that `ddpctl rejects` lists no client that has spoken or is unconfirmed */
+    struct play *play); /* expect that `ddpctl rejects` lists only silent clients, none unconfirmed */
 void after_heal(struct play *play); /* remove rules, plug in cables, continue all processes */
 
 /* --- scene train ------------------------------------------------------------------------------------------ */

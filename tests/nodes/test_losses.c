@@ -332,7 +332,7 @@ static void reset_between_workers(struct play *play)
                play->net->host[2].addr);
 }
 
-/* Gloo's own error is in the log of a rank. The report names the nodes, and says of no rank that it failed first. */
+/* Gloo's own error is in the log of a rank. The report names the nodes, and no rank as the first failure. */
 Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 600)
 {
     char options[1024], cwd[512];

@@ -1,5 +1,6 @@
-/* ddprun --hosts on hosts with a real sshd each: one command on node 0 starts the job on all, and nothing is left when a host, the
- * network or the terminal's node fails. DDP_HOSTS=64 starts the first job on 64 hosts instead of 8. */
+/* ddprun --hosts on hosts with a real sshd each. One command on node 0 starts the job on all hosts. Nothing is left
+ * when a host, the network or the terminal's node fails. DDP_HOSTS=64 starts the first job on 64 hosts instead of
+ * 8. */
 #include "scene.h"
 
 #include "base/clock.h"
@@ -47,8 +48,8 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* The node time-out of jobs with a fault. Such a job must end everywhere within END_MS of the fault: a busy machine needs
- * longer than the node time-out. */
+/* The node timeout of jobs with a fault. Such a job must end everywhere within END_MS of the fault, because a busy
+ * machine needs longer than the node timeout. */
 #define NODE_TIMEOUT "--node_timeout=10"
 enum { END_MS = 3 * 10 * 1000 };
 

@@ -23,7 +23,7 @@ static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
 static bool is_late;           /* rank 3 has not written its record yet */
 static bool moves;             /* the function that rank 3 runs is at a later line in each sample */
-static int cycle;              /* this function returns to its first line after so many samples; 0 = never */
+static int cycle;              /* samples until this function returns to its first line; 0 = never */
 static int cpu_ms;             /* CPU time that each waiting rank has used after each sample */
 static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
 static int second;             /* seconds since the begin of the recorded job, which is repeated */
@@ -305,8 +305,9 @@ Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
 
 /* --- a recorded job --------------------------------------------------------------------------------------- */
 
-/* Read a recorded job. record.py has recorded 9 minutes of the healthy job in tests/data/hangs/worker.py: uneven steps,
- * after each minute an evaluation of 20 s or a checkpoint of 40 s on rank 0, and the stacks of all ranks in each second. */
+/* Read a recorded job. record.py has recorded the stacks of all ranks in each second, for 9 minutes of the healthy
+ * job in tests/data/hangs/worker.py. Its steps are uneven. After each minute, rank 0 makes an evaluation of 20 s or a
+ * checkpoint of 40 s. */
 static void read_recorded(void)
 {
     static char text[1 << 20];
@@ -318,7 +319,7 @@ static void read_recorded(void)
     cr_assert_not_null(recorded);
 }
 
-/* Let the recorded job go on. With `has_lines`, a heartbeat tells how old the last line is, if it is a new line. */
+/* Let the recorded job go on. With `has_lines`, send a heartbeat with the age of each new line. */
 static void replay(int seconds, bool has_lines)
 {
     char beat[80];
@@ -398,7 +399,7 @@ Test(hang_sim, a_slow_job_is_left_alone)
 /* Rank 3 calls load_batch in a loop of three lines. Such a rank may be slow, so the report comes after four suspicions. */
 Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspicions)
 {
-    run_job("");
+    run_job(",\"hang_ms\":30000");
     does = "running";
     moves = true;
     cycle = 3;
@@ -413,6 +414,18 @@ Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspic
     live(3600 * S, false);
     cr_expect_eq(findings[0], 1);
     cr_expect_eq(samples[0], 9);
+}
+
+/* Without --hang_timeout, the loop may be a long evaluation of one rank. */
+Test(hang_sim, a_loop_of_several_calls_is_left_alone_without_a_limit_of_the_user)
+{
+    run_job("");
+    does = "running";
+    moves = true;
+    cycle = 3;
+    live(3600 * S, false);
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    cr_expect_gt(samples[0], 8);
 }
 
 /* A long evaluation in a loop prints a line every 90 s, so each suspicion ends before the eighth sample. */
@@ -433,7 +446,7 @@ Test(hang_sim, a_loop_of_several_calls_with_signs_of_progress_is_left_alone)
 /* The waiting ranks use CPU time between the samples, so they have left one collective and entered the next. */
 Test(hang_sim, a_loop_of_a_slow_rank_whose_collectives_complete_is_left_alone)
 {
-    run_job("");
+    run_job(",\"hang_ms\":30000");
     does = "running";
     moves = true;
     cycle = 3;

@@ -560,7 +560,7 @@ Test(proc, connections_of_a_process_are_found_in_one_pass)
     close(fds[1]);
 }
 
-/* The kernel knows no quota there. */
+/* The file system "proc" has no quota. */
 Test(proc, file_system_of_a_descriptor)
 {
     char text[QUOTA_SHOWN];

@@ -146,8 +146,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Reduce values. If calls do not block, keep the handle of only the last call: calls run in order, so a wait for
- * the last call is enough. */
+/* Reduce values. If calls do not block, keep only the handle of the last call. Calls run in order, so a wait for the
+ * last call is enough. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -709,8 +709,8 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
  * and then runs the step's collectives with zeros as gradients. ddp_reducer_join repeats this until no rank has a
  * batch.
  *
- * The answers determine whether the step has sync, which rank broadcasts buffers (the first rank with a batch),
- * the divisor, and whose order of readiness all ranks use. */
+ * The answers determine whether the step has sync, and the divisor. The answers also determine which rank broadcasts
+ * buffers (the first rank with a batch), and whose order of readiness all ranks use. */
 
 /* Exchange the answers of all ranks; collective. Send only one number for each rank, because this delays every
  * forward. Do not change reducer->ranks after an error. */

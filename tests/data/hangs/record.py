@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Record the stacks of a hung job: record.py DDPRUN PY_SPY PYTHON WAY > WAY.json
 
-Each rank is sampled twice. A sample has py-spy's output as it is, and of each thread in /proc the state, the number of its
-system call and its CPU time, and the children of the process.
+Each rank is sampled twice. A sample has py-spy's output as it is. For each thread it has the state, the number of the system
+call and the CPU time from /proc. It also lists the children of the process.
 
-With the way `pauses`, the healthy job of worker.py with four ranks is recorded: once a second the age of its last line of
-output, and of each rank the stack, the activity and the CPU time that the store gets from the agent. HANG_SECONDS is its length."""
+With the way `pauses`, the healthy job of worker.py with four ranks is recorded once a second. A sample has the age of the last line
+of output. For each rank it has the stack, the activity and the CPU time that the agent sends to the store. HANG_SECONDS is the
+length of the job."""
 import json
 import os
 import subprocess

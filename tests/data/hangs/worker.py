@@ -232,8 +232,8 @@ def save():
 
 
 def pauses(rank, x):
-    """A healthy job: uneven steps, after each minute an evaluation, and instead of each third one a checkpoint of 40 s, while the
-    other ranks wait in a barrier. The first pause is a checkpoint: it is longer than the limit, which is then 30 s."""
+    """A healthy job with uneven steps and a pause after each minute. In a pause, the other ranks wait in a barrier. Pauses 1, 4, 7
+    and so on are checkpoints of 40 s, the others are evaluations. The first pause is longer than the limit, which is then 30 s."""
     seconds = float(os.environ.get("HANG_SECONDS", "600"))
     began = time.time()
     now, minute, step = torch.zeros(1), 0, 0

@@ -1,11 +1,11 @@
-"""One seeded history of store operations against PyTorch's own TCPStore and against ours: every answer, class of exception
+"""One seeded history of store operations against PyTorch's own TCPStore and against ddprun's: every answer, class of exception
 and blocked call must be equal.
 
     python3 tests/interop/differential build/ddp-rendezvous [--operations N] [--seed S] [--legacy]
     ddprun ... tests/interop/differential job [--operations N]
 
 A difference is shown as the shortest history that still has it, with what each store did. --legacy: the older of the two
-servers that torch 2.x has. `job`: the store of the job is ours. It is empty only once, so no history is repeated or shortened.
+servers that torch 2.x has. `job` uses the store of the running job. It is empty only once, so no history is repeated or shortened.
 """
 import argparse
 import faulthandler

@@ -1,5 +1,5 @@
-"""Rank 1 fails in the first attempt, after the group is there; the second goes on from what the first has left. With the argument
-`kill` rank 1 does not raise an exception but kills itself."""
+"""Rank 1 fails in the first attempt, after the group is formed. The second attempt continues from the checkpoint of the first. Rank 1
+raises an exception; with the argument `kill` it kills itself."""
 import os
 import signal
 import sys

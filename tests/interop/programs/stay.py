@@ -1,4 +1,4 @@
-"""Run a program if there is one, and then wait until the file $GATE exists: meanwhile a test asks the store of the job.
+"""Run the program, if any. Then wait until the file $GATE exists, because a test queries the store of the job meanwhile.
 
     stay.py [PROGRAM [ARGUMENT...]]
 """

@@ -469,7 +469,7 @@ Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
     expect_closed(FIRST + 1, "more than 128 bytes");
 }
 
-/* An AUTH of another version may be longer than a stranger's limit. The answer comes with its first byte. */
+/* An AUTH of another version may be longer than a stranger's limit. The store answers after its first byte. */
 Test(gate, an_agent_of_another_version_is_answered)
 {
     uint8_t unused[AUTH_PROOF_BYTES];
@@ -646,7 +646,7 @@ static void admit(conn_id conn)
     cr_assert(has(call(AGENT, json), "\"ok\":true"));
 }
 
-/* No agent answers for the strangers of another user. The oldest go, and a worker is served among them. */
+/* No agent answers for the strangers of another user. The oldest are rejected, and a worker among them is served. */
 Test(gate, the_strangers_of_agents_addresses_have_a_limit)
 {
     enum { BASE = 12, MOST = BASE + 4 * 2, WORKER = FIRST + MOST + 10 };
@@ -716,21 +716,6 @@ Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
     expect_closed(WORKER - 1, "no agent on that host has confirmed within 3 s");
 }
 
-/* The server needs the descriptor of a stranger for another client. */
-Test(gate, the_server_takes_the_descriptor_of_the_oldest_stranger)
-{
-    start_with(0, 0, 2);
-    cr_expect_not(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
-    stranger(FIRST);
-    stranger(FIRST + 1);
-    stranger(FIRST + 2);
-    admit(FIRST);
-    cr_expect_not(hub_drop_stranger(sim.hub, "10.9.9.9", sim.now_ms));
-    cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
-    expect_closed(FIRST + 1, "another client needs the connection");
-    cr_expect(sim.conn[FIRST].open && sim.conn[FIRST + 2].open);
-}
-
 /* --- several nodes and tenants ------------------------------------------------------------------------------ */
 
 static struct secret team_b = { .key = { 5 }, .jobs = "b" };
@@ -751,6 +736,25 @@ static void stranger_from(const char *host, conn_id conn)
     sim.conn[conn].open = true;
     cr_assert(hub_connect(sim.hub, conn, peer, sim.now_ms));
     hub_set_foreign(sim.hub, conn);
+}
+
+/* The server needs the descriptor of a stranger for another client. */
+Test(gate, the_server_takes_the_descriptor_of_the_oldest_stranger)
+{
+    start_with(0, 0, 2);
+    cr_expect_not(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
+    stranger_from("10.8.8.8", FIRST + 3); /* no agent has this address */
+    sim_at(&sim, sim.now_ms + 10);
+    stranger(FIRST);
+    stranger(FIRST + 1);
+    stranger(FIRST + 2);
+    admit(FIRST);
+    cr_expect_not(hub_drop_stranger(sim.hub, "10.9.9.9", sim.now_ms));
+    cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
+    expect_closed(FIRST + 3, "another client needs the connection");
+    cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
+    expect_closed(FIRST + 1, "another client needs the connection");
+    cr_expect(sim.conn[FIRST].open && sim.conn[FIRST + 2].open);
 }
 
 static void skip_output(conn_id conn)

@@ -168,7 +168,7 @@ Test(reducer_step, a_program_may_leave_forward_out)
            "ready 4\n");
 }
 
-/* The other ranks wait in a exchange of answers. */
+/* The other ranks wait in an exchange of answers. */
 Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;

@@ -437,7 +437,7 @@ static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 /* Map this program into memory, for --ship. */
 static ddp_status map_program(struct start_facts *facts, struct utsname *name, struct ddp_err *err)
 {
-    if (!ship_map(&facts->ship) || uname(name) != 0)
+    if (!ship_map(&facts->ship, &facts->ship_library) || uname(name) != 0)
         return ddp_fail(err, DDP_ERR_IO, "--ship: cannot read this program: %s", strerror(errno));
     facts->machine = name->machine;
     return DDP_OK;

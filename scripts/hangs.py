@@ -8,8 +8,8 @@ hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without t
 line or object and the right finding, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common
 secret. Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial. In
 the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The ways `network` and `broken` drop or reset the packets of
-two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer. In `equal` all steps are equally long. Both ways also
-run with libddp. Exit 0 only if all trials are good."""
+two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer, in `equal` all take the same time: 1 s, with libddp
+0.2 s. Exit 0 only if all trials are good. After Ctrl-C or SIGTERM the trials that run come to their end, and no other begins."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -110,7 +110,7 @@ def start(python, ways, nodes, node, port, folder, network):
     if python == LIBDDP:
         argv[argv.index("--no_python"):] = [f"{BUILD}/tests/prog/still_worker", "slow", "1"]
     if ways[0] in PROFILED:
-        argv[1:1] = ["--profile_ranks", f"--env=SLOWER={20 * (ways == ['straggler'])}"]
+        argv[1:1] = ["--profile_ranks", f"--env=SLOWER={20 * (ways == ['straggler'])}", "--env=STEP_SECONDS=1"]
     elif ways[0] != "pauses":
         argv[1:1] = [f"--hang_timeout={LIMIT_S}s"]
     if ways == ["sequence"]:
@@ -124,7 +124,8 @@ def start(python, ways, nodes, node, port, folder, network):
     env = dict(os.environ, PATH=":".join(filter(None, folders)))
     if ways == ["gpu"] and node == 0:
         env.update(LD_LIBRARY_PATH=f"{BUILD}/tests/fake/nvml", FAKE_NVML=f"{folder}/gpus")
-    return subprocess.Popen(argv, stdout=open(f"{folder}/stdout{node}", "w"), stderr=open(f"{folder}/stderr{node}", "w"), env=env)
+    return subprocess.Popen(argv, stdout=open(f"{folder}/stdout{node}", "w"), stderr=open(f"{folder}/stderr{node}", "w"), env=env,
+                            start_new_session=True)
 
 
 def wait_for(condition, until):
@@ -351,6 +352,18 @@ def divide(ways):
     return [job for job in jobs if job] + [[way] for way in ways if way in ALONE]
 
 
+def ended_of(jobs):
+    """Yield each job at its end. After Ctrl-C, cancel those that have not begun."""
+    left = set(jobs)
+    while left:
+        try:
+            ended, left = concurrent.futures.wait(left, return_when=concurrent.futures.FIRST_COMPLETED)
+        except KeyboardInterrupt:
+            print(f"interrupted: {sum(job.cancel() for job in left)} jobs do not begin", flush=True)
+            continue
+        yield from ended
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=int(os.environ.get("JOBS") or 1), help="trials at the same time (default: 1)")
@@ -368,12 +381,16 @@ def main():
             for ways in divide(args.ways or [way for way in WAYS if way != "equal"]) if python != LIBDDP or ways[0] in PROFILED
             for nodes in ((2, 3) if ways[0] in ("network", "broken") else (1, 2))]
     versions = {python: version_of(python) for python in PYTHONS + [LIBDDP]}
-    good, worst, bad = {}, {}, 0
+    good, tried, worst, bad = {}, {}, {}, 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        jobs = [pool.submit(run, *row, 21000 + i % 2000) for i, row in enumerate(plan)]
-        for (python, ways, nodes), job in zip(plan, jobs):
-            for way, (wrong, late) in zip(ways, job.result()):
+        jobs = {pool.submit(run, *row, 21000 + i % 2000): row for i, row in enumerate(plan)}
+        for job in ended_of(jobs):
+            python, ways, nodes = jobs[job]
+            bad += job.cancelled()
+            for way, (wrong, late) in zip(ways, [] if job.cancelled() else job.result()):
                 key = (versions[python], way, nodes)
+                tried[key] = tried.get(key, 0) + 1
                 good[key] = good.get(key, 0) + (wrong == "")
                 worst[key] = max(worst.get(key, 0), late)
                 if wrong:
@@ -381,7 +398,7 @@ def main():
                     print(f"torch {key[0]}, {way}, {nodes} node(s), in {','.join(ways)}: {wrong}", flush=True)
     print(f"{'TORCH':<16}{'CLASS':<12}{'NODES':>6}{'RIGHT':>10}{'LATEST':>10}")
     for key, count in sorted(good.items()):
-        print(f"{key[0]:<16}{key[1]:<12}{key[2]:>6}{f'{count}/{args.n}':>10}{worst[key]:>8.1f} s")
+        print(f"{key[0]:<16}{key[1]:<12}{key[2]:>6}{f'{count}/{tried[key]}':>10}{worst[key]:>8.1f} s")
     sys.exit(bad > 0)
 
 

@@ -127,6 +127,11 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
  * bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
+/* The descriptor of the library that --ship sends with the program (remote/remote.h), and its path. A program that was
+ * shipped needs this descriptor whenever it is executed. */
+enum { SHIPPED_LIBRARY_FD = 4 };
+#define SHIPPED_LIBRARY "/dev/fd/4"
+
 struct news {
     char host[HEARD_NAME_MAX];
     char code[FINDING_SUBJECT_MAX]; /* "" = the earlier finding of this host is no longer true */

@@ -8,6 +8,7 @@
 
 #include "base/syscalls.h"
 
+#include "net/messages.h"
 #include "tables/signals.h"
 
 #include <errno.h>
@@ -181,28 +182,31 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from 3 on. This replaces close_range where it is missing. ddprun's own descriptors are closed
+/* Close all descriptors from `first` on. This replaces close_range where it is missing. ddprun's own descriptors are closed
  * by execve, so only descriptors of the user's shell remain here. The descriptor limit may be a million, so stop
  * after FD_GAP unused numbers in a row. */
-IN_CHILD static void close_one_by_one(void)
+IN_CHILD static void close_one_by_one(int first)
 {
-    for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
+    for (int fd = first, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
 /* Copy the three reserved descriptors to 0, 1 and 2, and close all others. Parent and child still share one table of
  * descriptors. close_range with CLOSE_RANGE_UNSHARE copies only the descriptors up to the reserved ones, which are
  * few. If it fails, the whole table is copied, and execve closes ddprun's descriptors. */
-IN_CHILD static bool place_fds(const struct proc_slots *slots)
+IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
+    const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;
     const unsigned above = (unsigned)slots->at[2] + 1;
     if (sys_close_range(above, UINT32_MAX, CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0)
         return false;
     for (int i = 0; i < 3; i++)
         if (dup2(slots->at[i], i) < 0)
             return false;
-    if (sys_close_range(3, UINT32_MAX, 0) != 0)
-        close_one_by_one();
+    if (keeps_library)
+        close(STDERR_FILENO + 1);
+    if (sys_close_range((unsigned)first, UINT32_MAX, 0) != 0)
+        close_one_by_one(first);
     return true;
 }
 
@@ -231,7 +235,8 @@ IN_CHILD static bool become_worker(const struct child *c)
 {
     /* allows py-spy, a child of the agent, to read this process (Yama) */
     (void)prctl(PR_SET_PTRACER, c->parent);
-    if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
+    if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
+        !place_fds(c->slots, c->spec->keeps_library))
         return false;
     if (c->spec->nofile != NULL)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);

@@ -454,7 +454,8 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
                                     .envp = env.block,
                                     .fds = { n->run.spawner.slots.null, h->out, h->err },
                                     .nofile = &n->run.spawner.nofile,
-                                    .cgroup_fd = contain_cgroup_fd(n->run.contain) };
+                                    .cgroup_fd = contain_cgroup_fd(n->run.contain),
+                                    .keeps_library = h->reads_records };
     const pid_t started = proc_spawn(&n->run.spawner.slots, &spec, &error);
     worker_env_free(&env);
     return started;

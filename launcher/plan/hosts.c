@@ -437,7 +437,18 @@ ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, st
     return return_specs(&s, add_items(&s, list, "", err), out, n);
 }
 
-/* Parse a line without its comment: an item, then "slots=N". Ignore max_slots=N of Open MPI. */
+/* Return true if a word only advises Open MPI (max_slots) or MPICH (ifname, binding). ddprun itself finds the addresses
+ * and chooses the CPUs. */
+static bool is_ignored(const char *word)
+{
+    static const char *const words[] = { "max_slots=", "max-slots=", "ifname=", "binding=" };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strncmp(word, words[i], strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Parse a line without its comment: an item, then "slots=N". */
 static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
 {
     char *rest, *item = strtok_r(line, " \t\r", &rest), *word;
@@ -447,7 +458,7 @@ static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
     while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) {
         if (strncmp(word, "slots=", 6) == 0)
             count = word + 6;
-        else if (strncmp(word, "max_slots=", 10) != 0 && strncmp(word, "max-slots=", 10) != 0)
+        else if (!is_ignored(word))
             return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N", word);
         if (count == word + 6 && check_host_count(item, count, err) != DDP_OK)
             return DDP_ERR_ARG;

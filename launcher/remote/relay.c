@@ -838,7 +838,8 @@ int relay_run(void)
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
     bool gone = false;
     sigset_t set;
-    sys_close_range(STDERR_FILENO + 1, UINT32_MAX, 0); /* with --ship, descriptor 3 is the program's file */
+    close(STDERR_FILENO + 1); /* with --ship, the program's file */
+    sys_close_range(SHIPPED_LIBRARY_FD + ship_has_library(), UINT32_MAX, 0);
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++)
         sigaddset(&set, watched[i]);

@@ -81,9 +81,13 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
-/* Map this program for --ship: only the bytes that the loader reads, without symbols and debug information. Unmap the
- * bytes with munmap. Return false and set errno after a failure. */
-bool ship_map(struct slice *program);
+/* Map the bytes of --ship: this program without symbols and debug information, and in the last *library bytes the
+ * library of cJSON. *library is 0 if cJSON is linked statically. Debian has no static one, so the bytes make the loader
+ * read SHIPPED_LIBRARY. Unmap with munmap. Return false and set errno after a failure. */
+bool ship_map(struct slice *bytes, size_t *library);
+
+/* Return true if this program was shipped with a library. */
+bool ship_has_library(void);
 
 /* A link is the starter's view of a process, with a pipe for each of stdin, stdout and stderr. The parent of the
  * process is the starter itself or a branch. */

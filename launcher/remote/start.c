@@ -195,9 +195,10 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
- * mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens a file there as
- * descriptor 3, removes file and directory, and only then reads the program. So no file is left if ssh, the shell or
- * the host fails. A file that is open for writing cannot be executed, so the script opens descriptor 3 again. */
+ * mode 0700 where programs can be executed: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens files there as
+ * descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library, removes files and directory, and only then reads
+ * their bytes. So no file is left if ssh, the shell or the host fails. A file that is open for writing cannot be
+ * executed, so the script opens the descriptors again. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
@@ -212,10 +213,11 @@ static bool append_ship_script(const struct start_facts *f, struct buf *out)
         "if test -z \"$d\"; then echo 'no directory for a program: XDG_RUNTIME_DIR and /tmp are missing, "
         "full or "
         "noexec' >&2; exit 4; fi; "
-        "exec 3>\"$d/ddprun\"; chmod 700 \"$d/ddprun\"; rm -rf \"$d\"; d=; "
-        "head -c %zu >&3 && test $(wc -c </proc/self/fd/3) -eq %zu || exit 6; "
-        "exec 3</proc/self/fd/3; exec /proc/self/fd/3 --relay",
-        f->machine, f->machine, f->ship.len, f->ship.len);
+        "exec 3>\"$d/ddprun\" 4>\"$d/library\"; chmod 700 \"$d/ddprun\"; rm -rf \"$d\"; d=; "
+        "head -c %zu >&3 && head -c %zu >&4 && "
+        "test $(cat /proc/self/fd/3 /proc/self/fd/4 | wc -c) -eq %zu || exit 6; "
+        "exec 3</proc/self/fd/3 4</proc/self/fd/4; exec /proc/self/fd/3 --relay",
+        f->machine, f->machine, f->ship.len - f->ship_library, f->ship_library, f->ship.len);
 }
 
 /* Append a word to the NULL-terminated array *argv, which has *n words. */

@@ -150,8 +150,9 @@ struct start_facts {
     int umask;
     const char *log_name; /* with --collect_logs: the starter's directory below --log_dir; else NULL */
     double limits[REMOTE_LIMIT_COUNT]; /* REMOTE_UNLIMITED = no limit */
-    struct slice ship;                 /* --ship: this program; empty = each host uses its own ddprun */
-    const char *machine;               /* --ship: the architecture of this program, as `uname -m` prints it */
+    struct slice ship;   /* --ship: this program and its library; empty = each host uses its own ddprun */
+    size_t ship_library; /* how many bytes at the end of `ship` belong to the library */
+    const char *machine; /* --ship: the architecture of this program, as `uname -m` prints it */
 };
 
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */

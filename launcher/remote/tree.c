@@ -8,9 +8,13 @@
 #include "base/clock.h"
 #include "base/exit_codes.h"
 #include "base/log.h"
+#include "net/messages.h"
 
+#include <cjson/cJSON.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <poll.h>
 #include <signal.h>
@@ -115,10 +119,15 @@ static void branch_end(struct branch *b)
         carried_close(&b->list[i], 0);
 }
 
+static void unmap(struct slice bytes)
+{
+    if (bytes.len > 0)
+        munmap((void *)(uintptr_t)bytes.data, bytes.len);
+}
+
 static void carried_unmap(struct carried *c)
 {
-    if (c->mapped.len > 0)
-        munmap((void *)(uintptr_t)c->mapped.data, c->mapped.len);
+    unmap(c->mapped);
     c->mapped = c->program = slice_of(NULL, 0);
 }
 
@@ -152,34 +161,93 @@ static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
     _exit(EXIT_NOT_REACHED);
 }
 
-bool ship_map(struct slice *program)
+/* Return the file from which the loader has read cJSON, or NULL if cJSON is a part of this program. */
+static const char *library_path(void)
+{
+    Dl_info library, program;
+    const bool ok = dladdr((void *)(uintptr_t)cJSON_Parse, &library) != 0 &&
+                    dladdr((void *)(uintptr_t)ship_map, &program) != 0;
+    return ok && library.dli_fbase != program.dli_fbase ? library.dli_fname : NULL;
+}
+
+bool ship_has_library(void)
+{
+    const char *path = library_path();
+    return path != NULL && strcmp(path, SHIPPED_LIBRARY) == 0;
+}
+
+/* Map a private copy of a file. Return an empty slice and set errno after a failure. */
+static struct slice map_file(const char *path)
 {
     struct stat st;
-    const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    ElfW(Ehdr) *head = fd >= 0 && fstat(fd, &st) == 0
-                           ? mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)
-                           : MAP_FAILED;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *at = fd >= 0 && fstat(fd, &st) == 0
+                   ? mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0)
+                   : MAP_FAILED;
     const int error = errno;
-    size_t loaded = 0;
     if (fd >= 0)
         close(fd);
     errno = error;
-    if (head == MAP_FAILED)
-        return false;
-    const ElfW(Phdr) *part = (const ElfW(Phdr) *)((const char *)head + head->e_phoff);
+    return at == MAP_FAILED ? slice_of(NULL, 0) : slice_of(at, (size_t)st.st_size);
+}
+
+/* Remove the table of sections from a mapped program. Return the number of bytes that the loader reads. */
+static size_t keep_loaded(struct slice program)
+{
+    ElfW(Ehdr) *head = (ElfW(Ehdr) *)(uintptr_t)program.data;
+    const ElfW(Phdr) *part = (const ElfW(Phdr) *)(program.data + head->e_phoff);
+    size_t loaded = 0;
     for (int i = 0; i < head->e_phnum; i++)
         if (part[i].p_offset + part[i].p_filesz > loaded)
             loaded = part[i].p_offset + part[i].p_filesz;
     head->e_shoff = head->e_shnum = head->e_shstrndx = 0;
-    *program = slice_of(head, loaded);
-    return mremap(head, (size_t)st.st_size, loaded, 0) != MAP_FAILED;
+    return loaded;
+}
+
+/* Replace the name of the library at `path` in a mapped program by SHIPPED_LIBRARY. The table of names comes before the
+ * code, so the first match is in it. Return false if there is no match, or no space for the new name. */
+static bool rename_library(struct slice program, const char *path)
+{
+    char name[NAME_MAX + 2] = "";
+    const char *slash = strrchr(path, '/');
+    const int n = snprintf(name + 1, sizeof(name) - 1, "%s", slash != NULL ? slash + 1 : path);
+    char *at = memmem(program.data, program.len, name, (size_t)n + 2);
+    if (at == NULL || (size_t)n < sizeof(SHIPPED_LIBRARY) - 1)
+        return false;
+    memcpy(at + 1, SHIPPED_LIBRARY, sizeof(SHIPPED_LIBRARY));
+    return true;
+}
+
+bool ship_map(struct slice *bytes, size_t *library)
+{
+    const char *path = library_path();
+    const struct slice program = map_file("/proc/self/exe");
+    const bool has_name = path != NULL && (ship_has_library() || rename_library(program, path));
+    const struct slice file = program.len > 0 && has_name ? map_file(path) : slice_of(NULL, 0);
+    const size_t loaded = program.len > 0 ? keep_loaded(program) : 0;
+    uint8_t *both = MAP_FAILED;
+    if (program.len > 0 && (!has_name || file.len > 0))
+        both = mmap(NULL, loaded + file.len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int error = errno;
+    if (both != MAP_FAILED) {
+        memcpy(both, program.data, loaded);
+        if (file.len > 0)
+            memcpy(both + loaded, file.data, file.len);
+        *bytes = slice_of(both, loaded + file.len);
+        *library = file.len;
+    }
+    unmap(program);
+    unmap(file);
+    errno = error;
+    return both != MAP_FAILED;
 }
 
 /* Map this program for --ship. It must have `size` bytes, because the script on the next host reads exactly this
  * number of bytes. Return NULL, or the reason of a failure. */
 static const char *map_own_program(struct carried *c, size_t size)
 {
-    if (!ship_map(&c->mapped))
+    size_t library;
+    if (!ship_map(&c->mapped, &library))
         return strerror(errno);
     c->program = c->mapped;
     return c->mapped.len == size

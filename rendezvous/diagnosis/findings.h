@@ -63,9 +63,10 @@
       "at the master address. Typical cause: a --master_addr of an earlier job.")                           \
     X(NO_SECRET, ERROR,                                                                                         \
       "${subject} is not opened to other hosts, because it has no secret${why}",                                \
-      "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "         \
-      "--make_secret FILE' makes one); under a scheduler, run munged on every node; if all nodes run "      \
-      "on one host, use the address 127.0.0.1; on a network that you trust, use --insecure",                \
+      "start all nodes with one command (ddprun --hosts=HOST,HOST ...), which makes a secret; or start "    \
+      "the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun --make_secret " \
+      "FILE' makes one); under a scheduler, run munged on every node; if all nodes run on one host, use "   \
+      "the address 127.0.0.1; on a network that you trust, use --insecure",                                 \
       "the store at 10.0.0.1:29500 is not opened to other hosts, because it has no secret",                     \
       "The node that hosts the store, or ddp-rendezvous, has neither --secret_file nor --insecure, and "    \
       "MUNGE delivers no secret. Without a secret, every host that reaches the store could change its "     \
@@ -589,12 +590,12 @@
       "('uname -m') is different. Typical cause: x86-64 and Arm hosts in one list.")                                                                   \
     X(HOST_CANNOT_RUN_DDPRUN, ERROR,                                                                        \
       "${subject} cannot run ddprun: ${words}",                                                             \
-      "install the missing library there, or use the ddprun of the Python wheel, which needs only the "     \
-      "C library",                                                                                          \
-      "n1 cannot run ddprun: /proc/self/fd/3: error while loading shared libraries: libcjson.so.1: cannot " \
-      "open shared object file: No such file or directory",                                                 \
-      "The loader of the host rejected ddprun. Typical cause: --ship with a ddprun that needs libraries "   \
-      "of a distribution.")                                                                                 \
+      "install the missing library there, or start with --ship; if this fails, too, use the ddprun of the " \
+      "Python wheel, which needs only the C library",                                                       \
+      "n1 cannot run ddprun: ddprun: error while loading shared libraries: libcjson.so.1: cannot open "     \
+      "shared object file: No such file or directory",                                                      \
+      "The loader of the host rejected ddprun. Typical causes: a library that is not installed there, or "  \
+      "a C library that is older than that of the starting host.")                                          \
     X(HOST_LACKS_DIRECTORY, ERROR,                                                                          \
       "${subject} lacks the working directory: ${words}",                                                   \
       "mount the file system on ${subject}, create the directory there, or start ddprun in a directory "    \

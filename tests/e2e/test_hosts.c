@@ -58,6 +58,8 @@ static const char script[] =
     "late) sh -c \"$*\"; exec seq 1500000 >&2 ;;\n"
     "noexec) exec unshare -mr sh -c \"mount -t tmpfs -o noexec none '$XDG_RUNTIME_DIR' && $*\" ;;\n"
     "bare) exec sh -c 'exec no-such-ddprun --relay' ;;\n"
+    "minimal) exec unshare -mr sh -c \"for l in /lib/*/libcjson.so.*; do mount --bind /dev/null \\$l; done; "
+    "$*\" ;;\n"
     "old) printf '\\036ddprun here 9.9.0 0 - 10.0.0.1\\n'; exec cat ;;\n"
     "clears) printf '\\036ddprun here 9\\033[2J 0 - 10.0.0.1\\n'; exec cat ;;\n"
     "nproc) exec setpriv --reuid 65534 --clear-groups prlimit --nproc=1 sh -c \"(:); $*\" ;;\n"
@@ -716,7 +718,7 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
 
 /* --- a program that is shipped ---------------------------------------------------------------------------------- */
 
-/* Run a job with --ship. Each worker prints the program of its agent. */
+/* Run a job with --ship. Each worker prints the program of its agent, and if it does not inherit the library. */
 static struct run_result run_shipped(const char *hosts)
 {
     char path[300], variable[320], xdg[300];
@@ -726,9 +728,12 @@ static struct run_result run_shipped(const char *hosts)
     mkdir(path, 0755);
     mkdir(xdg, 0700);
     write_file("fake/uname", "#!/bin/sh\necho pdp11\n", 0755, path);
-    return job_run((const char *const[]){ hosts, shell, "--ship", "sh", "-c",
-                                          "readlink /proc/$PPID/exe; cat /proc/$PPID/comm", NULL },
-                   &(struct run_options){ .env = (const char *const[]){ variable, NULL } });
+    return job_run(
+        (const char *const[]){
+            hosts, shell, "--ship", "sh", "-c",
+            "readlink /proc/$PPID/exe; cat /proc/$PPID/comm; test -e /proc/$$/fd/4 || echo no library",
+            NULL },
+        &(struct run_options){ .env = (const char *const[]){ variable, NULL } });
 }
 
 static void expect_no_copy(void)
@@ -754,6 +759,16 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
         cr_expect_not_null(strstr(r.out, exe), "%s has no %s", r.out, exe);
     }
     cr_expect_eq(count(r.out, "] ddprun\n"), 3, "%s", r.out);
+    expect_no_copy();
+}
+
+/* The second host does not have the library of cJSON. A worker does not inherit the file of the library. */
+HOSTS_TEST(a_shipped_program_brings_its_library)
+{
+    struct run_result r = run_shipped("--hosts=a,minimal");
+    EXPECT(r, 0);
+    cr_expect_eq(count(r.out, "] ddprun\n"), 2, "%s", r.out);
+    cr_expect_eq(count(r.out, "] no library\n"), 2, "%s", r.out);
     expect_no_copy();
 }
 

@@ -258,10 +258,11 @@ def load(seconds):
 
 
 def train_unevenly(rank, x, slower):
-    """Steps of 0.2 s without end. Those of rank 1 are slower by some percent."""
+    """Steps of $STEP_SECONDS (0.2) without end. Those of rank 1 are slower by some percent."""
+    seconds = float(os.environ.get("STEP_SECONDS", "0.2")) * (1 + slower / 100 * (rank == CULPRIT))
     step = 0
     while True:
-        load(0.2 * (1 + slower / 100 * (rank == CULPRIT)))
+        load(seconds)
         dist.all_reduce(x)
         step += 1
         print(f"step {step} done", flush=True)

@@ -171,6 +171,7 @@ Test(host_specs, a_host_has_a_port_and_a_count)
 Test(host_specs, files_of_four_launchers_are_read)
 {
     cr_expect_str_eq(specs("# open mpi\nn1 slots=4 max_slots=8\n\nn2  slots=2 # old\n", true), "n1=4 n2=2");
+    cr_expect_str_eq(specs("# mpich\nn1:4 ifname=ib0 binding=user:0+1\nn2:2\n", true), "n1=4 n2=2");
     cr_expect_str_eq(specs("n1:8\r\nn2:8\r\n", true), "n1=8 n2=8");
     cr_expect_str_eq(specs("n1\nn1\nn2\nn2\n", true), "n1=2 n2=2");
     cr_expect_str_eq(specs("node[1-3] slots=2", true), "node1=2 node2=2 node3=2");

@@ -3,10 +3,10 @@
  * ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
  *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
  *
- * Values are read in three rounds: defaults, PET_* variables, command line; a later round overrides an earlier
- * one. All rounds use the same parsers, so a default is a text in the table, as a user would type it. The parser
- * stops at the first word that is not an option. All later words belong to the program, even words that look like
- * options. */
+ * Values come from three sources, in this order: defaults, PET_* variables, command line. A later source overrides an
+ * earlier one. All sources use the same parsers, so a default is a text in the table, as a user would type it. The
+ * parser stops at the first word that is not an option. All later words belong to the program, even words that look
+ * like options. */
 #include "cli/cli.h"
 
 #include "tables/text.h"
@@ -296,7 +296,7 @@ static ddp_status set_option(struct cli *cli, enum cli_option option, const char
     return options_store(&cli_rows[option], text, spelled, cli, err);
 }
 
-/* Read the defaults: the first of the three rounds. An error means that a default in options.h is wrong. */
+/* Read the first source of values, the defaults. An error means that a default in options.h is wrong. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -335,8 +335,8 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* Read the variables: the second of the three rounds. --shutdown_timeout has two variables. Its PET_ variable is read
- * last and overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
+/* Read the second source of values, the environment variables. --shutdown_timeout has two variables. Its PET_ variable
+ * is read last and overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[OPTION_PET_MAX];
@@ -450,7 +450,7 @@ bool cli_only_prints(const struct cli *cli)
            cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
-/* Read the command line: the third of the three rounds. The first word that is not an option is the program, and the
+/* Read the third source of values, the command line. The first word that is not an option is the program, and the
  * words after it are the program's arguments. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
@@ -486,7 +486,7 @@ static ddp_status check_env_names(const struct cli *cli, char *const *block, str
     return DDP_OK;
 }
 
-/* Read all three rounds. */
+/* Read all three sources of values. */
 static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);

@@ -40,7 +40,7 @@ struct join_dial_found {
     int fd; /* owned by the caller: connected and non-blocking; the next request on it is IDENTIFY or AUTH */
     char address[ENDPOINT_HOST_MAX]; /* numeric address of the store; the workers get it as MASTER_ADDR */
     int port;
-    struct tls *tls;             /* owned by the caller; NULL = the connection is plain */
+    struct tls *tls;             /* owned by the caller; NULL = not encrypted */
     struct secret *secret;       /* owned by the caller: the secret that MUNGE has delivered; NULL = none */
     struct tls_context *context; /* owned by the caller: TLS with `secret`; NULL = none */
     char source[ENDPOINT_HOST_MAX]; /* numeric address of this node's end of the connection */
@@ -61,7 +61,8 @@ struct join_dial_options {
     unsigned n_failed;
     int max_segment;  /* largest TCP segment in both directions, in bytes; 0 = the kernel's default */
     const char *code; /* if not NULL, `failed` gets this code, and gets `note` as its report; static */
-    const struct tls_context *tls; /* borrowed: accept only a store that proves the secret; NULL = plain */
+    /* Borrowed: use TLS, and accept only a store that has the secret; NULL = no TLS. */
+    const struct tls_context *tls;
     /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals, except for a store
      * at a loopback address. */
     const char *munge_job;

@@ -95,7 +95,7 @@ struct store_link_options {
     /* owned by the link: a connected socket on which dial.h has sent the greeting; -1 = connect to
      * `address` */
     int fd;
-    struct tls *tls;     /* from dial.h, owned by the link; NULL = the connection is plain */
+    struct tls *tls;     /* from dial.h, owned by the link; NULL = not encrypted */
     const char *address; /* numeric address of the store */
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
@@ -149,7 +149,7 @@ struct link_wire {
     uv_connect_t connect;
     uv_write_t write;
     struct store_link *link; /* NULL = the link no longer uses the socket */
-    struct tls *tls;         /* owned; NULL = the connection is plain */
+    struct tls *tls;         /* owned; NULL = not encrypted */
     struct buf cipher;       /* with TLS: encrypted bytes that are not yet handed to libuv */
     struct buf sending;      /* libuv uses this buffer until on_written */
     bool connected, writing;
@@ -171,7 +171,7 @@ struct store_link {
     struct secret *unsealed;     /* owned; a secret from MUNGE; NULL = none */
     struct secret_call *call;    /* owned; unseals the store's credential; NULL = none */
     struct auth auth;            /* used if there is a secret */
-    /* Owned; requests that wait until the store has proven that it has the secret; NULL = none. */
+    /* Owned; requests that wait until the store has proved that it has the secret; NULL = none. */
     struct cJSON *early;
     struct buf in;            /* received bytes that are not handled yet, decrypted */
     uint64_t asked, answered; /* number of requests except IDENTIFY, and of their answers */

@@ -458,7 +458,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
                                   : "it accepts bytes more slowly than the workers print",
                     e->error == EPIPE ? "workers that still write there get SIGPIPE"
                     : waits           ? "workers that write there wait for free space (--log_policy=block)"
-                                      : "output is lost and counted until a write succeeds again");
+                            : "ddprun drops such output until a write succeeds again, and reports the number "
+                              "of lost bytes at the end");
     }
 }
 

@@ -4,9 +4,9 @@
  *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
- * A single worker without prefix and without log file may inherit ddprun's stdout, see inherits_stdout in
- * output.c. While the console or a disk is slow or full, the pipes are not read, so the workers block. With
- * --log_policy=drop, bytes are lost and counted instead. Memory is bounded, and the event loop never blocks. */
+ * A single worker without prefix and without log file may inherit ddprun's stdout, see inherits_stdout in output.c.
+ * While the console or a disk is slow or full, the pipes are not read, so the workers block. With --log_policy=drop,
+ * ddprun drops output instead, and counts the lost bytes. Memory is bounded, and the event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H
 

@@ -212,7 +212,7 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
                  "--secret_file (or PET_SECRET_FILE)",
                  ours);
     else
-        snprintf(text, size, "the store did not prove its secret: %s", auth_result_text(result));
+        snprintf(text, size, "the store did not prove that it has the secret: %s", auth_result_text(result));
 }
 
 /* --- the store's side ------------------------------------------------------------------------------------- */

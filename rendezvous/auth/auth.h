@@ -59,16 +59,18 @@ enum {
 enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
 
 /* The result in the store's answer. Each result except OK ends the connection. */
-#define AUTH_RESULTS(X)                                                                             \
-    X(OK, 0, "ok")                                                                                  \
-    X(MALFORMED, 1, "malformed message")                                                            \
-    X(OTHER_VERSION, 2,                                                                             \
-      "the versions of the authentication differ; install the same version of ddprun on all hosts") \
-    X(NO_SECRET, 3, "the store has no secret for this job")                                         \
-    X(SECRET_DIFFERS, 4, "the secret differs")                                                      \
-    X(BAD_PROOF, 5, "the proof is wrong")                                                           \
-    X(OUT_OF_ORDER, 6, "authentication message out of order")                                       \
-    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")                           \
+#define AUTH_RESULTS(X)                                                                                      \
+    X(OK, 0, "ok")                                                                                           \
+    X(MALFORMED, 1, "malformed message")                                                                     \
+    X(OTHER_VERSION, 2,                                                                                      \
+      "the versions of the authentication differ; install the same version of ddprun on all hosts")          \
+    X(NO_SECRET, 3, "the store has no secret for this job")                                                  \
+    X(SECRET_DIFFERS, 4, "the secret differs")                                                               \
+    X(BAD_PROOF, 5,                                                                                          \
+      "the proof or a later frame does not match the secret; its bytes changed on the network, or the peer " \
+      "has another secret")                                                                                  \
+    X(OUT_OF_ORDER, 6, "authentication message out of order")                                                \
+    X(NO_CREDENTIAL, 7, "the store has a secret, but does not use MUNGE")                                    \
     X(NOT_ENCRYPTED, 8, "the store does not encrypt")
 
 enum auth_result {
@@ -80,7 +82,7 @@ enum auth_result {
 enum auth_state {
     AUTH_NEW,
     AUTH_GREETED, /* client: hello sent; store: answer sent */
-    AUTH_PROVEN,  /* client: the store has proven the secret; store: the client has proven it as well */
+    AUTH_PROVEN,  /* client: the store has proved that it has the secret; store: both sides have */
     AUTH_FAILED,
 };
 

@@ -401,8 +401,9 @@ static bool drain(struct tls *t, struct buf *out)
     return true;
 }
 
-/* Process messages of the handshake. After the handshake, accept only a peer that has proven the secret. Count the
- * identities of each message from 0, because after a HelloRetryRequest the client sends its identity again. */
+/* Process messages of the handshake. After the handshake, accept only a peer that has proved that it has the secret.
+ * Count the identities of each message from 0, because after a HelloRetryRequest the client sends its identity
+ * again. */
 static void shake_hands(struct tls *t)
 {
     t->n_offers = 0;
@@ -411,7 +412,7 @@ static void shake_hands(struct tls *t)
         ssl.SSL_version(t->ssl) == VERSION_TLS13 && ssl.SSL_get_peer_cert_chain(t->ssl) == NULL)
         t->state = TLS_OPEN;
     else if (result == 1)
-        tls_fail(t, "the peer has not proven the secret", NULL);
+        tls_fail(t, "the peer has not proved that it has the secret", NULL);
     else if (ssl.SSL_get_error(t->ssl, result) != ERROR_WANT_READ)
         tls_fail_by_openssl(t, "handshake failed");
 }
@@ -443,8 +444,8 @@ static void append_input(struct tls *t, struct slice bytes)
         tls_fail(t, "out of memory", NULL);
 }
 
-/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL before the peer has proven the secret, so that a stranger cannot
- * send OpenSSL long messages. Pass the remaining bytes after the handshake. */
+/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL before the peer has proved that it has the secret, so that a stranger
+ * cannot send OpenSSL long messages. Pass the remaining bytes after the handshake. */
 static void receive_handshake(struct tls *t, struct slice bytes)
 {
     const size_t room = TLS_HANDSHAKE_MAX - t->handshake_bytes, n = bytes.len < room ? bytes.len : room;

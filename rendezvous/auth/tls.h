@@ -22,7 +22,7 @@ enum {
 enum tls_side { TLS_CLIENT, TLS_SERVER };
 
 enum tls_state {
-    TLS_HANDSHAKE, /* the peer has not proven the secret yet */
+    TLS_HANDSHAKE, /* the peer has not proved yet that it has the secret */
     TLS_OPEN,
     TLS_ENDED, /* the peer has announced that no more bytes follow */
     TLS_FAILED /* the connection must be closed; tls_why has the reason */
@@ -59,8 +59,8 @@ bool tls_send(struct tls *t, struct slice plain, struct buf *out);
 /* Append the last message of TLS (close_notify), which announces that no more bytes follow. */
 void tls_end(struct tls *t, struct buf *out);
 
-/* Return the secret and the job that the client has proven, both borrowed. Valid for a server in the states TLS_OPEN and
- * TLS_ENDED. */
+/* Return the secret that the client has, and the job it has named, both borrowed. Valid for a server in the states
+ * TLS_OPEN and TLS_ENDED. */
 const struct secret *tls_secret(const struct tls *t);
 const char *tls_job(const struct tls *t);
 

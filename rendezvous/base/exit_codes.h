@@ -59,7 +59,7 @@
     X(128, SIGNAL,                                                                                        \
       "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent", \
       "see the report, which names the signal, and its sender if Linux reports it",                       \
-      "The wait status of the process contains the signal, or ddprun itself received the signal. "        \
+      "The kernel reported that a signal ended the process, or ddprun itself received the signal. "       \
       "Typical causes: Ctrl-C (130), a lack of memory (137), a bug in C or C++ code (139), or a time "    \
       "limit of the scheduler (143).",                                                                    \
       "rank 3 on n1 failed first: out of memory (SIGKILL), 12.3 s after its start")

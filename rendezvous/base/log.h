@@ -51,8 +51,8 @@ static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_
 /* A file to which a separate thread appends whole lines, so that callers never wait.
  *
  * Every line is one write, so several processes may append to the same file, and a reader of the file sees no partial
- * line. A line is lost and counted if the disk rejects the line or is too slow. After an error, later lines are still
- * written, because the disk may have space again. */
+ * line. A line is dropped, and counted, if the disk rejects the line or is too slow. After an error, later lines are
+ * still written, because the disk may have space again. */
 struct line_file;
 
 /* Open a file for appending. A missing file is created with mode 0600. A pipe must have a reader. Return NULL, with

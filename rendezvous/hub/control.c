@@ -699,7 +699,7 @@ static const struct {
 };
 
 /* Return the call of a request, or MESSAGE_COUNT with the error in hub->err. Only a connection that has identified
- * itself as an agent, and has proven the secret if the store has one, may send calls of agents. */
+ * itself as an agent, and has proved that it has the secret if the store has one, may send calls of agents. */
 static enum message_id find_call(struct hub *hub, const struct session *s, const cJSON *request)
 {
     struct message_op op;

@@ -381,7 +381,7 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
     }
     const struct secret *tenant = auth_choose(hub->limits.secret, message);
     if (s->tls_job != NULL && tenant != s->tenant)
-        tenant = NULL; /* TLS has proven the secret of another tenant, so this AUTH gets no rights */
+        tenant = NULL; /* the client proved another tenant's secret in TLS, so this AUTH gets no rights */
     s->tenant = tenant;
     const enum auth_result result =
         auth_answer(s->auth, s->tenant, hub->limits.instance, nonce, message, answer);

@@ -108,8 +108,8 @@ void hub_set_foreign(struct hub *hub, conn_id conn);
  * the hub treats the connection as a stranger (gate.c), and no agent may confirm it. */
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
-/* Record that the client has proven `secret` for `job` by TLS ("" = no job). The session may then use only the jobs of
- * this tenant, and only an agent of this job may confirm the session. */
+/* Record that the client has named `job` in TLS ("" = no job), and has proved that it has `secret`. The session may
+ * then use only the jobs of this tenant, and only an agent of this job may confirm the session. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 

@@ -128,8 +128,8 @@ void job_free(struct job *job);
 
 /* Return the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. With many jobs, TLS may have
- * proven the job of `s`. */
+/* Return the job that `s` may use if there is exactly one such job, otherwise NULL. If a hub of many jobs
+ * has a client that named its job in TLS, return this job, or NULL. */
 struct job *job_only(const struct hub *hub, const struct session *s);
 /* Return the job `name`. If no job has this name, give the name to the nameless job, or else add a job. An added job
  * is charged to the source of `s`. A hub that serves one job returns that job, whatever its name. Return NULL if

@@ -399,7 +399,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(JOIN, join, "join", AGENT_CALL, "the node joins the job, or joins again after a verdict")           \
     X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                          \
     X(FAILED, failed, "failed", AGENT_CALL, "a worker has failed by itself; its node stops the others")   \
-    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker, with the same members")         \
+    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker; members as in `failed`")        \
     X(DONE, done, "done", AGENT_CALL, "all workers of the node have ended with 0")                        \
     X(STOPPED, stopped, "stopped", AGENT_CALL, "no process of the round is left on the node")             \
     X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                      \
@@ -407,7 +407,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                       \
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
     X(SAMPLED, sampled, "sampled", AGENT_CALL, "where the threads of the node's ranks are")               \
-    X(TROUBLE, trouble, "trouble", CALL, "a finding of a rank; only ranks may call it")                   \
+    X(TROUBLE, trouble, "trouble", CALL, "a rank reports a finding; only ranks may send it")              \
     X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CALL, "fails an open barrier")                    \
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \

@@ -88,7 +88,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* Encode `round`. print_nodes() has printed the list of nodes once for all nodes. */
+/* Encode the push `round`. print_nodes() has already encoded its list of nodes, which is the same for all receivers. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_notice *notice)
 {
     const struct rdzv_round *w = notice->world;
@@ -105,7 +105,7 @@ static cJSON *encode_round(const struct job *job, const struct rdzv_notice *noti
         .role_size = notice->role_size != 0 ? (int64_t)notice->role_size : MESSAGE_NONE });
 }
 
-/* Encode `waiting`. A list has at most RDZV_SHORT_LIST_MAX rows, but the counts include all nodes. */
+/* Encode the push `waiting`. A list has at most RDZV_SHORT_LIST_MAX rows, but the counts include all nodes. */
 static cJSON *encode_waiting(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;
@@ -129,7 +129,7 @@ static cJSON *encode_waiting(const struct job *job, const struct rdzv_notice *no
                                                              .missing_count = w->n_missing });
 }
 
-/* Encode `stop`. */
+/* Encode the push `stop`. */
 static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;
@@ -137,7 +137,7 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notic
         .round = notice->round, .why = rdzv_why_word(notice->why), .cause = encode_cause(notice->cause) });
 }
 
-/* Encode `verdict` with three exit codes. Each node selects one of them by its --exit_code. */
+/* Encode the push `verdict` with three exit codes. Each node selects one of them by its --exit_code. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;

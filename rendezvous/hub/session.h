@@ -3,7 +3,7 @@
  *
  *     hub.c               handles new and closed connections, and passes time to the jobs
  *     requests.c          decodes bytes into requests, and handles PyTorch's opcodes and ddprun's own
- *     control.c           handles the JSON calls of agents and operators; inspect.c: calls that only read
+ *     control.c           handles the JSON calls of agents, ranks and ddpctl; inspect.c: calls that only read
  *     stacks.c            asks the agents where the threads of ranks are
  *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
  *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
@@ -101,7 +101,7 @@ struct session {
     struct list stranger; /* in the list of its stranger_state (gate.c) since stranger_since_ms */
     uint64_t stranger_since_ms;
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
-    char *tls_job;   /* owned; the job that the client has proven by TLS, "" = no job; NULL = no TLS */
+    char *tls_job;   /* owned; the job that the client has named in TLS, "" = no job; NULL = no TLS */
     conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
@@ -225,7 +225,7 @@ bool gate_is_agent(const struct hub *hub, const struct session *s);
 /* Return true if neither AUTH nor TLS has named another job. */
 bool gate_is_job(const struct session *s, const char *job);
 /* Return true if an agent's session may use `job`. AUTH and TLS must have named no other job. The job must belong to
- * the tenant whose secret the session has proven. */
+ * the tenant whose secret the client has. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 
 /* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false

@@ -851,8 +851,9 @@ static void refuse_version(struct client *c)
 }
 
 /* Answer the request for the credential, and remove it from `bytes`. It is the first message of a connection and has a
- * fixed size. Accept it in parts only from another host, where the first message must be this request or TLS. On this
- * host, a part could begin another request. Return false if more bytes must arrive, or if the client was rejected. */
+ * fixed size. A client on another host must begin with this request or with TLS, so from there an incomplete request is
+ * accepted, too. From this host it is not, because its bytes may be the beginning of another request. Return false if
+ * more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;

@@ -99,7 +99,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, blob json",          \
       "joins a named barrier (ddprun only)")                                                                        \
     X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
-      "calls of agents and operators (ddprun only)")                                                                 \
+      "carries a JSON call (ddprun only)")                                                                 \
     X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer (a proof gets none)",   \
       "proves that both sides have the secret (ddprun only)")
 

@@ -98,12 +98,11 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
     if (status != DDP_OK)
         return ddp_wrap(err, "joining as rank %d", b->rank);
     if (theirs != NULL)
-        status = ddp_fail(
-            err, DDP_ERR_MISMATCH,
-            "rank %d has already joined under %s as \"%.*s\" (pid, pid namespace, boot id, host); this "
-            "process is \"%s\": the rank was started twice, or another run uses this store; give each run "
-            "its own TORCHELASTIC_RUN_ID",
-            b->rank, b->prefix, CARD, theirs, card);
+        status = ddp_fail(err, DDP_ERR_MISMATCH,
+                          "rank %d has already joined as another process: \"%.*s\" (pid, pid namespace, boot "
+                          "id, host); this process is \"%s\"; if the rank was not started twice, another run "
+                          "uses the keys %s of this store: give each run its own TORCHELASTIC_RUN_ID",
+                          b->rank, CARD, theirs, card, b->prefix);
     free(theirs);
     return status;
 }

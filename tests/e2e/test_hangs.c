@@ -327,10 +327,24 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 
 /* --- slow ranks ------------------------------------------------------------------------------------------------ */
 
-/* Expect that rank 1, whose steps take five times as long, is named. On a busy machine another rank may be slow, too, so other
- * findings do no harm. `place` is where rank 1 is while the others wait; "" = unknown. */
-static void expect_slow(struct run_process *job, const char *place, int timeout_ms)
+/* Start four ranks of `worker`, a program with its arguments, and expect that rank 1, whose steps take five times as long, is
+ * named. On a busy machine another rank may be slow, too, so other findings do no harm. `place` is where rank 1 is while the
+ * others wait; "" = unknown. */
+static void expect_slow(const char *const worker[4], const char *place, const struct run_options *options)
 {
+    const int timeout_ms = options->timeout_ms;
+    const char *argv[] = { bin("ddprun"),
+                           "--standalone",
+                           "--nproc_per_node=4",
+                           "--profile_ranks",
+                           "--grace=1s",
+                           "--env=SLOWER=400",
+                           worker[0],
+                           worker[1],
+                           worker[2],
+                           worker[3],
+                           NULL };
+    struct run_process *job = run_start(argv, options);
     const bool told = run_until_error(job, "rank 1 ", timeout_ms) &&
                       run_until_error(job, place, timeout_ms) &&
                       run_until_error(job, "[RANK_SLOW]", timeout_ms);
@@ -341,17 +355,8 @@ static void expect_slow(struct run_process *job, const char *place, int timeout_
 
 Test(hangs, a_slow_rank_is_named_by_the_steps_of_libddp)
 {
-    const char *argv[] = { bin("ddprun"),
-                           "--standalone",
-                           "--nproc_per_node=4",
-                           "--profile_ranks",
-                           "--grace=1s",
-                           "--env=SLOWER=400",
-                           bin("tests/prog/still_worker"),
-                           "slow",
-                           "1",
-                           NULL };
-    expect_slow(run_start(argv, &(struct run_options){ .timeout_ms = LONG_MS }), "", LONG_MS);
+    const char *const worker[4] = { bin("tests/prog/still_worker"), "slow", "1", NULL };
+    expect_slow(worker, "", &(struct run_options){ .timeout_ms = LONG_MS });
 }
 
 /* --- scenes ------------------------------------------------------------------------------------------------------ */
@@ -430,19 +435,8 @@ Test(hangs, a_slow_rank_is_named_by_the_stacks_of_pytorch, .init = test_dir_open
     torch_skip_without_libuv();
     torch_skip_sanitized();
     const char *env[] = { torch_env()[0], torch_env()[1], py_spy_path(), NULL };
-    const char *argv[] = { bin("ddprun"),
-                           "--standalone",
-                           "--nproc_per_node=4",
-                           "--profile_ranks",
-                           "--grace=1s",
-                           "--env=SLOWER=400",
-                           "tests/data/hangs/worker.py",
-                           "straggler",
-                           "",
-                           test_dir,
-                           NULL };
-    expect_slow(run_start(argv, &(struct run_options){ .env = env, .timeout_ms = SCENE_MS }),
-                "load (worker.py:", SCENE_MS);
+    const char *const worker[4] = { "tests/data/hangs/worker.py", "straggler", "", test_dir };
+    expect_slow(worker, "load (worker.py:", &(struct run_options){ .env = env, .timeout_ms = SCENE_MS });
 }
 
 static void expect_scene(const struct scene *scene, struct run_process *job)

@@ -359,24 +359,25 @@ static void skip_unless_interop(void)
         cr_skip_test("skipped, because it takes long (make interop runs it)");
 }
 
-Test(torch_programs, start_processes_on_two_hosts)
+/* Run `program` with one rank on each of two hosts and expect that rank N prints `prints[N]`. */
+static void try_long_program(const char *program, const char *const prints[2])
 {
     skip_unless_interop();
-    play_on_hosts((struct scene){ .name = "spawns.py",
+    play_on_hosts((struct scene){ .name = program,
                                   .options = ONE_RANK_EACH,
-                                  .node = { { .prints = "rank 0: children are done" },
-                                            { .prints = "rank 1: children are done" } } },
-                  "spawns.py", "");
+                                  .node = { { .prints = prints[0] }, { .prints = prints[1] } } },
+                  program, "");
+}
+
+Test(torch_programs, start_processes_on_two_hosts)
+{
+    try_long_program("spawns.py",
+                     (const char *[]){ "rank 0: children are done", "rank 1: children are done" });
 }
 
 Test(torch_programs, two_hundred_clients_of_two_hosts_connect_at_once)
 {
-    skip_unless_interop();
-    play_on_hosts((struct scene){ .name = "crowd.py",
-                                  .options = ONE_RANK_EACH,
-                                  .node = { { .prints = "rank 0 of 2: clients" },
-                                            { .prints = "rank 1 of 2: clients" } } },
-                  "crowd.py", "");
+    try_long_program("crowd.py", (const char *[]){ "rank 0 of 2: clients", "rank 1 of 2: clients" });
 }
 
 /* Expect that the store has rejected connections only for an ADD to a key that is no number, as PyTorch's store does. */

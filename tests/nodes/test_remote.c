@@ -384,22 +384,28 @@ static const struct bad_end {
     { "kill -9 $(pgrep -n -f '[s]ay:up')", 1, 137, "rank 1" },     /* a worker */
 };
 
+/* Kill as `bad` has it. Expect that all hosts end in time, and that job `p` ends with the exit code and words of `bad`. */
+static struct run_result expect_bad_end(struct hosts *net, struct run_process *p, const struct bad_end *bad)
+{
+    const uint64_t fault_ms = clock_ms();
+    cr_assert(host_sh(&net->host[bad->on], "%s", bad->kills), "%s", bad->kills);
+    for (int k = 0; k < net->count; k++)
+        expect_end_since(net, k, fault_ms);
+    struct run_result r = run_wait(p);
+    /* another host may end before the host of the killed agent */
+    cr_expect(r.exit_code == bad->exit_code || (bad->exit_code == 137 && r.exit_code == 125), "%s: %d: %s",
+              bad->kills, r.exit_code, r.err);
+    cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);
+    return r;
+}
+
 Test(remote, a_killed_process_ends_the_job_and_leaves_nothing, .timeout = 300)
 {
     struct hosts *net = open_hosts(3);
     for (size_t i = 0; i < sizeof(bad_ends) / sizeof(bad_ends[0]); i++) {
-        const struct bad_end *bad = &bad_ends[i];
         struct run_process *p = start_job(net, "--hosts=node[0-2]:1");
         until_up(p, 3);
-        const uint64_t fault_ms = clock_ms();
-        cr_assert(host_sh(&net->host[bad->on], "%s", bad->kills), "%s", bad->kills);
-        for (int k = 0; k < 3; k++)
-            expect_end_since(net, k, fault_ms);
-        struct run_result r = run_wait(p);
-        /* another host may end before the host of the killed agent */
-        cr_expect(r.exit_code == bad->exit_code || (bad->exit_code == 137 && r.exit_code == 125),
-                  "%s: %d: %s", bad->kills, r.exit_code, r.err);
-        cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);
+        expect_bad_end(net, p, &bad_ends[i]);
     }
     close_hosts(net);
 }
@@ -419,14 +425,13 @@ static struct run_process *start_shipped(const struct hosts *net)
 
 Test(remote, a_shipped_program_leaves_no_file_after_a_kill, .timeout = 300)
 {
-    static const struct {
-        const char *kills;
-        int on;
-    } ends[] = { { "kill -9 $(pgrep -n -x ssh)", 0 },
-                 { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1 },
-                 { "kill -9 $(pgrep -o -x ddprun)", 1 },
-                 { "kill -9 $(pgrep -n -f '[o]ne_console')", 1 },
-                 { "kill -INT $(pgrep -o -x ddprun)", 0 } };
+    static const struct bad_end ends[] = {
+        { "kill -9 $(pgrep -n -x ssh)", 0, 125, "" },
+        { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1, 125, "" },
+        { "kill -9 $(pgrep -o -x ddprun)", 1, 125, "" },
+        { "kill -9 $(pgrep -n -f '[o]ne_console')", 1, 125, "" },
+        { "kill -INT $(pgrep -o -x ddprun)", 0, 130, "" },
+    };
     struct hosts *net = open_hosts(2);
     cr_assert(on_node1(net, "! { " NEEDS_CJSON "; } || " HIDE_CJSON));
     cr_assert(host_sh(&net->host[1], "mount -t tmpfs none $(dirname %s)", bin("ddprun")));
@@ -435,13 +440,7 @@ Test(remote, a_shipped_program_leaves_no_file_after_a_kill, .timeout = 300)
         cr_assert(run_until_output(p, "[node1:1] by /run/user/0/ddprun-ship.", PATIENCE_MS), "%s",
                   run_output(p));
         cr_expect(host_sh(&net->host[1], "! ls -d /run/user/0/ddprun-ship.* 2>/dev/null"));
-        const uint64_t fault_ms = clock_ms();
-        cr_assert(host_sh(&net->host[ends[i].on], "%s", ends[i].kills), "%s", ends[i].kills);
-        for (int k = 0; k < 2; k++)
-            expect_end_since(net, k, fault_ms);
-        struct run_result r = run_wait(p);
-        cr_expect_eq(r.exit_code, i + 1 < sizeof(ends) / sizeof(ends[0]) ? 125 : 130, "%s: %d: %s",
-                     ends[i].kills, r.exit_code, r.err);
+        expect_bad_end(net, p, &ends[i]);
     }
     close_hosts(net);
 }
@@ -449,12 +448,11 @@ Test(remote, a_shipped_program_leaves_no_file_after_a_kill, .timeout = 300)
 /* The script on the second host waits for more bytes of the program. */
 Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout = 300)
 {
-    static const struct {
-        const char *kills;
-        int on;
-    } ends[] = { { "kill -9 $(pgrep -n -x ssh)", 0 },
-                 { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1 },
-                 { "kill -9 $(pgrep -o -f 'ddprun-[s]hip')", 1 } };
+    static const struct bad_end ends[] = {
+        { "kill -9 $(pgrep -n -x ssh)", 0, 125, "" },
+        { "kill -9 $(pgrep -f '[s]shd.*@notty')", 1, 125, "" },
+        { "kill -9 $(pgrep -o -f 'ddprun-[s]hip')", 1, 125, "" },
+    };
     struct hosts *net = open_hosts(2);
     cr_assert(host_sh(&net->host[1],
                       "at=$(readlink -f $(command -v head)) && cp $at /run/cut && printf '#!/bin/sh\\n"
@@ -463,12 +461,7 @@ Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout =
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         struct run_process *p = start_shipped(net);
         cr_assert(host_sh(&net->host[1], "until [ -e /run/reads ]; do sleep 0.1; done; rm /run/reads"));
-        const uint64_t fault_ms = clock_ms();
-        cr_assert(host_sh(&net->host[ends[i].on], "%s", ends[i].kills), "%s", ends[i].kills);
-        for (int k = 0; k < 2; k++)
-            expect_end_since(net, k, fault_ms);
-        struct run_result r = run_wait(p);
-        cr_expect_eq(r.exit_code, 125, "%s: %d: %s", ends[i].kills, r.exit_code, r.err);
+        struct run_result r = expect_bad_end(net, p, &ends[i]);
         cr_expect_eq(count(r.err, "finding  HOST_"), 1, "%s: %s", ends[i].kills, r.err);
     }
     close_hosts(net);

@@ -244,6 +244,19 @@ static void expect_told(int n, const char *words)
     cr_assert(strstr(told[n], words) != NULL, "'%s' is not in: %s", words, told[n]);
 }
 
+/* Expect that all nodes have a report with all `words` and that `why` has `code`. Then expect that no report follows in
+ * `later_ms`, and that `n_samples` samples were taken in all. */
+static void expect_one_report(const char *const *words, const char *code, uint64_t later_ms, int n_samples)
+{
+    for (int n = 0; n < NODES; n++)
+        for (size_t i = 0; words[i] != NULL; i++)
+            expect_told(n, words[i]);
+    cr_expect(strstr(why(), code) != NULL, "%s", why());
+    live(later_ms, false);
+    cr_expect_eq(findings[0], 1);
+    cr_expect_eq(samples[0], n_samples);
+}
+
 #define SENTENCE "load_batch (data.py:41) and sleeps"
 
 /* --- cases ------------------------------------------------------------------------------------------------ */
@@ -254,15 +267,9 @@ Test(hang_sim, a_hang_is_reported_on_all_nodes_once_and_by_why)
     live(41 * S, false);
     cr_expect_eq(findings[0], 0, "%s", told[0]);
     live(5 * S, false);
-    for (int n = 0; n < NODES; n++) {
-        expect_told(n, SENTENCE);
-        expect_told(n, "progress for 42");
-        expect_told(n, "all_reduce (train.py:88)  [RANK_SLEEPS]");
-    }
-    cr_expect(strstr(why(), "RANK_SLEEPS") != NULL, "%s", why());
-    live(600 * S, false);
-    cr_expect_eq(findings[0], 1);
-    cr_expect_eq(samples[0], 3);
+    expect_one_report(
+        (const char *const[]){ SENTENCE, "progress for 42", "all_reduce (train.py:88)  [RANK_SLEEPS]", NULL },
+        "RANK_SLEEPS", 600 * S, 3);
 }
 
 /* The request of an operator reads no flight records, and may be older than the suspicion. */
@@ -406,14 +413,9 @@ Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspic
     live(240 * S, false);
     cr_expect_eq(findings[0], 0, "%s", told[0]);
     live(60 * S, false);
-    for (int n = 0; n < NODES; n++) {
-        expect_told(n, " main (train.py:");
-        expect_told(n, " all_reduce (train.py:88)  [RANK_LOOPS]");
-    }
-    cr_expect(strstr(why(), "RANK_LOOPS") != NULL, "%s", why());
-    live(3600 * S, false);
-    cr_expect_eq(findings[0], 1);
-    cr_expect_eq(samples[0], 9);
+    expect_one_report(
+        (const char *const[]){ " main (train.py:", " all_reduce (train.py:88)  [RANK_LOOPS]", NULL },
+        "RANK_LOOPS", 3600 * S, 9);
 }
 
 /* Without --hang_timeout, the loop may be a long evaluation of one rank. */

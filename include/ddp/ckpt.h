@@ -82,7 +82,7 @@ typedef struct ddp_ckpts_options {
     unsigned keep_last;  /* the newest N checkpoints are kept; 0 = 3 */
     uint64_t keep_every; /* checkpoints at multiples of this step are never removed; 0 = none */
     size_t max_bytes;    /* largest copy; ddp_ckpts_save itself writes blocks that are larger; 0 = no limit */
-    uint32_t timeout_ms; /* longest wait of a call for the writing thread; 0 = 600 000 */
+    uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 = 600 000 ms */
     ddp_ckpt_warn *
         warn; /* receives warnings about checkpoints that are skipped or cannot be removed; NULL = no warnings */
     void *user;

@@ -51,8 +51,8 @@ typedef struct ddp_ctx ddp_ctx;
 typedef struct ddp_options {
     size_t size;              /* sizeof(ddp_options), set by DDP_OPTIONS_INIT */
     const char *backend;      /* "cpu", "nccl", or NULL = nccl with a device, else cpu */
-    uint32_t init_timeout_ms; /* 0 = DDPRUN_INIT_TIMEOUT_MS or 60 000 */
-    uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS or 600 000 */
+    uint32_t init_timeout_ms; /* time for all ranks to connect; 0 = DDPRUN_INIT_TIMEOUT_MS, or 60 000 ms */
+    uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms */
     int device;               /* index of this rank's GPU in CUDA, or one of ddp_device_choice */
 } ddp_options;
 

@@ -76,7 +76,7 @@ typedef struct ddp_loader_options {
     int threads;        /* 0 = no threads: ddp_loader_next makes the batches */
     size_t ahead;       /* number of batches that are made in advance; 0 = 2 for each thread */
     size_t held;        /* number of returned batches that stay valid; 0 = 1 */
-    int64_t timeout_ms; /* longest wait for a batch; 0 = 300,000 */
+    int64_t timeout_ms; /* longest wait for a batch; 0 = 300 000 ms */
     ddp_loader_alloc alloc;
     ddp_loader_release release; /* set both `alloc` and `release`, or neither */
     void *memory_user;          /* argument of `alloc` and `release` */

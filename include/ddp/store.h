@@ -29,8 +29,8 @@ typedef struct ddp_store ddp_store;
 
 typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
-    uint32_t connect_timeout_ms; /* time for connecting, with retries; 0 = 60 000 */
-    uint32_t timeout_ms;         /* deadline of each call without a timeout argument; 0 = 300 000 */
+    uint32_t connect_timeout_ms; /* time for connecting, with retries; 0 = 60 000 ms */
+    uint32_t timeout_ms;         /* deadline of each call without a timeout argument; 0 = 300 000 ms */
     /* The identity of the caller, which a ddprun store shows in its diagnosis (request IDENTIFY). Set `role` only for
      * a ddprun store, because PyTorch's TCPStore would close the connection. NULL = send no identity. */
     const char *role; /* "worker", "agent", "ctl" */

@@ -240,8 +240,8 @@
     X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
       "accepted without effect: ddprun detects the exit of a worker at once")                                     \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
-      "limit for the start: first all nodes must join (default: 15m, in an elastic job 10m), then all "         \
-      "workers must connect to each other (default: 60s)")              \
+      "two limits for the start: the time for all nodes to join (default: 15m, in an elastic job 10m), and the time " \
+      "for all workers to connect to each other (default: 60s)")              \
     X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FIRST, FAILURE,                          \
       "start all workers again after a failure, at most N times; each attempt has an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \

@@ -658,12 +658,12 @@ static bool is_running(const struct record *r, const struct record *here)
 static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)
-        log_info("job '%s' has lost its ddprun (pids %d and %d were killed); its %d remaining process%s "
-                 "been killed now",
+        log_info("job '%s': both processes of its ddprun (pids %d and %d) ended before the job; "
+                 "%d remaining process%s now been killed",
                  r->job, r->guardian.pid, r->agent.pid, killed, killed == 1 ? " has" : "es have");
     if (!all)
-        log_warn("job '%s' has lost its ddprun; some processes of the job cannot be killed, and may hold "
-                 "memory and GPUs",
+        log_warn("job '%s': its ddprun ended before the job, and some processes of the job cannot be killed "
+                 "and may hold memory and GPUs; restart this host if they do not end",
                  r->job);
 }
 

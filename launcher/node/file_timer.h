@@ -17,7 +17,7 @@
  * table is pure: the time is an argument, in seconds since 1970 as in the lines. */
 
 enum {
-    TIMERS_MAX = 4096,     /* largest number of timers, because the table is searched from the front */
+    TIMERS_MAX = 4096,     /* limits the time of a search, which reads the table from the front */
     TIMER_LINE_SIZE = 4096 /* PIPE_BUF: the kernel may split longer lines */
 };
 

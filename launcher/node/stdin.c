@@ -17,12 +17,12 @@ enum fan_state {
     FAN_ABSENT,   /* the worker does not read the input */
     FAN_EXPECTED, /* the worker will be started; no chunk is read before the start */
     FAN_OPEN,     /* the worker runs and reads */
-    FAN_CLOSED    /* the worker has all input, has closed its stdin, or could not be started */
+    FAN_CLOSED    /* the worker has received all input, has closed its stdin, or could not be started */
 };
 
 struct fan_reader {
     enum fan_state state;
-    size_t done; /* bytes of the current chunk that this reader has */
+    size_t done; /* bytes of the current chunk that this reader has received */
 };
 
 /* The distribution of the input to the workers that read it (readers). Pure. */
@@ -78,8 +78,8 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk can be read: every expected reader is open and has the whole last chunk. Without
- * readers, return false, so that the input stays unread for the next process. */
+/* Return true if the next chunk can be read: every expected reader is open and has received the whole last chunk.
+ * Without readers, return false, so that the input stays unread for the next process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -108,13 +108,13 @@ static size_t fan_due(const struct fan *fan, int reader, size_t *at)
     return r->state == FAN_OPEN ? fan->len - r->done : 0;
 }
 
-/* Record that `reader` has got `len` more bytes. */
+/* Record that `reader` has received `len` more bytes. */
 static void fan_gave(struct fan *fan, int reader, size_t len)
 {
     fan->readers[reader].done += len;
 }
 
-/* Return true if a reader's pipe can be closed: the input has ended, and the reader has all bytes. */
+/* Return true if a reader's pipe can be closed: the input has ended, and the reader has received all bytes. */
 static bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];

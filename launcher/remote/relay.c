@@ -77,7 +77,7 @@ struct relay {
     uint64_t end_ms;    /* when the relay first requested the child's end; 0 = never */
     int terms;          /* how often the relay has requested the child's end */
     int exit_code;      /* the relay's exit code; -1 = not known yet */
-    uint64_t branch_ms; /* longest silence of the starter for the branch; 0 = BRANCH has not arrived */
+    uint64_t branch_ms; /* silence of the starter after which the branch ends; 0 = BRANCH has not arrived */
 };
 
 /* Print a finding about this host. `what` is the step or the file, and `why` is the reason of the failure. */

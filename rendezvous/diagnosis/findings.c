@@ -254,7 +254,7 @@ bool findings_print_man(struct buf *out)
 /* CODE_MAX: size of a buffer for the name of a code, with the NUL. EXIT_STATUS_MAX: largest exit code of a process. */
 enum { CODE_MAX = 40, EXIT_STATUS_MAX = 255 };
 
-/* The rows of exit_codes.h. The row EXIT_CODE_SIGNAL is for all exit codes from 128 + signal. */
+/* The rows of exit_codes.h. The row EXIT_CODE_SIGNAL describes every exit code 128 + n, for a signal n. */
 static const struct {
     int code;
     const char *meaning, *remedy, *detection, *example;

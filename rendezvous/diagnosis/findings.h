@@ -1167,11 +1167,11 @@
       "Two connections have set the address of the same rank. This is reported only if a worker has failed " \
       "or the job makes no progress. Typical cause: every worker starts its own ranks, which inherit MASTER_PORT.")             \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \
-      "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the last "       \
+      "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the highest "       \
       "rank of this job is ${last}",                                                                        \
       "the program asks for a larger world than this job has: pass RANK and WORLD_SIZE to "                 \
       "init_process_group, or start more workers (--nproc_per_node, --nnodes)",                             \
-      "init_process_group: 2 of 2 ranks have waited for 32 s for the address of rank 2, but the last "      \
+      "init_process_group: 2 of 2 ranks have waited for 32 s for the address of rank 2, but the highest "      \
       "rank of this job is 1",                                                                              \
       "The ranks wait for the key of a rank that does not exist, because it is not below WORLD_SIZE. "      \
       "Typical causes: a world_size written into the script, or a variable of another launcher.")           \

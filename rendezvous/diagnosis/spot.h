@@ -58,7 +58,7 @@ enum { TRAIL_SAMPLES = 8, TRAIL_RETURNS = 2, TRAIL_PLACES = 16 };
 struct trail {
     cJSON *frames;        /* owned: the frames of the last sample; NULL = no sample */
     uint32_t fixed;       /* number of outer frames that are at the same line in all samples */
-    uint32_t samples;     /* samples with this number of fixed frames */
+    uint32_t samples;     /* number of samples since `fixed` last changed */
     uint32_t returns;     /* how often the next frame has returned to an earlier place */
     bool is_one_function; /* the next frame is the same function in all samples */
     uint32_t n_places;

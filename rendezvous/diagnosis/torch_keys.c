@@ -119,8 +119,8 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Match a tail against the whole text. Compare letters by memcmp, because every awaited key is compared with all
- * rows. */
+/* Return true if the pattern `tail` matches the whole text. Compare letters with memcmp, because this function must be
+ * fast: every awaited key is compared with all rows. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");

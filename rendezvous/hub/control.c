@@ -428,7 +428,9 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 {
     struct session *old = find_old(hub, s, &m->resume);
     if (old == NULL) {
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "the store no longer keeps the place of this node");
+        ddp_fail(
+            &hub->err, DDP_ERR_MEMBERSHIP,
+            "this node cannot resume: the store has removed it from the job, or another store has started");
         return refuse_call(hub, answer, "NO_MEMBER", NULL);
     }
     const bool is_cut = session_is_cut(old);

@@ -103,16 +103,18 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample, unless the hang was already reported. A verdict compares a sample with the one before:
+/* Count a sample, unless the hang was already reported. A verdict compares a sample with the
+ * previous one, so the first sample has no verdict:
  *
- *     1st sample            no verdict yet: take the 2nd
- *     2nd, a verdict        take the 3rd
- *     3rd, other verdict    take a 4th after HANG_CONFIRM_MS
- *     3rd or 4th, the same  report the verdict
- *     otherwise             end the suspicion
+ *     1st sample                               take the 2nd sample
+ *     2nd, has a verdict                       take the 3rd sample
+ *     3rd, has the same verdict as the 2nd     report the verdict
+ *     3rd, has another verdict than the 2nd    take the 4th sample after HANG_CONFIRM_MS
+ *     4th, has the same verdict as the 3rd     report the verdict
+ *     all other cases                          end the suspicion
  *
- * The 4th sample exists because flight records can be compared only from the 3rd on, and may change the verdict. If the
- * repeated verdict is uncertain, report it once as a hint, and end the suspicion. */
+ * The 4th sample is needed because flight records are compared from the 3rd sample on, which may change the verdict.
+ * If a verdict to report is uncertain, report it once as a hint, and end the suspicion. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
     if (!w->runs || w->is_told)

@@ -28,7 +28,7 @@ enum {
 /* The state of the watch. In a zeroed struct no round runs. */
 struct hang_watch {
     uint64_t limit_ms;   /* ms without progress until a suspicion; 0 = adaptive */
-    bool is_off;         /* --hang_timeout=0: no suspicion ever begins */
+    bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
     uint64_t moved_ms;   /* last sign of progress, or start of the round */

@@ -74,7 +74,7 @@ static void append_why(const struct session *s, const struct torch_key *key, str
     if (key->rank < 0) {
         append_count(s, key, out);
     } else if (key->rank >= world_size) {
-        buf_printf(out, "the last rank of this job is %u", world_size - 1);
+        buf_printf(out, "the highest rank of this job is %u", world_size - 1);
     } else {
         facts_of_rank(s->job, (uint32_t)key->rank, &facts);
         diagnose_rank(&facts, &f);

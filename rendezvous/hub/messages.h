@@ -183,7 +183,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_vouch(X)                                                                                  \
     X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")                                   \
     X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "rank of the process, -1 = a process of the job without a rank") \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "pid; 0 = unknown, but a process of the agent's user")                   \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "pid; 0 = unknown process of the agent's user")                          \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_owner(X)                                                   \

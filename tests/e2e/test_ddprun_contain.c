@@ -260,7 +260,7 @@ static void next_start_cleans_up(const char *layer)
     orphan_a_job(layer, w.hold);
     cr_expect(job_witness_sees_some(&w), "nothing was left, so this test tests nothing");
     struct run_result r = RUN(layer, "true");
-    expect_words(r.err, "has lost");
+    expect_words(r.err, "ended before");
     cr_expect(job_witness_alone(&w), "a process is left");
     cr_expect_eq(records(), JOB_FILES, "those of the other job only");
     run_signal(other, SIGTERM);
@@ -370,13 +370,13 @@ Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init =
     const struct run_options marked = { .env = (const char *const[]){ "DDPRUN_COOKIE=" DYING_COOKIE, NULL } };
     struct run_process *worker = run_start((const char *const[]){ "sleep", "60", NULL }, &marked);
     struct run_result r = RUN("--contain=plain", "true");
-    SILENT(r, "has lost");
+    SILENT(r, "ended before");
     cr_expect_eq(records(), 1, "the record was taken away");
     const int pidfd = pidfd_open(agent, 0);
     close(hold);
     wait_for_end(pidfd);
     r = RUN("--contain=plain", "true");
-    expect_words(r.err, "job 'dying' has lost");
+    expect_words(r.err, "job 'dying':");
     cr_expect_eq(records(), 0);
     r = run_wait(worker);
     cr_expect_eq(r.signal, SIGKILL);
@@ -458,7 +458,7 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     /* the kernel may reuse the number of the dead namespace for another test; then the next start finds the record */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
-        cr_expect_null(strstr(r.err, "has lost"), "no process was left to be killed: %s", r.err);
+        cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);
     }
     cr_expect_eq(records(), 0, "the record of a dead job is left");
 }
@@ -475,7 +475,7 @@ Test(ddprun_contain, in_a_pid_namespace_nothing_is_left_whoever_is_killed, .init
     job_witness_close(&w);
     cr_expect_gt(records(), JOB_FILES, "there is a record, and beside it what the worker wrote");
     struct run_result r = RUN("--contain=pidns", "true");
-    cr_expect_null(strstr(r.err, "has lost"), "no process was left to be killed: %s", r.err);
+    cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);
     cr_expect_eq(records(), 0, "files of the dead job are left");
 }
 

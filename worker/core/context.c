@@ -276,9 +276,9 @@ static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, str
                             : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Run a call. Take its number from the backend if the backend counts calls, so that the recorder and the backend's
- * messages show the same number. Record the beginning before the comparison, because a missing rank makes the
- * comparison wait. */
+/* Run a call. If the backend counts calls, use its number, so that the recorder and the backend's messages show the
+ * same number. check_before() waits for missing ranks. So record the beginning of the call first, and the flight record
+ * shows a call that waits there. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;

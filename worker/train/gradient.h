@@ -48,7 +48,7 @@ struct gradient {
     float **views;                       /* owned: pointers into `memory` for each parameter */
     float *const *sum[GRADIENT_BUFFERS]; /* per buffer: pointers to all parameters; [0] is the caller's */
     double loss[GRADIENT_BUFFERS];       /* for each buffer, the sum of the losses of its shards */
-    struct tree_part part;               /* buffer and merges of the current shard */
+    struct tree_part part;               /* buffer of the current shard, and the merges after it */
     int shard;                           /* number of the current shard, from 0 */
     const struct gradient_watch *watch;
 };

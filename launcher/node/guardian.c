@@ -197,6 +197,14 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
+/* Clean up after a killed agent or guardian. With --hosts, the killed processes may include the agents of this host,
+ * which then leave the records of their jobs. */
+static void sweep_all(struct contain *contain)
+{
+    sweep(contain, false);
+    record_sweep(true);
+}
+
 /* Run the agent in the child. Close the writing end of the lifeline, because the lifeline must end when the guardian
  * dies. If the guardian dies before prctl(), SIGCONT never arrives, but the agent still reads the end of the
  * lifeline. */
@@ -230,9 +238,11 @@ static int watch_over(struct guardian *g, struct contain *contain)
         sweep(contain, true);
         return EXIT_CODE_UNKILLABLE;
     }
-    sweep(contain, WIFEXITED(status) && WEXITSTATUS(status) == EXIT_CODE_UNKILLABLE);
-    if (WIFEXITED(status))
+    if (WIFEXITED(status)) {
+        sweep(contain, WEXITSTATUS(status) == EXIT_CODE_UNKILLABLE);
         return WEXITSTATUS(status);
+    }
+    sweep_all(contain);
     print_agent_died(g->agent, WTERMSIG(status));
     return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
@@ -254,6 +264,6 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
 
 int guardian_is_gone(struct contain *contain)
 {
-    sweep(contain, false);
+    sweep_all(contain);
     return EXIT_CODE_SIGNAL + SIGKILL;
 }

@@ -902,15 +902,25 @@ HOSTS_TEST(nothing_is_left_when_the_starter_is_killed)
 HOSTS_TEST(nothing_is_left_when_the_starters_agent_is_killed)
 {
     struct job_witness w;
+    char xdg[300];
+    snprintf(xdg, sizeof(xdg), "%s/xdg", dir);
+    mkdir(xdg, 0700);
+    setenv("XDG_RUNTIME_DIR", xdg, 1);
     job_witness_open(&w);
     struct run_process *p = start_held(&w);
     const pid_t agent = procstat_child(run_pid(p), 0);
+    char *files = in_dir("ls xdg/ddprun");
+    cr_expect(count(files, ".store\n") >= 1, "no record: %s", files);
+    free(files);
     if (agent > 0)
         kill(agent, SIGKILL);
     else
         run_signal(p, SIGKILL);
     cr_expect(job_witness_alone(&w));
     run_wait(p);
+    files = in_dir("ls xdg/ddprun");
+    cr_expect_str_empty(files, "left: %s", files);
+    free(files);
     job_witness_close(&w);
 }
 

@@ -77,7 +77,7 @@ static bool may_not_stand(const struct guardian *g)
 static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
-        log_warn("cannot reach the agent process: %s", strerror(errno));
+        log_warn("cannot forward a signal to the agent process: %s", strerror(errno));
     wake_if_stopped(g->agent);
 }
 

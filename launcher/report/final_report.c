@@ -654,8 +654,8 @@ static void warn_of_losses(const struct loss *lost, size_t n)
         *(printed < LOSSES_PRINTED ? &printed : &more) += 1;
     }
     if (more > 0)
-        log_warn("%zu%s more target%s of output lost bytes; see lost_output in --json or report.json", more,
-                 n == LOSSES_MAX ? " or" : "", more == 1 && n < LOSSES_MAX ? "" : "s");
+        log_warn("%s%zu more file%s lost output; see lost_output in --json or report.json",
+                 n == LOSSES_MAX ? "at least " : "", more, more == 1 ? "" : "s");
 }
 
 static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX])

@@ -1,9 +1,9 @@
 /* event_reader.c -- see timeline.h. Pure: the input is text, the output is a list.
  *
- * A life is one run of a job, with one store instance. Reading has four steps:
+ * Each run of a job has an instance, an id that the store makes. Reading has four steps:
  *
  *     1. Read all lines in any order.
- *     2. Choose one life of one job.
+ *     2. Choose one instance of one job.
  *     3. Convert all times to the store's clock.
  *     4. If several logs report an event, keep one copy.
  *
@@ -149,40 +149,41 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the life that was read last, because users may append all runs to one file, and want the latest. */
-static void choose_life(struct timeline_events *e, const char *job)
+/* Choose the last instance in the logs, because users may append all runs to one file, and want the latest. */
+static void choose_instance(struct timeline_events *e, const char *job)
 {
-    const char *latest_job = "", *latest_life = "";
+    const char *latest_job = "", *latest_instance = "";
     for (size_t i = 0; i < e->n; i++) {
-        const char *name = timeline_text(&e->list[i], "job"), *life = timeline_text(&e->list[i], "instance");
-        if ((job != NULL && strcmp(job, name) != 0) || (life[0] == '\0' && latest_life[0] != '\0'))
+        const char *name = timeline_text(&e->list[i], "job"),
+                   *instance = timeline_text(&e->list[i], "instance");
+        if ((job != NULL && strcmp(job, name) != 0) || (instance[0] == '\0' && latest_instance[0] != '\0'))
             continue;
         latest_job = name;
-        latest_life = life;
+        latest_instance = instance;
     }
     e->job = strdup(latest_job);
-    e->instance = strdup(latest_life);
+    e->instance = strdup(latest_instance);
     e->no_memory = e->no_memory || e->job == NULL || e->instance == NULL;
 }
 
-static bool is_of_life(const struct timeline_events *e, const struct timeline_event *event)
+static bool is_of_instance(const struct timeline_events *e, const struct timeline_event *event)
 {
     return strcmp(timeline_text(event, "job"), e->job) == 0 &&
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen life. An event without an instance belongs to this life if its job
- * matches and its process is part of this life. */
+/* Return true if an event belongs to the chosen instance. An event that names no instance belongs to it if its job
+ * matches and its process is part of the instance. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
-    if (is_of_life(e, event))
+    if (is_of_instance(e, event))
         return true;
     return timeline_text(event, "instance")[0] == '\0' && strcmp(timeline_text(event, "job"), e->job) == 0 &&
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* Choose the events of one life. Exclude a process whose lines name only other lives. Include a process whose lines
- * name no life: it never reached the store, which may be the reason why the job did not start. */
+/* Choose the events of one instance. Exclude a process whose lines name only other instances. Include a process whose
+ * lines name no instance: it never reached the store, which may be the reason why the job did not start. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -191,7 +192,7 @@ static void choose(struct timeline_events *e)
         const struct timeline_event *event = &e->list[i];
         if (event->agent == SIZE_MAX)
             continue;
-        if (is_of_life(e, event))
+        if (is_of_instance(e, event))
             e->agents[event->agent].is_chosen = true;
         else if (timeline_text(event, "instance")[0] != '\0')
             of_another[event->agent] = true;
@@ -328,7 +329,7 @@ bool timeline_choose(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)
         return false;
-    choose_life(e, job);
+    choose_instance(e, job);
     if (!e->no_memory)
         choose(e);
     if (e->no_memory)

@@ -937,10 +937,10 @@
       "rank 3: stopped (state T) (n1, pid 812), for 32 s",                                                  \
       "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
     X(RANK_IN_KERNEL, ERROR,                                                                                \
-      "${subject}: hangs in the kernel (state D${wchan})${where}${since}",                                  \
+      "${subject}: hangs in the kernel${where}${since}; state D${wchan}",                                  \
       "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that "     \
       "does not answer",                                                                                    \
-      "rank 3: hangs in the kernel (state D, in nfs_wait_bit_killable) (n1, pid 812), for 32 s",            \
+      "rank 3: hangs in the kernel (n1, pid 812), for 32 s; state D, in nfs_wait_bit_killable",            \
       "/proc/PID/stat has shown state D for at least two seconds. Typical causes: a network file system, a "        \
       "disk or a GPU driver that does not answer.")                                                                 \
     X(RANK_BUSY, WARNING,                                                                                   \

@@ -257,7 +257,7 @@ enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
                    FIRST_BYTES,
-               "the bytes of an agent must fit");
+               "an agent must be able to send its first messages within FIRST_BYTES");
 
 /* Compare the bytes with a fixed request. Return `whole` if all `n` bytes are equal, and GATE_MORE if only the first
  * bytes have arrived. */

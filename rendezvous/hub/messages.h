@@ -123,7 +123,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers of this node")                                  \
     X(WHOLE, store_port, 0, UINT16_MAX, 0, "port for the workers' store, if rank 0 runs here")             \
     X(FLAG, nproc_given, 0, 0, 0, "a user has set the number of workers")                                  \
-    X(FLAG, uneven, 0, 0, 0, "nodes may differ (--uneven)")                                                \
+    X(FLAG, uneven, 0, 0, 0, "`nproc` may differ (--uneven)")                                              \
     X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler that started several ddprun on this node")              \
     X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "name of the program; empty = not compared")                    \
     X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "role of the workers")                                             \

@@ -620,9 +620,8 @@ struct ahead {
     const void *start[AHEAD_MAX]; /* first byte of each request */
     uint32_t n;                   /* number of requests */
     struct slice rest;            /* bytes after these requests */
-    enum wire_status
-        status; /* result of decoding `rest`; OK = AHEAD_MAX requests were decoded, so `rest` is not
-                                   * decoded yet */
+    /* OK = AHEAD_MAX requests were decoded, and `rest` may contain more; else the result of decoding `rest`. */
+    enum wire_status status;
     struct ddp_err err;
 };
 

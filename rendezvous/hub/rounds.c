@@ -283,7 +283,7 @@ static struct rdzv *make_rendezvous(struct job *job)
                             .drop = drop,
                             .log = job_log,
                             .record = record };
-    snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->lives);
+    snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->n_instances);
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 

@@ -378,7 +378,7 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
 }
 
 /* Reply with a blob: its length, then its bytes. A value of at least OUT_DIRECT bytes is sent without a copy. `holder`,
- * if not NULL, keeps its memory valid even if the key is deleted. */
+ * if not NULL, is the owner of the value's memory: a reference to it keeps the value after its key is deleted. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))

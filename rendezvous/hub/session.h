@@ -171,9 +171,9 @@ struct hub {
     char asked_job[MEMBER_TEXT_MAX];
     struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session for this reason */
     struct event_limit events;
-    uint32_t lives;   /* number of rendezvous that were created, for their instance ids */
-    uint32_t n_nodes; /* number of agents that are connected and have joined a job */
-    struct list cut;  /* nodes with a broken connection (attempt.c) */
+    uint32_t n_instances; /* number of rendezvous that were created, for their instance ids */
+    uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
+    struct list cut;      /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests,
         closed_by_us; /* since the start of the hub: number of decoded requests, of connections that the hub closed */

@@ -656,8 +656,7 @@ static void close_doomed(struct client *c)
     leave_hub(c, trouble_words[c->trouble]);
 }
 
-/* Close all DOOMED clients. Repeat this: hub_disconnect may send replies to other clients, which become DOOMED if the
- * write fails. */
+/* Repeat both steps: hub_disconnect may send replies to other clients, which become DOOMED if the write fails. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;

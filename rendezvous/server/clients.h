@@ -153,7 +153,8 @@ void clients_close_silent(struct clients *clients, unsigned n);
  * hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
-/* Write the kept replies and close the doomed clients. Call this function before the loop sleeps. */
+/* Write the replies of this turn that are still in `replies`, and close the clients in `doomed`. Call this function
+ * before the loop sleeps. */
 void clients_end_turn(struct clients *clients);
 
 /* Return the time at which clients_tick must be called; UINT64_MAX = never. */

@@ -2,7 +2,7 @@
  *
  * The server is one thread with one libuv loop. The loop has an acceptor, the clients, one timer, a callback before
  * the loop sleeps (on_before_sleep), and a wake-up for the stop. The timer is set to the next deadline of hub,
- * acceptor and clients. on_before_sleep writes kept replies and closes DOOMED clients (clients.c).
+ * acceptor and clients. on_before_sleep calls clients_end_turn.
  *
  * Start: store_server_start binds and listens on the caller's thread, so that it can return errors. Then it starts the
  * thread that runs the loop.

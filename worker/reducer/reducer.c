@@ -460,7 +460,7 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* Set a gradient to zero. Copy it to `kept`, at the same offset as in the arena. */
+/* Save a gradient in `kept`, at the same offset as in the arena, then set it to zero. */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);

@@ -451,7 +451,8 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
     return sqrt(norm_root(&tree));
 }
 
-/* Clip the gradients; collective. Ranks exchange all leaves, so that every rank adds the same tree. */
+/* Clip the gradients; collective. Ranks exchange all leaves of the tree of sums (norm_leaf), so that every rank
+ * computes the same norm. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL(zero, NULL);

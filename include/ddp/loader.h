@@ -46,7 +46,7 @@ enum {
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
     int is_pad;                  /* 1 = padding: a sample that the sampler has repeated */
-    ddp_philox luck;             /* generator of this sample in this epoch */
+    ddp_philox luck;             /* random number generator of this sample in this epoch */
     void *to[DDP_LOADER_ARRAYS]; /* to[a] has row_bytes[a] bytes, undefined before the call of `fill` */
 } ddp_loader_row;
 

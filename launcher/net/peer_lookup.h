@@ -25,7 +25,7 @@ struct peer_process {
     int rank;
 };
 
-/* A question of the store that waits for the next walk. */
+/* A question of the store that waits for the next walk through /proc. */
 struct peer_question {
     int64_t conn; /* the store's number of the connection */
     uint64_t inode;

@@ -635,8 +635,8 @@ ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct 
         plan_output_free(w);
         w->rank = round->first_rank + r;
         if (!plan_output(plan, w))
-            return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d of %d workers", round->attempt,
-                            plan->nproc);
+            return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for attempt %d with %d workers",
+                            round->attempt, plan->nproc);
     }
     return plan->cli->log_file != NULL ? find_shared(plan, err) : DDP_OK;
 }

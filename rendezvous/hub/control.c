@@ -135,7 +135,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
                                    .world_size = (uint32_t)m->job.world_size };
     if (s->is_node) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "this connection is a node of job '%s', so it cannot declare a job with `job`",
+                 "the connection of a node (here of job '%s') cannot declare a job; open a new connection "
+                 "for `job`",
                  s->job->name);
         return false;
     }

@@ -149,8 +149,9 @@ struct hub {
     uint64_t stood_ms, woke_ms; /* length and end of this process's last suspension */
     uint32_t era;               /* number of ended attempts of all jobs; each new session stores it */
     struct table sessions;      /* all sessions, owned */
-    struct list midway[2]; /* sessions with an unfinished first [0] or later [1] request, the oldest first */
-    struct table agents;   /* sessions of the nodes of all jobs, by address */
+    /* Sessions with an unfinished request, the oldest first. [0]: it is their first request; [1]: it is a later one. */
+    struct list midway[2];
+    struct table agents; /* sessions of the nodes of all jobs, by address */
     struct peer_lines peers;
     struct {
         struct list line;    /* the oldest first */

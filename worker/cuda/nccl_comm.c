@@ -12,7 +12,7 @@
 
 /* --- one or several functions of NCCL ----------------------------------------------------------------- */
 
-/* Send and receive all moves of a call in one NCCL group. Close the group even after an error. */
+/* Do all moves (sends and receives) of a call in one NCCL group. Close the group even after an error. */
 static nccl_result move_all(const struct nccl_comm *n, const struct call *call, nccl_type type)
 {
     struct nccl_move move;

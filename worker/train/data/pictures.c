@@ -73,7 +73,8 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
         values *= dim[i];
         if (values > IDX_MAX_BYTES)
             return ddp_fail(err, DDP_ERR_LIMIT,
-                            "offset %d: dimension %d is %" PRIu32 ", so the file has more than %d bytes",
+                            "offset %d: dimension %d is %" PRIu32
+                            ": too large for the limit of %d bytes per file",
                             4 + 4 * i, i + 1, dim[i], IDX_MAX_BYTES);
     }
     *file_bytes = idx_header_bytes(dims) + (size_t)values;

@@ -114,7 +114,7 @@ static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, cons
                         "offset %d: vocabulary of %zu tokens with padding: must be between %zu and %zu",
                         AT_PADDED, f->padded, kind->vocabulary, kind->vocabulary + MOST_PADDING);
     f->bytes = LLMC_HEADER + count_of(kind, f->padded) * f->element;
-    return files_check_length(file_bytes, f->bytes, "the header requires the parameters to end here", err);
+    return files_check_length(file_bytes, f->bytes, "according to the header, the parameters end here", err);
 }
 
 /* --- tensors ----------------------------------------------------------------------------------------- */

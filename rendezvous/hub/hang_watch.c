@@ -24,8 +24,8 @@ static uint64_t apart_of(const struct hang_watch *w)
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
 }
 
-/* Forget the suspicion. The next suspicion begins after the time limit without progress. If its samples are further
- * apart than HANG_APART_MS, it begins earlier. So the report does not come later. */
+/* Forget the suspicion. The next suspicion begins after the time limit without progress. If the time between samples
+ * is longer than HANG_APART_MS, the suspicion begins earlier, so that its report is not late. */
 static void wait_for_limit(struct hang_watch *w)
 {
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);

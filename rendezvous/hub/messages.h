@@ -137,7 +137,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0,                                                        \
       "a node that is silent for this long is lost, 0 = never")                                            \
     X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                           \
-    X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes (--grow): agreed (default), now, never")     \
+    X(TEXT, grow, 0, 16, 0,                                                                                \
+      "when a running job accepts nodes (--grow): agreed (default; by all ranks), now, never")             \
     X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; absent = adaptive")       \
     X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                          \
     X(MARK, profile, 0, 0, 0, "--profile_ranks")                                                           \

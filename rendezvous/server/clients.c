@@ -488,7 +488,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* stop_if_full does not follow if these are held requests */
+        conn_stop_reading(&c->conn); /* for held requests (hub/gate.c), which do not go through pass() */
     return !is_full && c->wants == 0;
 }
 

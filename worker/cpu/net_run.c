@@ -434,8 +434,9 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. As in host.c, a rank with private buffers gives its first step before the first barrier. If only
- * some ranks with an input have private buffers, some slots have no first step, so all ranks repeat turn 0. */
+/* Run all turns. As in host.c, a rank with private buffers fills its slot for turn 0 before the first barrier. If
+ * another rank has an input that all ranks can reach, the slot of that rank is still empty. Then all ranks repeat
+ * turn 0. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

@@ -111,9 +111,9 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
 /* Settings for several ranks on one GPU, for tests only. NCCL rejects two ranks with the same host and GPU. So each
- * rank gets a different host id, and the ranks communicate over loopback sockets. The GPU runs one process at a time.
- * So the GPU interrupts a kernel that waits for another rank. An interruption is fastest with one block per kernel,
- * which NCCL_MAX_CTAS=1 sets. */
+ * rank gets a different host id, and the ranks communicate over loopback sockets. The GPU runs one process at a time,
+ * and interrupts a kernel that waits for another rank. NCCL_MAX_CTAS=1 gives each kernel one block, because such a
+ * kernel is interrupted fastest. */
 
 /* Rows of variable and value. nccl_settings adds the host id. */
 static const struct nccl_setting sharing[] = {

@@ -265,8 +265,8 @@ static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Gather bucket `b` from all ranks into the rows of the next flight. First finish the bucket that is still in these
- * rows. */
+/* Gather bucket `b` from all ranks into the next of the ROWS buffers (struct flight). First add up the bucket that is
+ * still in this buffer. */
 static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];

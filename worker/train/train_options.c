@@ -13,7 +13,7 @@
 
 /* The option and its field have the same name. */
 #define ROW(field, kind) .name = #field, .type = OPTION_##kind, .at = offsetof(struct train_options, field)
-enum { MOST = 1 << 30 }; /* limit of most numbers: the product of two fits in 64 bits */
+enum { MOST = 1 << 30 }; /* largest value of most options: the product of two such values fits in 64 bits */
 
 #define RULE_NAME(name, word, states) word,
 #define PRECISION_NAME(name, word)    word,

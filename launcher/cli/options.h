@@ -291,7 +291,7 @@
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \
       "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set",                                               \
-      "nodes and node rank; the address only inside Slurm, PBS or LSF")                                   \
+      "nodes, node rank; inside Slurm, PBS or LSF also the address")                                   \
     X(HYDRA, "hydra", "MPICH's Hydra",                                                                       \
       "PMI_RANK, PMI_SIZE and MPI_LOCALRANKID are set",                                                      \
       "the same as Open MPI")                                                                                         \

@@ -243,7 +243,8 @@ static bool ctl_timeline(const struct ctl_options *o)
     for (size_t i = 0; i < o->n_files && ok; i++)
         ok = read_events(&events, o->files[i]);
     if (complaints > COMPLAINTS_MAX)
-        log_warn("skipped lines that are not listed: %zu", complaints - COMPLAINTS_MAX);
+        log_warn("%zu more line%s skipped", complaints - COMPLAINTS_MAX,
+                 complaints - COMPLAINTS_MAX == 1 ? " was" : "s were");
     if (ok && !timeline_choose(&events, o->job)) {
         log_error(events.no_memory
                       ? "out of memory"

@@ -118,9 +118,8 @@ static void drop_unfinished(struct session *s)
     buf_free(&s->in);
 }
 
-/* Keep the place of a node if it has a token and its timeout has not passed. Do not keep the place of a node that is
- * FINISHED: its process has ended, and the kernel resets the connection of an ended process that has not read all
- * pushes. */
+/* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED: its
+ * process has ended, and the kernel resets the connection of an ended process that has not read all pushes. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -133,7 +132,7 @@ bool session_cut(struct session *s, const char *why)
         return false;
     struct hub *hub = s->job->hub;
     rdzv_facts(s->job->rdzv, &facts);
-    /* Give up the place 1 ms before the rendezvous would report the node as silent. The report then names the broken
+    /* Free the node 1 ms before the rendezvous would report it as silent. The report then names the broken
      * connection. */
     node->cut_until_ms = s->heard_ms + facts.node_timeout_ms - 1;
     if (facts.node_timeout_ms == 0 || node->cut_until_ms <= hub->now_ms)

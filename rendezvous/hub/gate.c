@@ -460,7 +460,10 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 {
     if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))
         return true;
-    ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s: the authentication tag is wrong", op->name);
+    ddp_fail(&hub->err, DDP_ERR_CORRUPT,
+             "%s: the authentication tag does not match; the bytes changed on the network, or are from "
+             "another client",
+             op->name);
     return false;
 }
 

@@ -55,7 +55,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
-      "starts dialect C; must be first and unique")                                                  \
+      "starts dialect C; only as the first request")                                                  \
     X(SET,           0x01, 0,  0,  KEY, VALUE, NIL,          false, true,  "none",                           \
       "replaces the value of a key")                                                                         \
     X(COMPARE_SET,   0x02, 1,  1,  KEY, EXPECTED, DESIRED,   false, true,  "blob current",                   \

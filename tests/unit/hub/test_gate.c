@@ -369,14 +369,14 @@ Test(gate, a_flipped_bit_in_a_call_closes)
     start_job();
     of[AGENT].out.key[0] ^= 1;
     send_frame(AGENT, OP_CONTROL, slice_str("{\"op\":\"heartbeat\"}"), true);
-    expect_closed(AGENT, "CONTROL: the authentication tag is wrong");
+    expect_closed(AGENT, "CONTROL: the authentication tag does not match");
 }
 
 Test(gate, a_call_without_a_tag_closes)
 {
     start_job();
     send_frame(AGENT, OP_CONTROL, slice_str("{\"op\":\"heartbeat\"}"), false);
-    expect_closed(AGENT, "CONTROL: the authentication tag is wrong");
+    expect_closed(AGENT, "CONTROL: the authentication tag does not match");
 }
 
 Test(gate, an_authenticated_connection_has_no_keys)

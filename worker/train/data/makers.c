@@ -206,8 +206,8 @@ static int follow(ddp_random *luck, const struct speech *speech, int word)
     return speech->next[word][chance < 8 ? 0 : chance < 12 ? 1 : chance < 14 ? 2 : 3];
 }
 
-/* Write `n` letters (ASCII) of text. The last sentence may be cut. Each sentence begins with the first word, and
- * has eight words on average. */
+/* Write `n` letters (ASCII) of text. The last sentence may be cut. Each sentence begins with word 0 of `speech`,
+ * and has eight words on average. */
 static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t *text, size_t n)
 {
     int word = 0;

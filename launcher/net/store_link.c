@@ -537,7 +537,8 @@ static bool handle_answer(struct store_link *link)
     if (found <= 0)
         return false;
     if (link->early == NULL && has_secret(link) && !auth_open(&link->auth, status, &text)) {
-        link_lose(link, "a message from the store has a wrong authentication tag");
+        link_lose(link, "the authentication tag of a message from the store does not match; its bytes "
+                        "changed on the network, or another program sent it");
         return false;
     }
     if (link->early != NULL)
@@ -728,7 +729,8 @@ static void wire_fails(struct store_link *link, int status)
     clear_wire(link);
     link->state = LINK_BROKEN;
     snprintf(link->why_broken, sizeof(link->why_broken), "%s",
-             status == UV_EOF ? "the connection ended without TLS's last message" : uv_strerror(status));
+             status == UV_EOF ? "the connection ended without the last message of TLS (close_notify)"
+                              : uv_strerror(status));
     link->options.calls.broken(link->options.user, link->why_broken);
 }
 

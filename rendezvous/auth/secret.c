@@ -420,9 +420,8 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         text = m->text(error);
     if (error == MUNGE_UNAUTHORIZED && c->seals)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
-                 "MUNGE: %.200s: munged knows this process by another user id than %u; do not use a user "
-                 "namespace, "
-                 "or use --secret_file",
+                 "MUNGE: %.200s: munged reports another user id for this process than %u; do not use a user "
+                 "namespace, or use --secret_file",
                  text, (unsigned)geteuid());
     else if (error == MUNGE_UNAUTHORIZED)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
@@ -445,7 +444,7 @@ static void unseal(struct secret_call *c, const struct munge *m, void *context)
     if (rc != MUNGE_OK && rc != MUNGE_EXPIRED && rc != MUNGE_REWOUND && rc != MUNGE_REPLAYED)
         munge_fail(c, m, context, rc);
     else if (uid != geteuid())
-        ddp_fail(&c->err, DDP_ERR_MISMATCH, "MUNGE: the credential is of user id %u, not of user id %u",
+        ddp_fail(&c->err, DDP_ERR_MISMATCH, "MUNGE: the credential belongs to user id %u, not to user id %u",
                  (unsigned)uid, (unsigned)geteuid());
     else if (payload == NULL || n != PAYLOAD_BYTES || memcmp(payload, label, sizeof(label)) != 0)
         ddp_fail(&c->err, DDP_ERR_CORRUPT, "MUNGE: the credential contains no secret of ddprun");

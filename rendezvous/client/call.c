@@ -525,7 +525,9 @@ char *client_read_json(struct client_call *c, uint8_t kind)
         return text;
     }
     c->store->broken = true;
-    client_fail(c, DDP_ERR_CORRUPT, "a message from the store has a wrong tag");
+    client_fail(c, DDP_ERR_CORRUPT,
+                "the authentication tag of a message from the store does not match; its bytes changed on the "
+                "network, or another program sent it");
     free(text);
     return NULL;
 }

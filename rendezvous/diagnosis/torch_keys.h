@@ -153,7 +153,7 @@ struct torch_client {
     uint32_t awaited;           /* hash of the key that the session last waited for */
     bool polls;                 /* the last request has read an incomplete count of `meet` */
     bool waits;                 /* the session's present or last wait is for a key of PyTorch: `awaited` */
-    bool asked;                 /* agents were asked for the owner of the process */
+    bool asked;                 /* the store has asked the agents which process owns the connection */
     uint64_t since_ms, left_ms; /* start of the wait; time when the session last gave up a wait, 0 = never */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
     struct torch_key key;       /* purpose of the awaited key; key.name is empty */

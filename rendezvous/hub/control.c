@@ -646,7 +646,9 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
         ddp_fail(&hub->err, DDP_ERR_ARG,
-                 "`trouble`: only ranks may send this call, with a code for ranks; got '%.60s'", code);
+                 "`trouble`: only ranks may send this call, and only with the code of a rank's finding; got "
+                 "'%.60s'",
+                 code);
         return false;
     }
     subject_of(s, subject);

@@ -357,7 +357,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the request") \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
     X(FLAG, native, 0, 0, 0, "frames of C, too")                    \
-    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "also send flight records of these last ms")
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "also send flight records of this period")
 
 /* The texts have the limits of record/flight_dump.h. */
 #define FIELDS_OF_flight_call(X)                                   \
@@ -418,7 +418,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
     X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
     X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                        \
-    X(ANSWER, answer, "every answer", ANSWER, "last members, after the requested members")                \
+    X(ANSWER, answer, "every answer", ANSWER, "last members, after those of the call")                    \
     X(REFUSAL, refusal, "a refusal", ANSWER, "first members")                                             \
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
     X(RESUMED, resumed, "resume", ANSWER, "missed frames follow")                                         \

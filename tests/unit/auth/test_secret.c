@@ -315,11 +315,13 @@ Test(secret, what_munge_lacks_is_named_on_both_sides)
 {
     static const struct {
         const char *what, *seals, *unseals;
-    } cases[] = { { "down", "MUNGE: Failed to access", "MUNGE: Failed to access" },
-                  { "namespace", "munged knows this process by another user id than", "is for another user" },
-                  { "foreign", "MUNGE: the credential is of user id", "MUNGE: the credential is of user id" },
-                  { "empty", "contains no secret", "MUNGE: the credential contains no secret" },
-                  { "hang", "MUNGE: munged has not answered within 3 s", NULL } };
+    } cases[] = {
+        { "down", "MUNGE: Failed to access", "MUNGE: Failed to access" },
+        { "namespace", "munged reports another user id for this process than", "is for another user" },
+        { "foreign", "MUNGE: the credential belongs to user id", "MUNGE: the credential belongs to user id" },
+        { "empty", "contains no secret", "MUNGE: the credential contains no secret" },
+        { "hang", "MUNGE: munged has not answered within 3 s", NULL }
+    };
     char credential[SECRET_CREDENTIAL_MAX], unused[SECRET_CREDENTIAL_MAX];
     struct secret *secret, *there;
     struct ddp_err err = { 0 };

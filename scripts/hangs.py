@@ -13,6 +13,7 @@ two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer, 
 import argparse
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -364,6 +365,20 @@ def ended_of(jobs):
         yield from ended
 
 
+def results_of(plan, at_once):
+    """Yield each row of the plan with its results; none = cancelled. `straggler` needs a sample each half second, so its
+    jobs run at the end, two at a time."""
+    is_last = lambda row: row[1] == ["straggler"]
+    ports = itertools.cycle(range(21000, 23000))
+    for rows, n in (([row for row in plan if not is_last(row)], at_once), ([*filter(is_last, plan)], min(at_once, 2))):
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            jobs = {pool.submit(run, *row, next(ports)): row for row in rows}
+            for job in ended_of(jobs):
+                yield jobs[job], [] if job.cancelled() else job.result()
+            if any(job.cancelled() for job in jobs):
+                return
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=int(os.environ.get("JOBS") or 1), help="trials at the same time (default: 1)")
@@ -383,19 +398,16 @@ def main():
     versions = {python: version_of(python) for python in PYTHONS + [LIBDDP]}
     good, tried, worst, bad = {}, {}, {}, 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        jobs = {pool.submit(run, *row, 21000 + i % 2000): row for i, row in enumerate(plan)}
-        for job in ended_of(jobs):
-            python, ways, nodes = jobs[job]
-            bad += job.cancelled()
-            for way, (wrong, late) in zip(ways, [] if job.cancelled() else job.result()):
-                key = (versions[python], way, nodes)
-                tried[key] = tried.get(key, 0) + 1
-                good[key] = good.get(key, 0) + (wrong == "")
-                worst[key] = max(worst.get(key, 0), late)
-                if wrong:
-                    bad += 1
-                    print(f"torch {key[0]}, {way}, {nodes} node(s), in {','.join(ways)}: {wrong}", flush=True)
+    for (python, ways, nodes), results in results_of(plan, args.jobs):
+        bad += not results
+        for way, (wrong, late) in zip(ways, results):
+            key = (versions[python], way, nodes)
+            tried[key] = tried.get(key, 0) + 1
+            good[key] = good.get(key, 0) + (wrong == "")
+            worst[key] = max(worst.get(key, 0), late)
+            if wrong:
+                bad += 1
+                print(f"torch {key[0]}, {way}, {nodes} node(s), in {','.join(ways)}: {wrong}", flush=True)
     print(f"{'TORCH':<16}{'CLASS':<12}{'NODES':>6}{'RIGHT':>10}{'LATEST':>10}")
     for key, count in sorted(good.items()):
         print(f"{key[0]:<16}{key[1]:<12}{key[2]:>6}{f'{count}/{tried[key]}':>10}{worst[key]:>8.1f} s")

@@ -90,6 +90,7 @@ Test(daemon_options, other_hosts_need_a_secret_or_the_users_wish)
         { "10.0.0.1:7", "--secret_file=f", FINDING_NONE },
         { "10.0.0.1:7", "--insecure", FINDING_STORE_IS_OPEN },
     };
+    static const char *const ways[] = { "--hosts", "--secret_file", "munged", "--insecure" };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct daemon_options o;
         struct finding finding = { .code = FINDING_NONE };
@@ -97,8 +98,11 @@ Test(daemon_options, other_hosts_need_a_secret_or_the_users_wish)
         snprintf(listen, sizeof(listen), "--listen=%s", cases[i].listen);
         cr_assert_eq(parse(&o, NULL, listen, cases[i].more), DDP_OK);
         cr_expect_eq(daemon_options_check_open(&o, &finding), cases[i].code, "%s", cases[i].listen);
-        if (cases[i].code == FINDING_NO_SECRET)
-            cr_expect_not_null(strstr(finding.sentence, "7 is not"), "%s", finding.sentence);
+        if (cases[i].code != FINDING_NO_SECRET)
+            continue;
+        cr_expect_not_null(strstr(finding.sentence, "7 is not"), "%s", finding.sentence);
+        for (int k = 0; k < 4; k++)
+            cr_expect_not_null(strstr(finding.advice, ways[k]), "%s", finding.advice);
     }
 }
 

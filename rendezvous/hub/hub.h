@@ -143,8 +143,8 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
  * barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Remove a connection that broke without a FIN, by a reset or a timeout. The network may be the cause, so a node keeps
- * its place until its timeout, and may connect again. */
+/* Remove a connection that broke without a FIN, by a reset or a timeout. The network may be the cause, so a node stays
+ * in its job until its timeout, and may connect again. */
 void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* Return when hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX = never. Every call above may

@@ -350,7 +350,7 @@ static uint32_t count_clients(const struct job *job)
     return n;
 }
 
-/* Look for a barrier with too many members. If there is no such barrier, look for two processes that act as one rank.
+/* Find a barrier with too many members. If there is no such barrier, find two processes that act as one rank.
  * The first sort is for are_double(). The second sort is for the report and for join_same(). */
 bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
 {

@@ -38,7 +38,7 @@ extern char **environ;
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
 /* Facts about this machine, which are read once. `struct plan_facts` points to these facts. */
-struct looked_up {
+struct machine_facts {
     char nonce[NONCE_CHARS + 1];     /* random letters for file names and for the id of the job */
     char cookie[COOKIE_CHARS + 1];   /* see make_cookie(); "" = none */
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" = not needed */
@@ -209,7 +209,7 @@ static void note_unsafe_runtime_dir(const char *error_stem)
 
 /* Choose the first safe directory of $TMPDIR, /tmp and /var/tmp. A relative $TMPDIR is relative to the working
  * directory. */
-static void choose_tmp_dir(struct looked_up *l)
+static void choose_tmp_dir(struct machine_facts *l)
 {
     const char *variable = getenv("TMPDIR");
     const char *const usual[] = { variable != NULL && *variable != '\0' ? variable : "/tmp", "/tmp",
@@ -265,7 +265,7 @@ static const struct python_choice *choose_python(const struct cli *cli, struct p
 }
 
 /* Read all facts about this machine, before the plan is made. */
-static void look_up(struct looked_up *l, const struct cli *cli)
+static void read_machine_facts(struct machine_facts *l, const struct cli *cli)
 {
     make_nonce(l->nonce);
     make_cookie(l->cookie);
@@ -279,7 +279,7 @@ static void look_up(struct looked_up *l, const struct cli *cli)
 }
 
 /* Return the facts in the form that the plan needs. An empty text becomes NULL. */
-static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,
+static struct plan_facts facts_of(const struct machine_facts *l, const struct scheduler *scheduler,
                                   const char *host, bool detached)
 {
     return (struct plan_facts){ .environ_block = environ,
@@ -311,13 +311,13 @@ static int detach(const struct cli *cli, char *const *argv, const char *id)
 static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
                    const char *host)
 {
-    struct looked_up looked_up;
+    struct machine_facts machine;
     struct ddp_err err;
     struct plan plan;
     if (cli->local_addr != NULL && own_address_check(cli->local_addr, &err) != DDP_OK)
         return cannot_begin(&err);
-    look_up(&looked_up, cli);
-    struct plan_facts facts = facts_of(&looked_up, scheduler, host, cli->detach);
+    read_machine_facts(&machine, cli);
+    struct plan_facts facts = facts_of(&machine, scheduler, host, cli->detach);
     if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
@@ -326,7 +326,7 @@ static int run_job(const struct cli *cli, char *const *argv, const struct schedu
             "--log_dir to a directory of this user");
     if (facts.error_stem != NULL && !cli->quiet && !cli->dry_run)
         note_unsafe_runtime_dir(facts.error_stem);
-    int exit_code = detach(cli, argv, looked_up.nonce);
+    int exit_code = detach(cli, argv, machine.nonce);
     if (exit_code < 0)
         exit_code = carry_out(&plan);
     plan_free(&plan);
@@ -629,7 +629,7 @@ static bool shim_is_first(int dir)
     const struct env_sources env = { .inherited = environ };
     struct stat first, own;
     char path[PATH_MAX];
-    return torch_look_python(SHIM, &env, path) && lstat(path, &first) == 0 &&
+    return env_find_program(SHIM, &env, path) && lstat(path, &first) == 0 &&
            fstatat(dir, SHIM, &own, AT_SYMLINK_NOFOLLOW) == 0 && first.st_dev == own.st_dev &&
            first.st_ino == own.st_ino;
 }

@@ -137,8 +137,8 @@ static enum agent_state wait_verdict(struct agent *a)
     if (a->store_lost || a->judged)
         return finish(a, NULL);
     if (a->first_failure >= 0 && !a->stopped_by_store)
-        agent_emit(a, EFFECT_TELL_CAUSE, a->first_failure, 0);
-    agent_emit(a, EFFECT_TELL_STOPPED, -1, 0);
+        agent_emit(a, EFFECT_REPORT_CAUSE, a->first_failure, 0);
+    agent_emit(a, EFFECT_REPORT_STOPPED, -1, 0);
     a->deadline_ms = a->now_ms + (in_hurry(a) ? AGENT_LEAVE_MS : AGENT_SILENT_MS);
     return AGENT_WAIT_VERDICT;
 }
@@ -164,7 +164,7 @@ static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
  * succeeded and ends now. */
 static enum agent_state wait_peers(struct agent *a)
 {
-    agent_emit(a, EFFECT_TELL_DONE, -1, 0);
+    agent_emit(a, EFFECT_REPORT_DONE, -1, 0);
     if (a->options.alone)
         return finish(a, NULL);
     a->wait_peers_until_ms = a->now_ms + a->options.wait_peers_ms;
@@ -200,7 +200,7 @@ static enum agent_state drained(struct agent *a, const struct agent_event *e)
 static enum agent_state back_off(struct agent *a)
 {
     a->deadline_ms = a->now_ms + agent_backoff(a);
-    agent_emit(a, EFFECT_SAY_RESTART, -1, 0);
+    agent_emit(a, EFFECT_PRINT_RESTART, -1, 0);
     return AGENT_BACKING_OFF;
 }
 
@@ -244,7 +244,7 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
 static enum agent_state wait_peers_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;
-    agent_emit(a, EFFECT_SAY_WAITING, -1, 0);
+    agent_emit(a, EFFECT_PRINT_WAITING, -1, 0);
     if (is_up && !a->hosts)
         return finish(a, e);
     a->deadline_ms = is_up ? UINT64_MAX : a->wait_peers_until_ms;
@@ -257,7 +257,7 @@ static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
         return finish(a, e);
-    agent_emit(a, EFFECT_SAY_WAITING, -1, 0);
+    agent_emit(a, EFFECT_PRINT_WAITING, -1, 0);
     a->deadline_ms = UINT64_MAX;
     return a->state;
 }
@@ -317,18 +317,18 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
-    /*                      START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  TOLD_TO_STOP    HEARD      VERDICT       STORE_LOST      NOT_READY  TICK */
-    [AGENT_GATHERING]   = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   not_ready, ignore         },
-    [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_acknowledged, judged_early, run_lose_store, ignore,    ignore         },
-    [AGENT_SETTLING]    = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,       run_acknowledged, judged_early, run_lose_store, ignore,    run_wait_over },
-    [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    run_kill_all   },
-    [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    give_up        },
-    [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    sweep_on       },
-    [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_notified_late,  run_acknowledged, judged_early, run_note_lost,  ignore,    ignore         },
-    [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  notified_waiting, ignore,    judged,       lost_between,   ignore,    wait_peers_on      },
-    [AGENT_WAIT_VERDICT]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_notified_late,  run_acknowledged, judged,       lost_between,   ignore,    await_on       },
-    [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   ignore,    join_again     },
-    [AGENT_DONE]        = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,         ignore,    ignore,       ignore,         ignore,    ignore         },
+    /*                       START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  NOTIFIED           ACKNOWLEDGED      VERDICT       STORE_LOST      NOT_READY  TICK          */
+    [AGENT_GATHERING]    = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,            ignore,           judged,       lost_between,   not_ready, ignore        },
+    [AGENT_RUNNING]      = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,      run_acknowledged, judged_early, run_lose_store, ignore,    ignore        },
+    [AGENT_SETTLING]     = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,      run_acknowledged, judged_early, run_lose_store, ignore,    run_wait_over },
+    [AGENT_STOPPING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late, run_acknowledged, judged_early, run_note_lost,  ignore,    run_kill_all  },
+    [AGENT_KILLING]      = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_notified_late, run_acknowledged, judged_early, run_note_lost,  ignore,    give_up       },
+    [AGENT_SWEEPING]     = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_notified_late, run_acknowledged, judged_early, run_note_lost,  ignore,    sweep_on      },
+    [AGENT_DRAINING]     = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_notified_late, run_acknowledged, judged_early, run_note_lost,  ignore,    ignore        },
+    [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  notified_waiting,  ignore,           judged,       lost_between,   ignore,    wait_peers_on },
+    [AGENT_WAIT_VERDICT] = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_notified_late, run_acknowledged, judged,       lost_between,   ignore,    await_on      },
+    [AGENT_BACKING_OFF]  = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,            ignore,           judged,       lost_between,   ignore,    join_again    },
+    [AGENT_DONE]         = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,            ignore,           ignore,       ignore,         ignore,    ignore        },
 };
 /* clang-format on */
 
@@ -395,7 +395,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_SIGNAL, local_rank, a->stop.signal);
     if (a->stop.signal != SIGKILL)
         agent_emit(a, EFFECT_SIGNAL, local_rank, SIGCONT);
-    w->told_to_stop = true;
+    w->stop_requested = true;
 }
 
 /* Send `sig` to all workers. Keep `sig`, because a worker whose start is still in progress gets this signal later. */
@@ -465,7 +465,7 @@ static enum agent_state agent_stop_all(struct agent *a, int sig)
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
-    agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
+    agent_emit(a, EFFECT_REPORT_FAILED, local_rank, 0);
 }
 
 /* Record that a worker has failed. A worker that is being stopped may end in any way. So record nothing if the user
@@ -614,7 +614,7 @@ static enum worker_verdict verdict_of(const struct agent *a, const struct agent_
     if (w->signal == 0 && w->exit_code == DDP_EXIT_PEER_LOST)
         return WORKER_VICTIM;
     const bool foreign = w->signal == SIGKILL && a->stop.signal != SIGKILL;
-    if (w->told_to_stop && !e->unasked && !foreign)
+    if (w->stop_requested && !e->unasked && !foreign)
         return WORKER_CONSEQUENCE;
     return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
@@ -635,7 +635,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         note_failure(a, e->local_rank);
     if (!a->store_lost)
-        agent_emit(a, EFFECT_TELL_EXITED, e->local_rank, 0);
+        agent_emit(a, EFFECT_REPORT_EXITED, e->local_rank, 0);
     if (w->verdict == WORKER_FAILED && a->stop.signal == 0 && a->alive > 0 && repeats_import_error(a, w))
         return wait_for_same(a);
     if (w->verdict == WORKER_FAILED && a->stop.signal == 0)
@@ -648,9 +648,9 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 /* Wait for the end of a worker that the kernel is still cleaning up. Print once why this node waits. */
 static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
 {
-    a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
+    a->deadline_ms = a->now_ms + AGENT_CHECK_MS;
     if (!a->dying_reported)
-        agent_emit(a, EFFECT_SAY_DYING, local_rank, 0);
+        agent_emit(a, EFFECT_PRINT_DYING, local_rank, 0);
     a->dying_reported = true;
     return a->state;
 }

@@ -10,7 +10,7 @@
  *
  * The agent alone decides about the processes of its node. The store decides for all nodes: which nodes are members,
  * whether the job restarts, and the exit code of the job. The store sends each node a round (AGENT_START), a stop
- * (AGENT_TOLD_TO_STOP) and a verdict (AGENT_VERDICT). A job of one node has a store, too.
+ * (AGENT_NOTIFIED) and a verdict (AGENT_VERDICT). A job of one node has a store, too.
  *
  * Workers are started one at a time. The shell answers EFFECT_SPAWN with AGENT_SPAWNED or AGENT_SPAWN_FAILED. After
  * AGENT_SPAWNED the agent starts the next worker. After a failed start the agent starts no more workers.
@@ -60,11 +60,11 @@ enum agent_event_type {
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
     AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST: no descendant of this process is left */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
-    AGENT_TOLD_TO_STOP, /* from the store: another node failed or is lost, or the job grows. `exit_code`: exit code of
-                         * the job, 0 = no failure */
-    AGENT_HEARD,      /* from the store: it has received this node's failure and stops the job */
-    AGENT_VERDICT,    /* from the store, after all nodes have reported: `verdict` */
-    AGENT_STORE_LOST, /* the store is lost: no message will follow */
+    AGENT_NOTIFIED, /* from the store: another node failed or is lost, or the job grows. `exit_code`: exit code of
+                     * the job, 0 = no failure */
+    AGENT_ACKNOWLEDGED, /* from the store: it has received this node's failure and stops the job */
+    AGENT_VERDICT,      /* from the store, after all nodes have reported: `verdict` */
+    AGENT_STORE_LOST,   /* the store is lost: no message will follow */
     /* this node cannot start the next round: the log files cannot be created, or the store has rejected this node */
     AGENT_NOT_READY,
     AGENT_TICK, /* the time that agent_deadline() has returned is reached */
@@ -84,7 +84,7 @@ struct agent_event {
     uint64_t now_ms; /* time of the event, monotonic, in ms; the agent reads no other clock */
     int local_rank;  /* worker, for AGENT_SPAWNED, _SPAWN_FAILED, _EXITED and a `dying` AGENT_TICK */
     int pid;
-    int exit_code; /* exit code of the worker; for AGENT_TOLD_TO_STOP: exit code of the job */
+    int exit_code; /* exit code of the worker; for AGENT_NOTIFIED: exit code of the job */
     int signal;    /* signal that ended the worker, 0 = none; for AGENT_STOP: signal from the user */
     /* for AGENT_EXITED: the worker ended before the signal that the agent had requested was sent */
     bool unasked;
@@ -106,20 +106,20 @@ enum agent_effect_type {
     /* send `signal` to all remaining descendants of this process; answer with AGENT_ALONE once all have ended */
     EFFECT_SIGNAL_REST,
     /* report to the store, before any other message: the attempt has failed here; agent_first_failure() returns the rank */
-    EFFECT_TELL_FAILED,
+    EFFECT_REPORT_FAILED,
     /* report to the store: worker `local_rank` has ended, so barriers that need this rank must fail */
-    EFFECT_TELL_EXITED,
-    EFFECT_DRAIN,        /* read the rest of the output, then send AGENT_DRAINED */
-    EFFECT_TELL_CAUSE,   /* report to the store all facts about the first failure */
-    EFFECT_TELL_STOPPED, /* report to the store: no process of this attempt is left here */
-    EFFECT_TELL_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
+    EFFECT_REPORT_EXITED,
+    EFFECT_DRAIN,          /* read the rest of the output, then send AGENT_DRAINED */
+    EFFECT_REPORT_CAUSE,   /* report to the store all facts about the first failure */
+    EFFECT_REPORT_STOPPED, /* report to the store: no process of this attempt is left here */
+    EFFECT_REPORT_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
     EFFECT_LEAVE, /* report to the store: this node leaves the job, because its user stopped it or it is not ready */
     /* print: other workers have lost worker `local_rank`, and the kernel is still cleaning up this worker */
-    EFFECT_SAY_DYING,
+    EFFECT_PRINT_DYING,
     /* print: this node waits for the other nodes to end, or has stopped waiting for them */
-    EFFECT_SAY_WAITING,
-    EFFECT_SAY_RESTART, /* print: the attempt is over, the next one begins in agent_backoff() ms */
-    EFFECT_JOIN,        /* join the next round; the answer is AGENT_START or AGENT_NOT_READY */
+    EFFECT_PRINT_WAITING,
+    EFFECT_PRINT_RESTART, /* print: the attempt is over, the next one begins in agent_backoff() ms */
+    EFFECT_JOIN,          /* join the next round; the answer is AGENT_START or AGENT_NOT_READY */
     /* end, because no process is left: read the rest of the output, print the report, exit with `exit_code` */
     EFFECT_FINISH,
 };
@@ -150,7 +150,7 @@ struct agent_worker {
     uint64_t started_ms, ended_ms; /* by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error, 0 = none */
     /* AGENT_EXITED arrived after the agent had emitted EFFECT_SIGNAL for the worker */
-    bool told_to_stop;
+    bool stop_requested;
 };
 
 enum {
@@ -163,7 +163,7 @@ enum {
     AGENT_DOUBT_MS = 1000, /* wait for the end of a peer that a worker has lost */
     /* additional wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
-    AGENT_LOOK_MS = 100, /* time between two checks whether the kernel has cleaned up the peer */
+    AGENT_CHECK_MS = 100, /* time between two checks whether the kernel has cleaned up the peer */
     /* a worker that ran longer than this did not end by a usage error or an import error */
     AGENT_USAGE_MS = 5000,
     AGENT_SAME_MS = 100,    /* shortest wait for the next worker with the same import error */

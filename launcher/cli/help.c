@@ -270,7 +270,7 @@ static bool man_schedulers(struct buf *out)
         "\\-\\-explain prints each value and its origin. \\-\\-scheduler=none ignores the scheduler. Start "
         "one ddprun on each node (srun \\-\\-ntasks\\-per\\-node=1 ddprun ...), or one ddprun in each task "
         "with \\-\\-per_task.\n");
-#define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Sets " tells ".");
+#define X(id, name, title, rule, sets) ok = ok && man_entry(out, name, title ": " rule ". Sets " sets ".");
     SCHEDULERS(X)
 #undef X
     return ok;

@@ -82,8 +82,8 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* After every event, pump() runs all due steps, prints the due messages and sets the only timer. A runner is the
- * connection to one address:
+/* After every event, join_dial_advance() runs all due steps, prints the due messages and sets the only timer. A
+ * runner is the connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
@@ -127,7 +127,7 @@ struct join_dial {
     char refusal[AUTH_GIFT_BYTES];
 };
 
-static void pump(struct join_dial *j);
+static void join_dial_advance(struct join_dial *j);
 static void runner_on_event(uv_poll_t *poll, int status, int events);
 
 /* --- the end -------------------------------------------------------------------------------------------- */
@@ -348,8 +348,8 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
-/* Keep the answer of a refusing store. pump() then ends the dial. The answer is not authenticated, so ddprun only
- * prints it, and this node sends no data about the job. */
+/* Keep the answer of a refusing store. join_dial_advance() then ends the dial. The answer is not authenticated, so
+ * ddprun only prints it, and this node sends no data about the job. */
 static void take_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;
@@ -483,7 +483,7 @@ static void runner_on_event(uv_poll_t *poll, int status, int events)
         read_answer(r);
     else
         check_connect(r);
-    pump(j);
+    join_dial_advance(j);
 }
 
 /* Return a new runner, which owns `fd`, or NULL if memory is short. */
@@ -529,13 +529,13 @@ static void handle_addresses(struct join_dial *j, const struct name_found *found
                       clock_ms());
 }
 
-static void on_looked_up(void *user, const struct name_found *found)
+static void on_resolved(void *user, const struct name_found *found)
 {
     struct join_dial *j = user;
     loop_lookup_end(j->lookup);
     j->lookup = NULL;
     handle_addresses(j, found);
-    pump(j);
+    join_dial_advance(j);
 }
 
 /* Look up the host. A literal address is parsed without a thread. */
@@ -547,7 +547,7 @@ static void resolve_host(struct join_dial *j)
         handle_addresses(j, &found);
         return;
     }
-    j->lookup = loop_lookup_begin(j->options.loop, j->host, on_looked_up, j);
+    j->lookup = loop_lookup_begin(j->options.loop, j->host, on_resolved, j);
     if (j->lookup == NULL)
         dial_unresolved(&j->plan, EAI_MEMORY, clock_ms());
 }
@@ -556,14 +556,14 @@ static void resolve_host(struct join_dial *j)
 
 static void on_timer(uv_timer_t *timer)
 {
-    pump(timer->data);
+    join_dial_advance(timer->data);
 }
 
 static void join_dial_report(struct join_dial *j)
 {
     struct buf words = { 0 };
     if (dial_append_status(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
-        j->options.say(j->options.user, (const char *)words.data);
+        j->options.print(j->options.user, (const char *)words.data);
     buf_free(&words);
 }
 
@@ -593,7 +593,7 @@ static void join_dial_give_up(struct join_dial *j)
 static void carry_out(struct join_dial *j, const struct dial_step *step)
 {
     switch (step->what) {
-    case DIAL_LOOK_UP:
+    case DIAL_RESOLVE:
         resolve_host(j);
         break;
     case DIAL_CONNECT:
@@ -612,15 +612,16 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
  * libuv updates this clock only once in each turn of the loop. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
-    const uint64_t say_ms = dial_status_due(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
+    const uint64_t status_ms = dial_status_due(&j->plan),
+                   at_ms = step_at_ms < status_ms ? step_at_ms : status_ms;
     const uint64_t now_ms = clock_ms();
     uv_update_time(j->options.loop);
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Run all due steps and print the due messages. `failed` and `say` may close the dial. The memory of `j` stays valid
+/* Run all due steps and print the due messages. `failed` and `print` may close the dial. The memory of `j` stays valid
  * until the loop runs the close callbacks. */
-static void pump(struct join_dial *j)
+static void join_dial_advance(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
     if (j->closing || j->plan.phase == DIAL_ARRIVED || j->plan.phase == DIAL_OVER)

@@ -74,7 +74,7 @@ struct join_dial_options {
      * lines, without a newline at the end. Both are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *report);
     /* Called with a message for the user during the dial: lines without a newline at the end. */
-    void (*say)(void *user, const char *words);
+    void (*print)(void *user, const char *words);
     void *user;
 };
 

@@ -15,7 +15,7 @@
 enum {
     /* in ms. A lookup that takes longer is reported as a finding, but continues. Addresses that are older than this
      * are looked up again before the next round. */
-    LOOK_UP_MS = 5000
+    RESOLVE_MS = 5000
 };
 
 static const struct row {
@@ -163,9 +163,9 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* dial_next has not returned the step LOOK_UP yet */
+    d->next_ms = now_ms; /* dial_next has not returned the step RESOLVE yet */
     d->seen[STAGE_RESOLVE].tries++;
-    enter(d, DIAL_LOOKING_UP, now_ms);
+    enter(d, DIAL_RESOLVING, now_ms);
 }
 
 /* End a round. If the name resolves to this machine by mistake, the finding of the round is this mistake, because it
@@ -204,11 +204,11 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
-    if (d->phase != DIAL_LOOKING_UP)
+    if (d->phase != DIAL_RESOLVING)
         return;
     d->seen[STAGE_RESOLVE].done++;
     d->seen[STAGE_RESOLVE].took_ms = now_ms - d->since_ms;
-    d->looked_up_ms = now_ms;
+    d->resolved_ms = now_ms;
     race_line_up(&d->race, addresses, n);
     snprintf(d->hosts_line, sizeof(d->hosts_line), "%s", hosts_line != NULL ? hosts_line : "");
     d->only_loopback = means_us(d);
@@ -217,7 +217,7 @@ void dial_resolved(struct dial *d, const char *const *addresses, int n, const ch
 
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 {
-    if (d->phase != DIAL_LOOKING_UP)
+    if (d->phase != DIAL_RESOLVING)
         return;
     const struct dial_met met = { .stage = STAGE_RESOLVE,
                                   .error = plain_error(error),
@@ -297,17 +297,17 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Return the step LOOK_UP once for each lookup, and then the step WAIT. If the lookup exceeds its limit, record a
+/* Return the step RESOLVE once for each lookup, and then the step WAIT. If the lookup exceeds its limit, record a
  * finding, but let the lookup continue. */
 static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
 {
-    const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
+    const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = RESOLVE_MS };
     if (d->next_ms != UINT64_MAX) {
         d->next_ms = UINT64_MAX;
-        return (struct dial_step){ .what = DIAL_LOOK_UP };
+        return (struct dial_step){ .what = DIAL_RESOLVE };
     }
-    if (now_ms < d->since_ms + LOOK_UP_MS)
-        return wait_until(d->since_ms + LOOK_UP_MS);
+    if (now_ms < d->since_ms + RESOLVE_MS)
+        return wait_until(d->since_ms + RESOLVE_MS);
     if (d->finding != FINDING_RESOLVER_SILENT)
         dial_count_met(d, &silent, now_ms);
     return wait_until(UINT64_MAX);
@@ -338,13 +338,13 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* Return the step after a pause. A name is looked up again if the last lookup is LOOK_UP_MS old, because the address
+/* Return the step after a pause. A name is looked up again if the last lookup is RESOLVE_MS old, because the address
  * may have changed. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
         return wait_until(d->next_ms);
-    if (d->race.n > 0 && (d->options.literal || now_ms < d->looked_up_ms + LOOK_UP_MS))
+    if (d->race.n > 0 && (d->options.literal || now_ms < d->resolved_ms + RESOLVE_MS))
         begin_race(d, now_ms);
     else
         begin_lookup(d, now_ms);
@@ -354,7 +354,7 @@ static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
 {
     switch (d->phase) {
-    case DIAL_LOOKING_UP:
+    case DIAL_RESOLVING:
         return next_lookup(d, now_ms);
     case DIAL_RACING:
         return next_of_race(d, now_ms);
@@ -477,8 +477,8 @@ static const char *meanwhile(const struct dial *d)
     for (int i = 0; i < d->race.n; i++)
         if (d->race.runners[i].state == RUNNER_GREETS)
             return "the port accepts connections, but has not answered yet";
-    return d->phase == DIAL_LOOKING_UP ? "the lookup of the host name has not ended yet"
-                                       : "no answer to the connection attempt yet";
+    return d->phase == DIAL_RESOLVING ? "the lookup of the host name has not ended yet"
+                                      : "no answer to the connection attempt yet";
 }
 
 /* Append the sentence of the finding, or the current step of the dial if no finding exists yet. */
@@ -527,8 +527,8 @@ static bool append_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 /* Return true if the finding must be printed in full now. Each finding is printed in full once. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
-    const bool was_said = d->said.in_full && d->said.finding == d->finding;
-    return d->finding != FINDING_NONE && !was_said &&
+    const bool was_printed = d->printed.in_full && d->printed.finding == d->finding;
+    return d->finding != FINDING_NONE && !was_printed &&
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
@@ -536,11 +536,11 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
  * CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
-    const struct dial_said *said = &d->said;
-    if (!said->anything)
+    const struct dial_printed *printed = &d->printed;
+    if (!printed->anything)
         return now_ms >= d->begun_ms + FIRST_WORD_MS;
-    return now_ms >= said->at_ms + AGAIN_MS ||
-           (said->finding != d->finding && now_ms >= said->at_ms + CHANGE_MS);
+    return now_ms >= printed->at_ms + AGAIN_MS ||
+           (printed->finding != d->finding && now_ms >= printed->at_ms + CHANGE_MS);
 }
 
 bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
@@ -548,8 +548,8 @@ bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
     const bool full = full_is_due(d, now_ms);
     if (d->phase == DIAL_ARRIVED || d->phase == DIAL_OVER || (!full && !short_is_due(d, now_ms)))
         return false;
-    const bool still = d->said.in_full && d->said.finding == d->finding;
-    d->said = (struct dial_said){
+    const bool still = d->printed.in_full && d->printed.finding == d->finding;
+    d->printed = (struct dial_printed){
         .at_ms = now_ms, .finding = d->finding, .anything = true, .in_full = full || still
     };
     return full ? append_full(out, d, now_ms) : append_short(out, d, now_ms);
@@ -558,14 +558,14 @@ bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
 /* Return when the next message is due. The conditions are those of full_is_due() and short_is_due(). */
 uint64_t dial_status_due(const struct dial *d)
 {
-    const struct dial_said *said = &d->said;
-    uint64_t at_ms = said->anything ? said->at_ms + AGAIN_MS : d->begun_ms + FIRST_WORD_MS;
-    const uint64_t full_ms = d->finding_since_ms + STANDS_MS, change_ms = said->at_ms + CHANGE_MS;
+    const struct dial_printed *printed = &d->printed;
+    uint64_t at_ms = printed->anything ? printed->at_ms + AGAIN_MS : d->begun_ms + FIRST_WORD_MS;
+    const uint64_t full_ms = d->finding_since_ms + STANDS_MS, change_ms = printed->at_ms + CHANGE_MS;
     if (d->finding == FINDING_NONE)
         return at_ms;
-    if (!(said->in_full && said->finding == d->finding) && full_ms < at_ms)
+    if (!(printed->in_full && printed->finding == d->finding) && full_ms < at_ms)
         at_ms = full_ms;
-    return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
+    return printed->anything && printed->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
 /* Append the line of a stage. A stage without failure has a line, too: "4 of 4 tries worked" shows that this stage is

@@ -129,18 +129,18 @@ struct dial_past {
     unsigned times;          /* number of these rounds */
 };
 
-enum dial_phase { DIAL_LOOKING_UP, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
+enum dial_phase { DIAL_RESOLVING, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
 
 struct dial {
     struct dial_options options;
     enum dial_phase phase;
     uint64_t begun_ms; /* start of the dial */
     uint64_t since_ms; /* start of the phase */
-    /* in DIAL_PAUSING: end of the pause. In DIAL_LOOKING_UP: start of the lookup, or UINT64_MAX after dial_next has
-     * returned the step LOOK_UP. Not used in other phases. */
+    /* in DIAL_PAUSING: end of the pause. In DIAL_RESOLVING: start of the lookup, or UINT64_MAX after dial_next has
+     * returned the step RESOLVE. Not used in other phases. */
     uint64_t next_ms;
-    uint64_t looked_up_ms; /* end of the last successful lookup */
-    uint32_t random;       /* state of the random numbers */
+    uint64_t resolved_ms; /* end of the last successful lookup */
+    uint32_t random;      /* state of the random numbers */
     unsigned failed_rounds;
     struct race race;
     char hosts_line[HOSTS_LINE_MAX]; /* line of /etc/hosts, if the name resolves to this machine */
@@ -158,15 +158,15 @@ struct dial {
     uint64_t finding_since_ms;  /* when `finding` last changed */
     struct dial_past history[DIAL_HISTORY_MAX];
     unsigned n_past, past_lost; /* n_past: number of rows in `history`; past_lost: number of dropped rows */
-    struct dial_said {          /* the last message to the user */
+    struct dial_printed {       /* the last message to the user */
         uint64_t at_ms;
         enum finding_code finding;
         bool anything; /* the user has got a message in this dial */
         bool in_full;  /* the message, or an earlier message about the same finding, was in full */
-    } said;
+    } printed;
 };
 
-enum dial_do { DIAL_WAIT, DIAL_LOOK_UP, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
+enum dial_do { DIAL_WAIT, DIAL_RESOLVE, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 
 struct dial_step {
     enum dial_do what;

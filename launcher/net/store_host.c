@@ -436,22 +436,22 @@ void store_host_close(struct store_host *h)
     uv_close((uv_handle_t *)&h->timer, store_host_closed);
 }
 
-static void pump(struct store_host *h);
+static void store_host_advance(struct store_host *h);
 
 static void on_timer(uv_timer_t *timer)
 {
-    pump(timer->data);
+    store_host_advance(timer->data);
 }
 
 /* Handle the result of a lookup. If the name is known, stop the timer and decide. */
-static void on_looked_up(void *user, const struct name_found *name)
+static void on_resolved(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
     loop_lookup_end(h->lookup);
     h->lookup = NULL;
     if (name->error != 0) {
         dial_unresolved(&h->waiting, name->error, clock_ms());
-        pump(h);
+        store_host_advance(h);
         return;
     }
     struct ddp_err err;
@@ -474,17 +474,17 @@ static void store_host_report(struct store_host *h)
 {
     struct buf words = { 0 };
     if (dial_append_status(&h->waiting, &words, clock_ms()) && buf_append(&words, "", 1))
-        h->options.say(h->options.user, (const char *)words.data);
+        h->options.print(h->options.user, (const char *)words.data);
     buf_free(&words);
 }
 
 /* Run the steps that are due. dial_plan.h decides about the pauses and messages, as in dial.c, but there is no
  * connection to make. */
-static void pump(struct store_host *h)
+static void store_host_advance(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
-    if (step.what == DIAL_LOOK_UP) {
-        h->lookup = loop_lookup_begin(h->options.loop, h->options.plan->meeting.host, on_looked_up, h);
+    if (step.what == DIAL_RESOLVE) {
+        h->lookup = loop_lookup_begin(h->options.loop, h->options.plan->meeting.host, on_resolved, h);
         if (h->lookup == NULL)
             dial_unresolved(&h->waiting, EAI_MEMORY, clock_ms());
         step = dial_next(&h->waiting, clock_ms());
@@ -543,7 +543,7 @@ ddp_status store_host_find(const struct store_host_options *o, struct store_host
     (*out)->decided = decided;
     if (is_known)
         return begin_sealing(*out, err);
-    pump(*out);
+    store_host_advance(*out);
     return DDP_OK;
 }
 

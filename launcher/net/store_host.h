@@ -65,7 +65,7 @@ struct store_host_options {
     void (*found)(void *user, const struct store_place *place);
     void (*failed)(void *user, const struct host_failure *failure);
     /* Called with a message for the user during the lookup. */
-    void (*say)(void *user, const char *words);
+    void (*print)(void *user, const char *words);
     void *user;
 };
 

@@ -258,7 +258,7 @@ static void send_resume(struct store_link *link)
 {
     const struct message_resume m = { .job = link->options.plan->job,
                                       .token = link->token,
-                                      .heard = (int64_t)link->heard };
+                                      .heard = (int64_t)link->received };
     link_queue_add(&link->out, OP_CONTROL, message_encode_resume(&m), tags_of(link));
     link->urgent = true;
 }
@@ -407,18 +407,18 @@ bool store_link_ask_status(struct store_link *link)
 /* --- heartbeats ----------------------------------------------------------------------------------------- */
 
 /* Detect by a late heartbeat that this process was paused, for example by SIGSTOP or because the VM was moved. The
- * time of the pause must not count as a silence of the store, so the length of the pause is added to `heard_ms`.
- * Only this length is added, because on a busy machine every heartbeat may be late. Both the timer and the reader
- * call this function, because either may run first after a pause. */
+ * time of the pause must not count as a silence of the store, so the length of the pause is added to
+ * `last_received_ms`. Only this length is added, because on a busy machine every heartbeat may be late. Both the
+ * timer and the reader call this function, because either may run first after a pause. */
 static void detect_pause(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
         return;
     link->stood_ms = now_ms - link->beat_at_ms;
     link->woke_ms = link->beat_at_ms = now_ms;
-    link->heard_ms += link->stood_ms;
-    if (link->heard_ms > now_ms)
-        link->heard_ms = now_ms;
+    link->last_received_ms += link->stood_ms;
+    if (link->last_received_ms > now_ms)
+        link->last_received_ms = now_ms;
 }
 
 /* Return true if the store was silent for the whole node timeout. */
@@ -426,7 +426,7 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
 {
     detect_pause(link, now_ms);
     link->beat_at_ms = now_ms + link->options.beat_ms;
-    return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
+    return link->options.silent_ms > 0 && now_ms - link->last_received_ms > link->options.silent_ms;
 }
 
 /* Record whether the kernel has sent segments several times without an acknowledgement. This is a fault of the
@@ -485,15 +485,15 @@ static void suspect_silence(struct store_link *link)
 
 /* Confirm received frames before the next heartbeat if many are unconfirmed, because the store keeps each frame until
  * it is confirmed. */
-static void confirm_heard(struct store_link *link)
+static void confirm_received(struct store_link *link)
 {
     enum { CONFIRM_EVERY = 256 };
-    if (link->token[0] == '\0' || link->heard - link->confirmed < CONFIRM_EVERY)
+    if (link->token[0] == '\0' || link->received - link->confirmed < CONFIRM_EVERY)
         return;
-    link->confirmed = link->heard;
-    store_link_mention(link,
-                       message_encode_heartbeat(&(struct message_heartbeat){
-                           .moved_ms = MESSAGE_NONE, .heard = (int64_t)link->heard, .round = MESSAGE_NONE }));
+    link->confirmed = link->received;
+    store_link_mention(
+        link, message_encode_heartbeat(&(struct message_heartbeat){
+                  .moved_ms = MESSAGE_NONE, .heard = (int64_t)link->received, .round = MESSAGE_NONE }));
 }
 
 /* Send a heartbeat, or lose the link if the store is silent. A heartbeat also reports changes of the workers'
@@ -512,7 +512,7 @@ static void on_heartbeat(uv_timer_t *timer)
                                           .heard = MESSAGE_NONE,
                                           .round = MESSAGE_NONE };
         if (link->token[0] != '\0')
-            beat.heard = (int64_t)(link->confirmed = link->heard);
+            beat.heard = (int64_t)(link->confirmed = link->received);
         link->options.calls.beat(link->options.user, &beat);
         store_link_send(link, message_encode_heartbeat(&beat));
     }
@@ -598,7 +598,7 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
     /* During a resume, only the answer to `resume` ends the silence of the store. If any received bytes ended it, no
      * timeout would end an endless series of new connections. */
     if (link->state == LINK_UP)
-        link->heard_ms = now_ms;
+        link->last_received_ms = now_ms;
     if (link->wire->tls != NULL)
         decrypt(link, slice_of(buf->base, (size_t)n));
     else if (!buf_append(&link->in, buf->base, (size_t)n))
@@ -633,8 +633,8 @@ static void read_wire(struct store_link *link)
 /* Start to read and to send heartbeats. */
 static void store_link_connected(struct store_link *link)
 {
-    link->heard_ms = clock_ms();
-    link->beat_at_ms = link->heard_ms + link->options.beat_ms;
+    link->last_received_ms = clock_ms();
+    link->beat_at_ms = link->last_received_ms + link->options.beat_ms;
     read_wire(link);
     uv_timer_start(&link->heartbeat, on_heartbeat, link->options.beat_ms, link->options.beat_ms);
 }
@@ -776,7 +776,7 @@ static void handle_resumed(struct store_link *link, const cJSON *json)
         return;
     }
     uint64_t number = link->unanswered.done;
-    link->answered_ms = link->heard_ms = clock_ms();
+    link->answered_ms = link->last_received_ms = clock_ms();
     link->fate.is_silent = false;
     forget_stuck(link);
     link->state = LINK_UP;
@@ -1063,7 +1063,7 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store. Every object from the answer with the token on is counted in `heard`, except the
+/* Handle an object from the store. Every object from the answer with the token on is counted in `received`, except the
  * answer to `resume`. The store gets this number and does not send these objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
@@ -1078,9 +1078,9 @@ static void link_handle_answer(struct store_link *link, struct slice text)
     else
         handle_reply(link, json);
     cJSON_Delete(json);
-    link->heard += is_counted && link->token[0] != '\0';
+    link->received += is_counted && link->token[0] != '\0';
     if (!link_is_over(link))
-        confirm_heard(link);
+        confirm_received(link);
 }
 
 /* --- the end ---------------------------------------------------------------------------------------------- */

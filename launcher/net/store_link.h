@@ -181,12 +181,12 @@ struct store_link {
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" = the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer had the token */
-    uint64_t heard;     /* number of received answers and pushes, from the answer with the token on */
-    uint64_t confirmed; /* value of `heard` that was last sent to the store */
+    uint64_t received;  /* number of received answers and pushes, from the answer with the token on */
+    uint64_t confirmed; /* value of `received` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
     int round; /* number of the latest round; 0 = no round yet */
     /* when the last bytes arrived, plus the length of every later pause of this process */
-    uint64_t heard_ms;
+    uint64_t last_received_ms;
     uint64_t beat_at_ms; /* when the next heartbeat is due */
     /* When the last answer arrived, or when the oldest request without an answer was sent. */
     uint64_t answered_ms;

@@ -230,7 +230,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
-static void pump(struct pipe *p);
+static void pipe_forward(struct pipe *p);
 
 /* Close a link if both directions have ended. While the relay closes, the end of the store's direction suffices. */
 static void close_if_over(struct relay_link *l)
@@ -263,7 +263,7 @@ static void on_pipe_written(uv_write_t *write, int status)
     link_moved(l);
     if (status < 0)
         abandon(p);
-    pump(p);
+    pipe_forward(p);
 }
 
 static void write_waiting(struct pipe *p)
@@ -281,7 +281,7 @@ static void write_waiting(struct pipe *p)
 
 /* Write the waiting bytes, or if no bytes wait, pass on the end of the source. If the source was cut, close the link
  * with a reset. Read the source only while the pipe has room. */
-static void pump(struct pipe *p)
+static void pipe_forward(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
     const bool source_ended = p == &l->up ? l->worker_ended : l->store_ended;
@@ -358,10 +358,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         on_store_bytes(l, n, buf->base);
     if (!l->closing) {
         link_moved(l);
-        pump(&l->up);
+        pipe_forward(&l->up);
     }
     if (!l->closing)
-        pump(&l->down);
+        pipe_forward(&l->down);
 }
 
 /* --- connections -------------------------------------------------------------------------------------------- */
@@ -392,7 +392,7 @@ static void on_connected(uv_connect_t *connect, int status)
         uv_read_start((uv_stream_t *)&l->store, on_alloc, on_read) != 0)
         link_close(l);
     else
-        pump(&l->up);
+        pipe_forward(&l->up);
 }
 
 /* Return true if this user or root owns the accepted connection. The relay serves no other user. */

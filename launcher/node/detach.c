@@ -45,7 +45,7 @@ enum {
     ID_MAX = 32,        /* characters of an id */
     VIEWERS_MAX = 32,   /* viewers of a job at a time */
     ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
-    LOOK_MS = 100,      /* time between two reads of the output file by a viewer */
+    FOLLOW_MS = 100,    /* time between two reads of the output file by a viewer */
     TAIL_LINES = 10,    /* lines of earlier output that a viewer shows first */
     TAIL_MAX = 65536,   /* bytes of earlier output that a viewer shows first */
     COMMAND_SHOWN = 78  /* characters of the command line in a row of `ddprun list` */
@@ -620,7 +620,7 @@ static int view_job(struct viewer *v)
     char text[64];
     struct pollfd fds[] = { { .fd = v->socket, .events = POLLIN }, { .fd = v->signals, .events = POLLIN } };
     for (;;) {
-        poll(fds, 2, LOOK_MS);
+        poll(fds, 2, FOLLOW_MS);
         const ssize_t n = fds[0].revents != 0 ? recv(v->socket, text, sizeof(text) - 1, MSG_DONTWAIT) : -1;
         if (!view_file(v))
             return EXIT_CODE_DDPRUN;

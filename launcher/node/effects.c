@@ -312,15 +312,15 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
  * nodes. */
 bool node_print_not_started(const struct node *n, int error, struct buf *words)
 {
-    static struct program_look look; /* static, because its paths are too large for the stack */
+    static struct program_file file; /* static, because its paths are too large for the stack */
     const char *failed = n->run.spawner.failed;
     const bool is_script = failed != NULL && failed == n->plan->script;
     const struct start_failure failure = { .error = error,
                                            .program = is_script ? failed : n->plan->workers[0].argv[0],
                                            .path = env_find(n->plan->facts->environ_block, "PATH"),
-                                           .look = &look };
-    memset(&look, 0, sizeof(look));
-    (void)program_examine_failed(failed, n->plan->script, &look);
+                                           .file = &file };
+    memset(&file, 0, sizeof(file));
+    (void)program_examine_failed(failed, n->plan->script, &file);
     bool ok = start_cause(&failure, words);
     const size_t len = words->len;
     ok = ok && buf_printf(words, "; ") && start_remedy(&failure, words);
@@ -335,14 +335,14 @@ bool node_print_not_started(const struct node *n, int error, struct buf *words)
 /* Return a report with the facts known now, for a description of the first failure. */
 static struct report report_now(const struct node *n)
 {
-    static struct program_look look; /* static, because its paths are too large for the stack */
-    const bool seen = program_examine_failed(n->run.spawner.failed, n->plan->script, &look);
+    static struct program_file file; /* static, because its paths are too large for the stack */
+    const bool seen = program_examine_failed(n->run.spawner.failed, n->plan->script, &file);
     return (struct report){ .plan = n->plan,
                             .agent = n->agent,
                             .stdout_tails = output_tails(n->out.output, STD_OUT),
                             .stderr_tails = output_tails(n->out.output, STD_ERR),
                             .path = env_find(n->plan->facts->environ_block, "PATH"),
-                            .look = seen ? &look : NULL,
+                            .file = seen ? &file : NULL,
                             .evidence = evidence_of(n->run.evidence, agent_first_failure(n->agent)) };
 }
 
@@ -547,7 +547,7 @@ static void send_cause(struct node *n)
 static void send_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
-    cJSON *json = encode_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal, w->told_to_stop);
+    cJSON *json = encode_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal, w->stop_requested);
     if (w->exit_code == 0 && w->signal == 0)
         store_link_mention(n->meet.link, json);
     else
@@ -567,7 +567,8 @@ static void send_stopped(struct node *n)
 static void send_leave(struct node *n)
 {
     struct buf by = { 0 };
-    if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
+    if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_received, &by) &&
+        buf_append(&by, "", 1))
         store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
     else
         store_link_send(n->meet.link, encode_leave(agent_stop_signal(n->agent), ""));
@@ -808,19 +809,19 @@ static void carry_out(struct node *n, struct agent_effect effect)
     case EFFECT_FINISH:
         begin_to_finish(n, effect.exit_code);
         break;
-    case EFFECT_TELL_FAILED:
+    case EFFECT_REPORT_FAILED:
         send_failed(n);
         break;
-    case EFFECT_TELL_EXITED:
+    case EFFECT_REPORT_EXITED:
         send_exited(n, effect.local_rank);
         break;
-    case EFFECT_TELL_CAUSE:
+    case EFFECT_REPORT_CAUSE:
         send_cause(n);
         break;
-    case EFFECT_TELL_STOPPED:
+    case EFFECT_REPORT_STOPPED:
         send_stopped(n);
         break;
-    case EFFECT_TELL_DONE:
+    case EFFECT_REPORT_DONE:
         store_link_send(n->meet.link, encode_done());
         break;
     case EFFECT_LEAVE:
@@ -830,13 +831,13 @@ static void carry_out(struct node *n, struct agent_effect effect)
         node_offer_port(n);
         store_link_join(n->meet.link);
         break;
-    case EFFECT_SAY_DYING:
+    case EFFECT_PRINT_DYING:
         print_dying(n, effect.local_rank);
         break;
-    case EFFECT_SAY_WAITING:
+    case EFFECT_PRINT_WAITING:
         print_waiting_nodes(n);
         break;
-    case EFFECT_SAY_RESTART:
+    case EFFECT_PRINT_RESTART:
         print_restart(n);
         break;
     }
@@ -891,7 +892,7 @@ static void report(struct node *n)
         .plan = n->plan,
         .agent = n->agent,
         .started_ms = n->started_ms,
-        .stop = agent_stop_signal(n->agent) != 0 ? &n->stop_heard : NULL,
+        .stop = agent_stop_signal(n->agent) != 0 ? &n->stop_received : NULL,
         .path = env_find(n->plan->facts->environ_block, "PATH"),
         .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
         .failed = (const struct failed_attempt *)n->run.failed.data,

@@ -40,7 +40,7 @@ enum {
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */
     HUNG_LIMIT_MS = 1500,
-    HUNG_LOOK_MS = 100 /* time between two checks of the disk after the second request to stop */
+    HUNG_CHECK_MS = 100 /* time between two checks of the disk after the second request to stop */
 };
 
 struct guardian {
@@ -74,9 +74,9 @@ static bool may_not_stand(const struct guardian *g)
 
 /* Send the message, and continue the agent if the agent is stopped. A full pipe is no error: the agent then has a
  * thousand unread messages. A closed pipe is no error: the agent is ending. */
-static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
+static void guardian_forward(const struct guardian *g, const struct received_signal *received)
 {
-    if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
+    if (write(g->lifeline[1], received, sizeof(*received)) < 0 && errno != EAGAIN && errno != EPIPE)
         log_warn("cannot forward a signal to the agent process: %s", strerror(errno));
     wake_if_stopped(g->agent);
 }
@@ -84,9 +84,9 @@ static void guardian_forward(const struct guardian *g, const struct signal_heard
 /* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt after the job is stopped. The
  * first process of a container cannot be stopped and continues here, while the job stays stopped until a SIGCONT
  * arrives. */
-static void rest(const struct guardian *g, const struct signal_heard *heard)
+static void rest(const struct guardian *g, const struct received_signal *received)
 {
-    guardian_forward(g, heard);
+    guardian_forward(g, received);
     raise(SIGSTOP);
 }
 
@@ -94,18 +94,18 @@ static void rest(const struct guardian *g, const struct signal_heard *heard)
  * if the agent does not respond. */
 static void hand_on(struct guardian *g, const siginfo_t *info)
 {
-    const struct signal_heard heard = {
+    const struct received_signal received = {
         .signal = info->si_signo,
         .by_guardian = true,
         .sender = signal_watch_sender(info->si_code, info->si_pid, info->si_uid),
     };
-    const bool stop = signals_act(g->stop, heard.signal) == SIGNAL_STOP;
+    const bool stop = signals_act(g->stop, received.signal) == SIGNAL_STOP;
     g->ends = g->ends || stop;
-    g->stops += stop && signals_is_new_stop(&g->stop_memory, &heard, clock_ms());
-    if (heard.signal == SIGTSTP)
-        rest(g, &heard);
+    g->stops += stop && signals_is_new_stop(&g->stop_memory, &received, clock_ms());
+    if (received.signal == SIGTSTP)
+        rest(g, &received);
     else
-        guardian_forward(g, &heard);
+        guardian_forward(g, &received);
 }
 
 /* Drop the pages of code and constants of one loaded object. The kernel reads these pages again when needed. */
@@ -123,11 +123,11 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 }
 
 /* Wait for a signal. After SETTLED_S without a signal, release about 2 MB of code pages that only the start has used.
- * While has_hung() checks the disk, wait at most HUNG_LOOK_MS. */
+ * While has_hung() checks the disk, wait at most HUNG_CHECK_MS. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
-        return sigtimedwait(&g->watched, info, &(struct timespec){ .tv_nsec = HUNG_LOOK_MS * 1000000L });
+        return sigtimedwait(&g->watched, info, &(struct timespec){ .tv_nsec = HUNG_CHECK_MS * 1000000L });
     int sig = sigtimedwait(&g->watched, info, &(struct timespec){ .tv_sec = SETTLED_S });
     if (sig > 0 || errno != EAGAIN)
         return sig;

@@ -16,8 +16,8 @@
 #include <signal.h>
 
 /* Run the agent and return its exit code. The agent reads from `lifeline` (non-blocking) each signal that the
- * guardian gets, as a struct signal_heard. The lifeline ends when the guardian dies. A SIGCONT from the guardian only
- * wakes the agent. All watched signals are blocked on entry. */
+ * guardian gets, as a struct received_signal. The lifeline ends when the guardian dies. A SIGCONT from the guardian
+ * only wakes the agent. All watched signals are blocked on entry. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
 /* Fork the agent and watch it. The signals of `stop` end the job, in addition to the signals that always end the job.

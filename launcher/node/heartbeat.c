@@ -8,13 +8,13 @@
 
 /* Return the CPU share since the last sample, in percent of one processor. With several threads the share may exceed
  * 100. Without an earlier sample, return 0. */
-static int cpu_percent(const struct heartbeat_known *k, const struct heartbeat_sample *look,
+static int cpu_percent(const struct heartbeat_known *k, const struct heartbeat_sample *sample,
                        uint64_t ticks_per_s)
 {
-    const uint64_t us = look->at_us - k->at_us;
-    if (k->at_us == 0 || us == 0 || look->cpu_ticks < k->cpu_ticks)
+    const uint64_t us = sample->at_us - k->at_us;
+    if (k->at_us == 0 || us == 0 || sample->cpu_ticks < k->cpu_ticks)
         return 0;
-    return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
+    return (int)((sample->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
 /* Return true if the CPU share shows a running process. The limit is low, because a busy machine leaves a process
@@ -25,9 +25,9 @@ static bool has_share(int percent)
 }
 
 /* Return true if the sample differs enough from the last state to be sent. */
-static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *look, int percent)
+static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *sample, int percent)
 {
-    return k->state != look->state || strcmp(k->where, look->where) != 0 ||
+    return k->state != sample->state || strcmp(k->where, sample->where) != 0 ||
            abs(k->cpu_percent - percent) >= BEAT_CPU_STEP || has_share(k->cpu_percent) != has_share(percent);
 }
 
@@ -45,70 +45,70 @@ static void add_row(struct cJSON *workers, int local_rank, const struct heartbea
 
 /* Set the state of a busy process to R (running). Otherwise the state would alternate between R and S, and each
  * change would be sent. */
-static void settle(struct heartbeat_sample *look, int percent)
+static void settle(struct heartbeat_sample *sample, int percent)
 {
-    if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
-        look->state = 'R';
-        look->where[0] = '\0';
+    if (percent >= BEAT_CPU_STEP && (sample->state == 'R' || sample->state == 'S')) {
+        sample->state = 'R';
+        sample->where[0] = '\0';
     }
 }
 
 void heartbeat_compare(struct heartbeat_known *k, int local_rank, int pid,
                        const struct heartbeat_sample *seen, uint64_t ticks_per_s, struct cJSON *workers)
 {
-    struct heartbeat_sample look = *seen;
+    struct heartbeat_sample sample = *seen;
     if (k->pid != pid)
         *k = (struct heartbeat_known){ .pid = pid };
-    if (look.state == '\0')
+    if (sample.state == '\0')
         return;
-    const int percent = cpu_percent(k, &look, ticks_per_s);
-    settle(&look, percent);
-    k->at_us = look.at_us;
-    k->cpu_ticks = look.cpu_ticks;
-    if (!is_news(k, &look, percent))
+    const int percent = cpu_percent(k, &sample, ticks_per_s);
+    settle(&sample, percent);
+    k->at_us = sample.at_us;
+    k->cpu_ticks = sample.cpu_ticks;
+    if (!is_news(k, &sample, percent))
         return;
-    k->state = look.state;
+    k->state = sample.state;
     k->cpu_percent = percent;
-    memcpy(k->where, look.where, sizeof(k->where));
+    memcpy(k->where, sample.where, sizeof(k->where));
     add_row(workers, local_rank, k);
 }
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
-/* Append the row of a position to `steps`. `look->step` is the step plus 1, and 0 means no step. */
-static void add_step(struct cJSON *steps, int local_rank, const struct heartbeat_step_sample *look)
+/* Append the row of a position to `steps`. `sample->step` is the step plus 1, and 0 means no step. */
+static void add_step(struct cJSON *steps, int local_rank, const struct heartbeat_step_sample *sample)
 {
     cJSON *row = cJSON_CreateArray();
     cJSON_AddItemToArray(row, cJSON_CreateNumber(local_rank));
-    cJSON_AddItemToArray(row, cJSON_CreateNumber(look->step > 0 ? (double)(look->step - 1) : -1));
-    cJSON_AddItemToArray(row, cJSON_CreateNumber((double)flight_seq(look->call)));
-    cJSON_AddItemToArray(row, cJSON_CreateString(look->word));
+    cJSON_AddItemToArray(row, cJSON_CreateNumber(sample->step > 0 ? (double)(sample->step - 1) : -1));
+    cJSON_AddItemToArray(row, cJSON_CreateNumber((double)flight_seq(sample->call)));
+    cJSON_AddItemToArray(row, cJSON_CreateString(sample->word));
     if (!cJSON_AddItemToArray(steps, row))
         cJSON_Delete(row);
 }
 
 struct heartbeat_step_sample beat_read_step(const struct flight *page)
 {
-    struct heartbeat_step_sample look = { 0 };
+    struct heartbeat_step_sample sample = { 0 };
     if (page == NULL)
-        return look;
-    look.step = atomic_load_explicit(&page->step, memory_order_relaxed);
-    look.records = atomic_load_explicit(&page->records, memory_order_relaxed);
-    look.call = atomic_load_explicit(&page->call, memory_order_relaxed);
-    const enum flight_state state = flight_state(look.call);
+        return sample;
+    sample.step = atomic_load_explicit(&page->step, memory_order_relaxed);
+    sample.records = atomic_load_explicit(&page->records, memory_order_relaxed);
+    sample.call = atomic_load_explicit(&page->call, memory_order_relaxed);
+    const enum flight_state state = flight_state(sample.call);
     if (state == FLIGHT_STARTED || state == FLIGHT_SCHEDULED)
-        flight_word(look.word, page->kinds, FLIGHT_KINDS, flight_kind(look.call));
-    return look;
+        flight_word(sample.word, page->kinds, FLIGHT_KINDS, flight_kind(sample.call));
+    return sample;
 }
 
 /* Append only a changed position, because the store measures how long a position has not changed. */
 void heartbeat_compare_step(struct heartbeat_step *k, int local_rank, int pid,
-                            const struct heartbeat_step_sample *look, struct cJSON *steps)
+                            const struct heartbeat_step_sample *sample, struct cJSON *steps)
 {
-    if (steps == NULL || look->records == 0)
+    if (steps == NULL || sample->records == 0)
         return;
-    if (k->pid == pid && k->step == look->step && k->call == look->call)
+    if (k->pid == pid && k->step == sample->step && k->call == sample->call)
         return;
-    *k = (struct heartbeat_step){ .pid = pid, .step = look->step, .call = look->call };
-    add_step(steps, local_rank, look);
+    *k = (struct heartbeat_step){ .pid = pid, .step = sample->step, .call = sample->call };
+    add_step(steps, local_rank, sample);
 }

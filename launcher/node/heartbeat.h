@@ -39,7 +39,7 @@ struct heartbeat_known {
  * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. If only
  * the CPU share has changed, by less than BEAT_CPU_STEP and without crossing BEAT_CPU_SHARE, append nothing. */
 void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid,
-                       const struct heartbeat_sample *look, uint64_t ticks_per_s, struct cJSON *workers);
+                       const struct heartbeat_sample *sample, uint64_t ticks_per_s, struct cJSON *workers);
 
 /* The position of a worker: its training step and its latest collective call. A sample is read from the worker's page
  * of shared memory (record/flight.h). */
@@ -61,6 +61,6 @@ struct heartbeat_step {
 /* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Append nothing
  * if the position is the last one that was sent for this worker. If `steps` is NULL, nothing is sent or recorded. */
 void heartbeat_compare_step(struct heartbeat_step *known, int local_rank, int pid,
-                            const struct heartbeat_step_sample *look, struct cJSON *steps);
+                            const struct heartbeat_step_sample *sample, struct cJSON *steps);
 
 #endif

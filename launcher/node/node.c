@@ -88,7 +88,7 @@ enum {
     ASK_MS = 1500,
     /* If the program is missing and the job cannot begin without this node: how long to wait for a round. If a round
      * begins, the other nodes get the failure. */
-    TELL_OTHERS_MS = 2000,
+    MISSING_MS = 2000,
     /* number of connections that may end before the store answers IDENTIFY, without a warning to the user */
     QUIET_JOINS = 5,
     /* A node that cannot host the store sends the reason to the other nodes until they give up. After REFUSE_MS it no
@@ -179,9 +179,9 @@ static void report_path(struct node *n)
 {
     char path[FINDING_SUBJECT_MAX], large[16], times[16], small[16];
     struct finding f;
-    if (!n->meet.has_small_segments || n->meet.said_path)
+    if (!n->meet.has_small_segments || n->meet.path_reported)
         return;
-    n->meet.said_path = true;
+    n->meet.path_reported = true;
     snprintf(path, sizeof(path), "the path from %.60s to %.60s", n->plan->facts->host, n->plan->master_addr);
     snprintf(large, sizeof(large), "%d", n->meet.stuck_bytes);
     snprintf(times, sizeof(times), "%d", n->meet.stuck_times);
@@ -212,7 +212,7 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                                                .found = found,
                                                .failed = found == on_found_again ? on_not_found_again
                                                                                  : on_dial_failed,
-                                               .say = on_print,
+                                               .print = on_print,
                                                .user = n };
     end_dial(n);
     if (join_dial_start(&options, &n->meet.dial, &err) != DDP_OK)
@@ -228,7 +228,7 @@ static void on_broken(void *user, const char *why)
     if (n->meet.broken_ms == 0)
         n->meet.broken_ms = clock_ms();
     if (why != NULL) {
-        n->meet.has_told_break = true;
+        n->meet.break_reported = true;
         output_note(n->out.output,
                     "warning: the connection to the store at %s:%d broke: %s; the job continues if the "
                     "connection is made again within %.3g s (--node_timeout)",
@@ -244,12 +244,12 @@ static void on_restored(void *user)
 {
     struct node *n = user;
     end_dial(n);
-    if (n->meet.has_told_break || n->meet.n_resumes > 0)
+    if (n->meet.break_reported || n->meet.n_resumes > 0)
         output_note(n->out.output, "the connection to the store at %s:%d works again after %.1f s",
                     n->plan->master_addr, n->plan->master_port,
                     (double)(clock_ms() - n->meet.broken_ms) / 1000);
     n->meet.broken_ms = n->meet.n_resumes = 0;
-    n->meet.has_told_break = false;
+    n->meet.break_reported = false;
     node_send_no_wait(n);
     report_path(n);
 }
@@ -388,10 +388,10 @@ static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     const struct plan_meeting *m = &n->plan->meeting;
-    const int told = refusing_store_count(n->meet.refusing);
+    const int n_received = refusing_store_count(n->meet.refusing);
     const uint64_t now_ms = clock_ms();
-    if (told >= m->nnodes_max - 1 || now_ms >= n->meet.refusing_until_ms ||
-        (told + 1 >= m->nnodes_min && now_ms >= n->meet.refusing_since_ms + REFUSE_MS))
+    if (n_received >= m->nnodes_max - 1 || now_ms >= n->meet.refusing_until_ms ||
+        (n_received + 1 >= m->nnodes_min && now_ms >= n->meet.refusing_since_ms + REFUSE_MS))
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
@@ -498,7 +498,7 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .code = place->code,
                                                .found = on_found,
                                                .failed = on_dial_failed,
-                                               .say = on_print,
+                                               .print = on_print,
                                                .user = n };
     n->meet.should_host = place->code != NULL;
     n->meet.join_until_ms = clock_ms() + m->join_ms;
@@ -549,7 +549,7 @@ static void on_missing_timer(uv_timer_t *timer)
 
 /* Check that the program exists, before this node waits for others. If the program is missing, exit at once, with one
  * exception: a job with a fixed number of nodes cannot begin without this node. In such a job, join anyway, so that
- * the attempt fails on all nodes with this reason, and exit if no round begins within TELL_OTHERS_MS. */
+ * the attempt fails on all nodes with this reason, and exit if no round begins within MISSING_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -557,7 +557,7 @@ static void check_program(struct node *n)
     if (n->meet.missing != ENOENT && n->meet.missing != EACCES)
         return;
     if (m->nnodes_max > 1 && m->nnodes_min == m->nnodes_max)
-        uv_timer_start(&n->meet.missing_timer, on_missing_timer, TELL_OTHERS_MS, 0);
+        uv_timer_start(&n->meet.missing_timer, on_missing_timer, MISSING_MS, 0);
     else
         give_up_missing(n);
 }
@@ -569,7 +569,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
                                                 .plan = n->plan,
                                                 .found = on_place,
                                                 .failed = on_host_failed,
-                                                .say = on_print,
+                                                .print = on_print,
                                                 .user = n };
     return n->plan->meeting.elsewhere ? store_host_find(&options, &n->meet.host, err) : have_store(n, err);
 }
@@ -627,11 +627,12 @@ static void finish_without_guardian(struct node *n)
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
-    struct signal_heard heard;
+    struct received_signal received;
     ssize_t got = 0;
     (void)status, (void)events;
-    while (!n->ended && (got = read(n->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
-        node_signal(n, &heard);
+    while (!n->ended &&
+           (got = read(n->lifeline_fd, &received, sizeof(received))) == (ssize_t)sizeof(received))
+        node_signal(n, &received);
     if (!n->ended && (got == 0 || errno != EAGAIN))
         finish_without_guardian(n);
     node_run_effects(n);

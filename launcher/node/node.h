@@ -57,9 +57,9 @@ struct node_meeting {
     int stuck_bytes, stuck_times; /* values of struct link_fate for the last silent connection */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
-    bool said_path;      /* FINDING_PATH_LOSES_LARGE was sent to the store */
+    bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* since when the connection to the store is broken or silent; 0 = neither */
-    bool has_told_break; /* the user was warned about this break */
+    bool break_reported; /* the user was warned about this break */
     /* Number of new connections since `broken_ms`, none of which has proved to work. Before the first round: number
      * of connections that were lost during the join. If this number is above 0, a dial begins with a pause. */
     unsigned n_resumes;
@@ -69,11 +69,11 @@ struct node_meeting {
     uv_timer_t port_timer;        /* for the next check of `held_port` */
     struct heard_round *round;    /* owned; the current or last round; NULL before the first round */
     struct heard_waiting waiting; /* the store's last message "waiting": which nodes have joined */
-    uint64_t waiting_heard_ms;    /* when that message arrived */
+    uint64_t waiting_received_ms; /* when that message arrived */
     uv_timer_t waiting_timer;     /* for the next line about missing nodes */
     bool waiting_due;             /* `waiting_timer` will print a line */
-    bool waiting_said;  /* a line was printed in this wait, so later lines are printed only for changes */
-    bool waiting_asked; /* the store was asked which nodes have not ended */
+    bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
+    bool waiting_asked;   /* the store was asked which nodes have not ended */
     char unfinished[HEARD_LIST_MAX]; /* the store's answer: the nodes that have not ended */
     int missing;                     /* errno of the search for the program; 0 = found */
     uv_timer_t missing_timer;        /* end of the wait for a round, if the program is missing */
@@ -210,7 +210,7 @@ struct node {
     /* The last signal that stops the job, and the last signal for the workers. A sender may signal guardian and agent;
      * the second copy is then recognized and ignored. */
     struct stop_memory stop_memory, pass_memory;
-    struct signal_heard stop_heard; /* first request to stop, if agent_stop_signal() is not 0 */
+    struct received_signal stop_received; /* first request to stop, if agent_stop_signal() is not 0 */
 
     struct buf effects;      /* array of struct agent_effect; the first `done` effects are carried out */
     struct path_call *probe; /* owned: the probe of the path to a lost peer, in effects.c; NULL = none */
@@ -286,9 +286,9 @@ void node_end_dumps(struct node *n);
 void node_close_dumps(struct node *n);
 
 /* Check whether a sample can use py-spy. node_begin_samples is called at the start of an attempt, and
- * node_look_for_python at each heartbeat. */
+ * node_find_python at each heartbeat. */
 void node_begin_samples(struct node *n);
-void node_look_for_python(struct node *n);
+void node_find_python(struct node *n);
 
 /* Keep the workers' states at the last heartbeat, from which node_explain_heartbeats makes rows. */
 void node_keep_heartbeats(struct node *n);
@@ -337,7 +337,7 @@ void node_on_lost(void *user, const char *why);
 bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
 
 /* Carry out the action of a signal, which this process or the guardian has received. */
-void node_signal(struct node *n, const struct signal_heard *heard);
+void node_signal(struct node *n, const struct received_signal *received);
 
 /* Handle the store's answer to a status request. */
 void node_on_status(void *user, const struct cJSON *answer);

@@ -113,9 +113,9 @@ static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_
 
 /* Request the facts of the store, and print the status when they arrive. A second request before the store's answer
  * has no further effect. Stacks are printed later, when they were read. */
-static void status_begin(struct node *n, const struct signal_heard *heard)
+static void status_begin(struct node *n, const struct received_signal *received)
 {
-    announce_status(&n->out.announce, heard);
+    announce_status(&n->out.announce, received);
     if (!n->out.status_asked)
         (void)node_dump_stacks(n, &(struct stack_request){ .done = on_stacks });
     n->out.status_asked = true;
@@ -156,34 +156,34 @@ static bool attempt_runs(const struct agent *agent)
 
 /* Pass a request to stop to the agent. The first request is graceful, the second request immediate. After the end of
  * the job, only unread output remains, and a request drops this output. */
-static void stop_asked(struct node *n, const struct signal_heard *heard)
+static void stop_asked(struct node *n, const struct received_signal *received)
 {
     const bool first = agent_stop_signal(n->agent) == 0;
-    if (!signals_is_new_stop(&n->stop_memory, heard, clock_ms()))
+    if (!signals_is_new_stop(&n->stop_memory, received, clock_ms()))
         return;
     if (agent_state(n->agent) == AGENT_DONE) {
         node_leave_output(n);
         return;
     }
     if (first)
-        n->stop_heard = *heard;
+        n->stop_received = *received;
     node_end_dumps(n);  /* a stop by the user does not wait for stacks */
     if (n->run.resting) /* suspended processes must continue in order to exit */
         go_on(n);
-    announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
-    node_handle_event(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
+    announce_stop(&n->out.announce, received, first, attempt_runs(n->agent));
+    node_handle_event(n, (struct agent_event){ .type = AGENT_STOP, .signal = received->signal });
 }
 
 /* Pass the signal on to the workers, but not to the processes that they started. Such a process, for example a data
  * loader, has no handler and would die. */
-static void pass_on(struct node *n, const struct signal_heard *heard)
+static void pass_on(struct node *n, const struct received_signal *received)
 {
     int passed = 0;
-    if (!signals_is_new_stop(&n->pass_memory, heard, clock_ms()))
+    if (!signals_is_new_stop(&n->pass_memory, received, clock_ms()))
         return;
     for (int i = 0; i < n->plan->nproc; i++)
-        passed += n->run.pids[i] != 0 && kill(n->run.pids[i], heard->signal) == 0;
-    announce_passed(&n->out.announce, heard, passed);
+        passed += n->run.pids[i] != 0 && kill(n->run.pids[i], received->signal) == 0;
+    announce_passed(&n->out.announce, received, passed);
 }
 
 /* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, to stop
@@ -209,23 +209,23 @@ static void report_stopped(struct node *n)
     }
 }
 
-void node_signal(struct node *n, const struct signal_heard *from)
+void node_signal(struct node *n, const struct received_signal *from)
 {
-    struct signal_heard now = *from;
-    const struct signal_heard *heard = &now;
+    struct received_signal now = *from;
+    const struct received_signal *received = &now;
     /* With --hosts, Ctrl-C and Ctrl-\ arrive through the relay. Treat them like keys of a local terminal, for which
      * the kernel is the sender. */
     now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_guardian &&
                                               (now.signal == SIGINT || now.signal == SIGQUIT));
-    switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {
+    switch (signals_act(n->plan->cli->stop_signals, received->signal)) {
     case SIGNAL_STOP:
-        stop_asked(n, heard);
+        stop_asked(n, received);
         break;
     case SIGNAL_STATUS:
-        status_begin(n, heard);
+        status_begin(n, received);
         break;
     case SIGNAL_PASS:
-        pass_on(n, heard);
+        pass_on(n, received);
         break;
     case SIGNAL_REST:
         rest(n);
@@ -258,12 +258,12 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     struct signalfd_siginfo info;
     (void)status, (void)events;
     while (!n->ended && read(n->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        const struct signal_heard heard = {
+        const struct received_signal received = {
             .signal = (int)info.ssi_signo,
             .sender = signal_watch_sender(info.ssi_code, (int)info.ssi_pid, info.ssi_uid),
         };
         if (!is_wake(n, &info))
-            node_signal(n, &heard);
+            node_signal(n, &received);
     }
     node_run_effects(n);
 }

@@ -116,7 +116,7 @@ static bool find_for_all(const struct node *n, char path[PATH_MAX])
     const struct env_sources env = { cli->env.items, cli->env.n, n->plan->facts->environ_block };
     const char *found = n->run.spawner.path;
     if (find_beside(found[0] != '\0' ? found : n->plan->workers[0].argv[0], path) ||
-        find_beside_link("/proc/self/exe", path) || torch_look_python("py-spy", &env, path))
+        find_beside_link("/proc/self/exe", path) || env_find_program("py-spy", &env, path))
         return true;
     path[0] = '\0';
     return false;
@@ -195,7 +195,7 @@ static bool plan_is_python(const struct plan *plan)
 }
 
 /* Delete the sample of the last attempt. If the command line names a Python program and py-spy exists,
- * node_look_for_python need not examine the processes. */
+ * node_find_python need not examine the processes. */
 void node_begin_samples(struct node *n)
 {
     char path[PATH_MAX];
@@ -207,7 +207,7 @@ void node_begin_samples(struct node *n)
 }
 
 /* Look for Python at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes time. */
-void node_look_for_python(struct node *n)
+void node_find_python(struct node *n)
 {
     char path[PATH_MAX];
     const unsigned beat = ++n->run.sample.beats;

@@ -147,8 +147,8 @@ static enum input_way input_way(int n_readers, bool terminal, bool background)
  * foreground. */
 
 enum {
-    CHUNK = 64 * 1024,  /* bytes, as many as a pipe holds */
-    LOOK_AGAIN_MS = 300 /* time between two checks whether the job is in the foreground again */
+    CHUNK = 64 * 1024, /* bytes, as many as a pipe holds */
+    RECHECK_MS = 300   /* time between two checks whether the job is in the foreground again */
 };
 
 /* ddprun's end of a worker's pipe. The close callback frees the struct. */
@@ -266,7 +266,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     (void)status, (void)events;
     if (in_background(in)) {
         uv_poll_stop(poll);
-        uv_timer_start(&in->later, on_later, LOOK_AGAIN_MS, 0);
+        uv_timer_start(&in->later, on_later, RECHECK_MS, 0);
         return;
     }
     ssize_t n = read(in->source, in->chunk, CHUNK);

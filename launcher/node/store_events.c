@@ -25,25 +25,25 @@
 
 /* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and also if this
  * user has no permission to read the function. */
-static void look_where(pid_t pid, struct heartbeat_sample *look)
+static void read_wchan(pid_t pid, struct heartbeat_sample *sample)
 {
-    if (look->state != 'R')
-        procfs_line(pid, "wchan", look->where, sizeof(look->where));
-    if (strcmp(look->where, "0") == 0)
-        look->where[0] = '\0';
+    if (sample->state != 'R')
+        procfs_line(pid, "wchan", sample->where, sizeof(sample->where));
+    if (strcmp(sample->where, "0") == 0)
+        sample->where[0] = '\0';
 }
 
 /* Return a sample of a worker. The state 0 means that the process is gone. */
-static struct heartbeat_sample look_at(pid_t pid)
+static struct heartbeat_sample sample_process(pid_t pid)
 {
-    struct heartbeat_sample look = { .at_us = clock_us() };
+    struct heartbeat_sample sample = { .at_us = clock_us() };
     struct proc_stat stat;
     if (!procfs_stat(pid, &stat))
-        return look;
-    look.state = stat.state;
-    look.cpu_ticks = stat.cpu_ticks;
-    look_where(pid, &look);
-    return look;
+        return sample;
+    sample.state = stat.state;
+    sample.cpu_ticks = stat.cpu_ticks;
+    read_wchan(pid, &sample);
+    return sample;
 }
 
 /* Append the error of a worker's latest traceback to the heartbeat. Append "" if the worker has made progress since
@@ -83,12 +83,12 @@ static void on_beat(void *user, struct message_heartbeat *beat)
     const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
     beat->workers = cJSON_CreateArray();
     beat->steps = n->run.pages.n > 0 ? cJSON_CreateArray() : NULL;
-    node_look_for_python(n);
+    node_find_python(n);
     for (int i = 0; i < n->plan->nproc; i++) {
         if (n->run.pids[i] == 0 || n->run.resting)
             continue;
-        const struct heartbeat_sample look = look_at(n->run.pids[i]);
-        heartbeat_compare(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
+        const struct heartbeat_sample sample = sample_process(n->run.pids[i]);
+        heartbeat_compare(&n->run.known[i], i, n->run.pids[i], &sample, ticks_per_s, beat->workers);
         const struct heartbeat_step_sample step = beat_read_step(rank_page(&n->run.pages, i));
         heartbeat_compare_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
@@ -326,9 +326,9 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
  * ends. */
 
 enum {
-    LOOK_MS = 20,        /* time between two checks of the port; a check takes 20 us */
-    QUICK_MS = 60000,    /* time of frequent checks, because rank 0 may never open a store */
-    LOOK_LATER_MS = 1000 /* time between two checks after QUICK_MS */
+    PORT_CHECK_MS = 20,    /* time between two checks of the port; a check takes 20 us */
+    QUICK_MS = 60000,      /* time of frequent checks, because rank 0 may never open a store */
+    PORT_RECHECK_MS = 1000 /* time between two checks after QUICK_MS */
 };
 
 /* Return true if the listener belongs to another user. If ddprun runs as root, a worker may listen as any user, so a
@@ -359,7 +359,7 @@ static void kill_rank0(struct node *n, const struct socket_owner *owner)
 
 /* Check the port once, and set the timer for the next check. Only a running attempt is watched. If rank 0 has not
  * started yet, check again later. */
-static void on_look(uv_timer_t *timer)
+static void on_port_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     struct socket_owner owner;
@@ -375,7 +375,7 @@ static void on_look(uv_timer_t *timer)
     if (state == SOCKET_OPEN && !taken)
         return;
     const bool is_early = clock_ms() - n->run.attempt_started_ms < QUICK_MS;
-    uv_timer_start(timer, on_look, is_early ? LOOK_MS : LOOK_LATER_MS, 0);
+    uv_timer_start(timer, on_port_timer, is_early ? PORT_CHECK_MS : PORT_RECHECK_MS, 0);
 }
 
 /* Check the port before the attempt, and begin to watch it. Return DDP_ERR_IO if another user already listens there.
@@ -400,7 +400,7 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
         print_taken(n, &owner, words, sizeof(words));
         return ddp_fail(err, DDP_ERR_IO, "%s", words);
     }
-    uv_timer_start(&n->meet.port_timer, on_look, LOOK_MS, 0);
+    uv_timer_start(&n->meet.port_timer, on_port_timer, PORT_CHECK_MS, 0);
     return DDP_OK;
 }
 
@@ -497,7 +497,7 @@ static void begin_round(struct node *n)
 {
     struct ddp_err err;
     uv_timer_stop(&n->meet.waiting_timer);
-    n->meet.waiting_due = n->meet.waiting_said = false;
+    n->meet.waiting_due = n->meet.waiting_printed = false;
     if (watch_port(n, &err) != DDP_OK) {
         cannot_begin(n, &err);
         return;
@@ -523,22 +523,22 @@ void node_begin_prepared(struct node *n)
 /* Handle a round: the ranks and nodes of the next attempt. A copy of the round is kept in memory that later rounds
  * use again, because a round is too large for the stack. The first attempt may already be prepared; otherwise prepare
  * it now. */
-static void on_round(void *user, const struct heard_round *heard)
+static void on_round(void *user, const struct heard_round *received)
 {
     struct node *n = user;
     struct ddp_err err;
     const bool is_first = n->meet.round == NULL;
-    const struct plan_round round = plan_round_of(n, heard);
+    const struct plan_round round = plan_round_of(n, received);
     node_expect_nothing(n);
     if (is_first)
-        n->plan->first_nnodes = heard->nnodes;
+        n->plan->first_nnodes = received->nnodes;
     if (is_first)
         n->meet.round = malloc(sizeof(*n->meet.round));
     if (n->meet.round == NULL)
         abort(); /* out of memory: the guardian cleans up */
-    *n->meet.round = *heard;
+    *n->meet.round = *received;
     if (is_first)
-        warn_of_rank0_store(n, heard);
+        warn_of_rank0_store(n, received);
     if (is_first && n->plan->settled) {
         if (n->run.prepared)
             begin_round(n);
@@ -557,13 +557,13 @@ static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     struct heard_waiting now = n->meet.waiting;
-    const int64_t since_ms = (int64_t)(clock_ms() - n->meet.waiting_heard_ms);
+    const int64_t since_ms = (int64_t)(clock_ms() - n->meet.waiting_received_ms);
     n->meet.waiting_due = false;
     if (agent_state(n->agent) != AGENT_GATHERING)
         return;
     if (now.left_ms >= 0)
         now.left_ms = now.left_ms > since_ms ? now.left_ms - since_ms : 0;
-    n->meet.waiting_said = true;
+    n->meet.waiting_printed = true;
     announce_gathering(&n->out.announce, &now);
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
@@ -586,8 +586,9 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
     const bool changed = strcmp(n->meet.waiting.hosts, waiting->hosts) != 0 ||
                          strcmp(n->meet.waiting.missing, waiting->missing) != 0;
     n->meet.waiting = *waiting;
-    n->meet.waiting_heard_ms = clock_ms();
-    if (agent_state(n->agent) != AGENT_GATHERING || waiting->spare > 0 || (n->meet.waiting_said && !changed))
+    n->meet.waiting_received_ms = clock_ms();
+    if (agent_state(n->agent) != AGENT_GATHERING || waiting->spare > 0 ||
+        (n->meet.waiting_printed && !changed))
         return;
     if (!n->meet.waiting_due)
         uv_timer_start(&n->meet.waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
@@ -627,7 +628,7 @@ static void on_findings(void *user, const cJSON *push)
 static void send_notices(struct node *n)
 {
     struct finding found[HOST_FINDINGS_MAX];
-    const int count = host_look(n->plan->nproc, n->plan->facts->host, found);
+    const int count = host_check_limits(n->plan->nproc, n->plan->facts->host, found);
     for (int i = 0; i < count; i++)
         store_link_send(n->meet.link, encode_notice(&found[i]));
 }
@@ -714,14 +715,14 @@ static void on_stop(void *user, const struct failure *cause)
     set_cause(n, cause);
     if (node_cause_is_elsewhere(n)) {
         announce_remote_stop(&n->out.announce, cause);
-        node_handle_event(
-            n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
+        node_handle_event(n,
+                          (struct agent_event){ .type = AGENT_NOTIFIED, .exit_code = failure_code(cause) });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
             /* with several nodes, print this line also on the node of the rank, as on all other nodes */
             cause->rank >= 0)
             announce_remote_stop(&n->out.announce, cause);
-        node_handle_event(n, (struct agent_event){ .type = AGENT_HEARD });
+        node_handle_event(n, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
     }
     node_run_effects(n);
 }

@@ -352,7 +352,7 @@ enum {
     UNREAD_MS = 5000,      /* after the workers' end, how long a sink may accept nothing */
     WATCH_MS = 250,        /* interval between checks of UNREAD_MS */
     DISK_REPORT_MS = 5000, /* a disk that has not answered for this time is reported */
-    DISK_LOOK_MS = 2000,
+    DISK_CHECK_MS = 2000,
     REPORTED_FILES_MAX = 4
 };
 
@@ -618,7 +618,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     if (has_bell && o->streams != NULL && o->tails != NULL && o->group.chunk != NULL && o->sinks != NULL &&
         fold_lines(o)) {
         if (options->plan->log_root != NULL || options->plan->cli->log_file != NULL)
-            uv_timer_start(&o->disk, on_disk_time, DISK_LOOK_MS, DISK_LOOK_MS);
+            uv_timer_start(&o->disk, on_disk_time, DISK_CHECK_MS, DISK_CHECK_MS);
         *out = o;
         return DDP_OK;
     }

@@ -166,7 +166,7 @@ void python_find(struct python_paths *paths, const struct env_sources *env)
     if (facts.virtual_env == NULL || facts.virtual_env[0] == '\0' ||
         !find_python(facts.virtual_env, paths->active))
         find_python_beside(paths->beside);
-    if (!torch_look_python("python3", env, paths->in_path))
+    if (!env_find_program("python3", env, paths->in_path))
         paths->in_path[0] = '\0';
     python_choose(&paths->choice, &facts);
 }
@@ -498,7 +498,7 @@ static const char *next_part(const char *at, char part[PATH_MAX])
     return at[len] == ':' ? at + len + 1 : NULL;
 }
 
-bool torch_look_python(const char *name, const struct env_sources *env, char path[PATH_MAX])
+bool env_find_program(const char *name, const struct env_sources *env, char path[PATH_MAX])
 {
     const char *list = env_sources_find(env, "PATH");
     char dir[PATH_MAX];
@@ -529,7 +529,7 @@ static bool find_interpreter(struct interpreter *s, const char *python, const st
     static const char key[] = "include-system-site-packages";
     char program[PATH_MAX], real[PATH_MAX], settings[TEXT_SIZE];
     int minor;
-    if (!torch_look_python(python, env, program) || realpath(program, real) == NULL ||
+    if (!env_find_program(python, env, program) || realpath(program, real) == NULL ||
         sscanf(strrchr(real, '/'), "/python3.%3d", &minor) != 1 || !cut_prefix(program, s->own))
         return false;
     snprintf(s->version, sizeof(s->version), "3.%d", minor);

@@ -256,6 +256,6 @@ char *scheduler_read_file(const char *path);
 bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch);
 
 /* Find `python` in the workers' PATH and write its path. Return false if PATH does not contain it. */
-bool torch_look_python(const char *python, const struct env_sources *env, char path[PATH_MAX]);
+bool env_find_program(const char *python, const struct env_sources *env, char path[PATH_MAX]);
 
 #endif

@@ -82,7 +82,7 @@ static const struct row {
 static const struct {
     const char *name, *title, *rule;
 } names[IDS] = {
-#define X(id, name, title, rule, tells) { name, title, rule },
+#define X(id, name, title, rule, sets) { name, title, rule },
     SCHEDULERS(X)
 #undef X
 };

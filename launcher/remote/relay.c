@@ -73,10 +73,10 @@ struct relay {
     int job_code;                     /* exit code of the job, while its log files are sent */
     bool rests; /* Ctrl-Z has stopped the job and the starter, so the starter's silence is no failure */
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the relay ends the job */
-    uint64_t heard_ms;  /* when the starter's last message arrived */
-    uint64_t end_ms;    /* when the relay first requested the child's end; 0 = never */
-    int terms;          /* how often the relay has requested the child's end */
-    int exit_code;      /* the relay's exit code; -1 = not known yet */
+    uint64_t last_received_ms; /* when the starter's last message arrived */
+    uint64_t end_ms;           /* when the relay first requested the child's end; 0 = never */
+    int terms;                 /* how often the relay has requested the child's end */
+    int exit_code;             /* the relay's exit code; -1 = not known yet */
     uint64_t branch_ms; /* silence of the starter after which the branch ends; 0 = BRANCH has not arrived */
 };
 
@@ -741,7 +741,7 @@ static void process_messages(struct relay *r)
     int got = 1;
     while (r->exit_code < 0 && r->branch_ms == 0 &&
            (got = remote_decode(buf_slice(&r->in), &kind, &body, &size)) == 1) {
-        r->heard_ms = clock_ms();
+        r->last_received_ms = clock_ms();
         if (handlers[kind] != NULL)
             handlers[kind](r, body);
         buf_consume(&r->in, size);
@@ -821,7 +821,7 @@ static bool read_signals(struct relay *r)
 
 static bool is_silent(const struct relay *r)
 {
-    return !r->rests && clock_ms() > r->heard_ms + r->silent_ms;
+    return !r->rests && clock_ms() > r->last_received_ms + r->silent_ms;
 }
 
 enum { POLL_STDIN, POLL_SIGNALS, POLL_LISTENER, POLL_INPUT, POLL_NEWS, POLLS, TURN_MS = 250 };
@@ -833,7 +833,7 @@ int relay_run(void)
                        .child_in = -1,
                        .token = "-",
                        .silent_ms = FIRST_MS,
-                       .heard_ms = clock_ms(),
+                       .last_received_ms = clock_ms(),
                        .exit_code = -1 };
     const int watched[] = { SIGCHLD, SIGTERM, SIGINT, SIGHUP };
     bool gone = false;

@@ -38,12 +38,12 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* TELL_MS: interval of the messages about hosts that have not started. LAST_MS: time after which a remote shell that
+/* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: time after which a remote shell that
  * must end is killed. BRANCH_LAST_MS: the same for a branch after all hosts have ended. BRANCH_SILENT_MS: silence of
  * the starter after which a branch ends, until the job runs. */
 enum {
     AT_ONCE = 32,
-    TELL_MS = 5000,
+    STATUS_MS = 5000,
     LAST_MS = 30000,
     BRANCH_LAST_MS = 2000,
     BRANCH_SILENT_MS = 60000,
@@ -92,7 +92,7 @@ struct peer {
     uint64_t over_ms;        /* when the job and the transfer of its log files had ended; 0 = not yet */
     bool killed_late;        /* the starter has killed the remote shell, because the shell outlived the job */
     /* Exit code in the relay's last answer; -1 = no such answer. The remote shell's own exit code may differ. */
-    int said_code;
+    int reported_code;
 };
 
 struct starter {
@@ -126,7 +126,7 @@ struct starter {
     bool has_passed_end; /* the other hosts were informed that ddprun has ended on a host */
     bool is_of_host;     /* `exit_code` is the exit code of a host */
     /* When the next message about hosts that have not started, or about log files, is due. */
-    uint64_t tell_ms;
+    uint64_t status_ms;
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 = not set */
     uint64_t end_ms;  /* when the last host ended; 0 = not yet */
     int stops;        /* how many signals of the user have requested to stop the job */
@@ -282,9 +282,9 @@ static void print_files_progress(struct starter *s)
     int sending = 0;
     for (int i = 0; i < s->n; i++)
         sending += s->peers[i].sends && s->peers[i].state == PEER_RUNNING;
-    if (s->facts->cli->quiet || clock_ms() < s->tell_ms || sending == 0)
+    if (s->facts->cli->quiet || clock_ms() < s->status_ms || sending == 0)
         return;
-    s->tell_ms = clock_ms() + TELL_MS;
+    s->status_ms = clock_ms() + STATUS_MS;
     if (collection_progress(&s->collection, sending, &out))
         write_sink(s, SINK_STDERR, &out);
     buf_free(&out);
@@ -297,8 +297,8 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     struct starter *s = p->starter;
     const bool open = p->out.midline || p->out.rest.len > 0;
     p->sends = true;
-    p->said_code = exit_code;
-    s->tell_ms = clock_ms() + TELL_MS;
+    p->reported_code = exit_code;
+    s->status_ms = clock_ms() + STATUS_MS;
     if (open && merge_add(&p->out, slice_str("\n"), lines) && s->n == 1)
         lines->len--;
     collect_store(p->files, buf_slice(&p->held));
@@ -617,7 +617,7 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
     if (at == lines->len)
         return;
     if (answer.news == REMOTE_ENDED || answer.news == REMOTE_FAILED)
-        p->said_code = answer.port;
+        p->reported_code = answer.port;
     p->has_failed = answer.news == REMOTE_FAILED;
     lines->len = at + answer.before;
     if (answer.before > 0 && p->starter->n > 1)
@@ -795,8 +795,8 @@ static void end_peer(struct peer *p)
     if (p->state == PEER_ENDED || start_flat(p))
         return;
     const bool ran = p->state == PEER_RUNNING;
-    const bool has_said = (p->sends && !p->exited_early) || p->killed_late;
-    const int exit_code = has_said ? p->said_code : link_exit_code(p->link);
+    const bool has_reported = (p->sends && !p->exited_early) || p->killed_late;
+    const int exit_code = has_reported ? p->reported_code : link_exit_code(p->link);
     p->state = PEER_ENDED;
     s->n_ended++;
     if (merge_finish(&p->err, &lines))
@@ -811,7 +811,7 @@ static void end_peer(struct peer *p)
     if (!ran && s->exit_code < 0) {
         explain_start(p, link_exit_code(p->link), NULL, &f);
         fail(s, &f);
-    } else if (ran && s->kill_ms == 0 && p->said_code != exit_code) {
+    } else if (ran && s->kill_ms == 0 && p->reported_code != exit_code) {
         snprintf(words, sizeof(words), "exit status %d", link_exit_code(p->link));
         s->exit_code =
             -1; /* so that fail() reports this host: a host that ended before probably ended because this host was lost */
@@ -989,11 +989,11 @@ static void forward_signal(struct starter *s, int number)
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct starter *s = poll->data;
-    struct signal_heard heard;
+    struct received_signal received;
     ssize_t got;
     (void)status, (void)events;
-    while ((got = read(s->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
-        forward_signal(s, heard.signal);
+    while ((got = read(s->lifeline_fd, &received, sizeof(received))) == (ssize_t)sizeof(received))
+        forward_signal(s, received.signal);
     if (got == 0) { /* the guardian has died */
         uv_poll_stop(poll);
         s->exit_code = EXIT_CODE_DDPRUN;
@@ -1018,7 +1018,7 @@ static void on_signals(uv_poll_t *poll, int status, int events)
  * its output. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
-    const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->said_code >= 0;
+    const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->reported_code >= 0;
     if (is_over && (p->over_ms == 0 || p->starter->paused))
         p->over_ms = now;
     return p->over_ms != 0 && now >= p->over_ms + LAST_MS && p->state != PEER_ENDED && !has_exited(p);
@@ -1057,14 +1057,14 @@ static void check_deadlines(struct starter *s)
     links_drain(s->links, s->kill_ms != 0 && now >= s->kill_ms);
 }
 
-/* Print which hosts have not started yet, every TELL_MS. */
+/* Print which hosts have not started yet, every STATUS_MS. */
 static void print_waiting_hosts(struct starter *s)
 {
     struct buf names = { 0 }, out = { 0 };
     int waits = 0;
-    if (s->facts->cli->quiet || s->n_running > 0 || s->exit_code >= 0 || clock_ms() < s->tell_ms)
+    if (s->facts->cli->quiet || s->n_running > 0 || s->exit_code >= 0 || clock_ms() < s->status_ms)
         return;
-    s->tell_ms = clock_ms() + TELL_MS;
+    s->status_ms = clock_ms() + STATUS_MS;
     for (int i = 0; i < s->n; i++)
         if (s->peers[i].state != PEER_READY && waits++ < NAMES_MAX)
             buf_printf(&names, " %s", s->peers[i].host->name);
@@ -1173,7 +1173,7 @@ int starter_run(void *arg, int lifeline)
 {
     const struct starter_job *job = arg;
     struct starter s = {
-        .facts = job->facts, .n = job->n, .exit_code = -1, .tell_ms = clock_ms() + TELL_MS, .input_fd = -1
+        .facts = job->facts, .n = job->n, .exit_code = -1, .status_ms = clock_ms() + STATUS_MS, .input_fd = -1
     };
     struct ddp_err err;
     if (secret_make(&s.secret, &err) != DDP_OK) {
@@ -1199,7 +1199,7 @@ int starter_run(void *arg, int lifeline)
         s.peers[i].above = above != NULL ? above[i] : -1;
         if (s.peers[i].above >= 0)
             s.peers[s.peers[i].above].has_children = true;
-        s.peers[i].said_code = -1;
+        s.peers[i].reported_code = -1;
         s.peers[i].host = &job->hosts[i];
         s.peers[i].files = s.collects ? &s.collection.of[i] : NULL;
     }

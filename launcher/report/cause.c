@@ -37,15 +37,15 @@ uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 
 /* --- headline ------------------------------------------------------------------------------------------- */
 
-static const struct program_look not_looked_at;
+static const struct program_file not_examined;
 
 static struct start_failure start_failure(const struct report *r, const struct agent_worker *w)
 {
-    const struct program_look *look = r->look != NULL ? r->look : &not_looked_at;
+    const struct program_file *file = r->file != NULL ? r->file : &not_examined;
     return (struct start_failure){ .error = w->error,
-                                   .program = look->is_python_file ? look->path : r->plan->workers[0].argv[0],
+                                   .program = file->is_python_file ? file->path : r->plan->workers[0].argv[0],
                                    .path = r->path,
-                                   .look = look,
+                                   .file = file,
                                    .limits = r->evidence };
 }
 
@@ -179,7 +179,7 @@ bool cause_headline(const struct report *r, struct buf *out)
                           r->plan->nproc == 1 ? "the worker" : "all workers", after);
     signal_name(name, stop);
     return buf_printf(out, "stopped by ") &&
-           (r->stop != NULL ? signal_heard_text(r->stop, out) : buf_printf(out, "%s", name)) &&
+           (r->stop != NULL ? received_signal_text(r->stop, out) : buf_printf(out, "%s", name)) &&
            buf_printf(out, " after %s", after);
 }
 

@@ -74,13 +74,13 @@ struct report {
     const struct tail *stdout_tails, *stderr_tails; /* arrays by local rank, with nproc tails; NULL = none */
     uint64_t started_ms, ended_ms;                  /* start and end of the job, by the agent's clock */
     uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
-    const struct signal_heard *stop; /* the signal by which the user stopped the job; NULL = none */
-    int utc_offset_s;                /* offset of the local time zone, for printed times */
-    bool explain;                    /* the last line names the command `ddprun explain CODE` */
-    bool colour;                     /* print colours; true if the text goes to a terminal */
-    const struct program_look *look; /* the file that could not be started; NULL = none */
-    const char *path;                /* PATH of the workers, printed if the program was not found */
-    const char *python;              /* path of the Python that ran the workers; NULL = not known or none */
+    const struct received_signal *stop; /* the signal by which the user stopped the job; NULL = none */
+    int utc_offset_s;                   /* offset of the local time zone, for printed times */
+    bool explain;                       /* the last line names the command `ddprun explain CODE` */
+    bool colour;                        /* print colours; true if the text goes to a terminal */
+    const struct program_file *file;    /* the file that could not be started; NULL = none */
+    const char *path;                   /* PATH of the workers, printed if the program was not found */
+    const char *python; /* path of the Python that ran the workers; NULL = not known or none */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL = not known */
     const struct full_disk *full;           /* the full disk and the file on it; NULL = none or not known */
     const struct error_text *error;         /* error file of the first failure; NULL = none */

@@ -156,7 +156,7 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
 
 enum {
     WATCHES_MAX = 24,        /* limit of groups: those of ddprun and of the job, and all outer groups */
-    LOOKED_AT_MAX = 8,       /* limit of failures that are examined in one attempt */
+    EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for any other file */
     LOG_RECORDS_MAX = 65536, /* records read per call, at 1 us each; more than the kernel's log contains */
@@ -185,11 +185,11 @@ struct evidence {
     struct buf lines;                /* records read from the log, at most LOG_BYTES_MAX */
     time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
     uint64_t open_files; /* ulimit -n of the workers */
-    struct looked_at {
+    struct examined {
         int local_rank;
         struct worker_evidence facts;
-    } looked_at[LOOKED_AT_MAX];
-    size_t n_looked_at;
+    } examined[EXAMINED_MAX];
+    size_t n_examined;
     int port_rank,
         port; /* local rank of the worker whose port another user has taken; number of this port, 0 = none */
     unsigned port_uid;
@@ -623,7 +623,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
 {
     if (e == NULL)
         return;
-    e->n_looked_at = 0;
+    e->n_examined = 0;
     e->timer_scope[0] = '\0';
     e->port = 0;
     forget_watches(e);
@@ -637,11 +637,11 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
 /* Examine a worker. The log is read first, because it may name a control group whose counters are read next. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
 {
-    if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
+    if (e == NULL || e->n_examined == EXAMINED_MAX)
         return;
-    struct looked_at *l = &e->looked_at[e->n_looked_at++];
-    *l = (struct looked_at){ .local_rank = local_rank,
-                             .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* ru_maxrss is in KiB */
+    struct examined *l = &e->examined[e->n_examined++];
+    *l = (struct examined){ .local_rank = local_rank,
+                            .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* ru_maxrss is in KiB */
     ask_log(e, pid, &l->facts);
     check_memory(e, &l->facts);
     check_shm(&l->facts);
@@ -658,10 +658,10 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
 /* Record ddprun's own limit of open files instead of that of the workers, because ddprun failed. */
 void evidence_not_started(struct evidence *e, int local_rank)
 {
-    if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
+    if (e == NULL || e->n_examined == EXAMINED_MAX)
         return;
-    struct looked_at *l = &e->looked_at[e->n_looked_at++];
-    *l = (struct looked_at){ .local_rank = local_rank };
+    struct examined *l = &e->examined[e->n_examined++];
+    *l = (struct examined){ .local_rank = local_rank };
     check_limits(e, &l->facts);
     l->facts.open_files = soft_limit(RLIMIT_NOFILE);
 }
@@ -686,9 +686,9 @@ void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 
 const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank)
 {
-    for (size_t i = 0; e != NULL && i < e->n_looked_at; i++)
-        if (e->looked_at[i].local_rank == local_rank)
-            return &e->looked_at[i].facts;
+    for (size_t i = 0; e != NULL && i < e->n_examined; i++)
+        if (e->examined[i].local_rank == local_rank)
+            return &e->examined[i].facts;
     return NULL;
 }
 
@@ -962,35 +962,35 @@ static void find_near(const char *path, char out[PATH_MAX])
 }
 
 /* Examine a program. Its header is compared with that of ddprun's own executable, which runs on this machine. */
-static void program_examine(const char *path, struct program_look *look)
+static void program_examine(const char *path, struct program_file *file)
 {
     uint8_t head[HEAD_BYTES], own[HEAD_BYTES];
     bool ok, self_ok;
-    *look = (struct program_look){ .kind = kind_of(path) };
-    snprintf(look->path, sizeof(look->path), "%s", path);
-    find_locked(path, look->locked);
-    if (look->kind == PATH_MISSING)
-        find_near(path, look->near);
-    if (look->kind != PATH_EXECUTABLE && look->kind != PATH_NO_X)
+    *file = (struct program_file){ .kind = kind_of(path) };
+    snprintf(file->path, sizeof(file->path), "%s", path);
+    find_locked(path, file->locked);
+    if (file->kind == PATH_MISSING)
+        find_near(path, file->near);
+    if (file->kind != PATH_EXECUTABLE && file->kind != PATH_NO_X)
         return;
-    look->noexec = on_noexec(path);
+    file->noexec = on_noexec(path);
     size_t n = read_head(path, head, &ok), n_own = read_head("/proc/self/exe", own, &self_ok);
     if (!ok)
         return;
-    program_check_bytes(look, slice_of(head, n), slice_of(own, n_own));
-    if (look->interpreter[0] != '\0')
-        look->helper = kind_of(look->interpreter);
-    else if (look->elf.interpreter[0] != '\0')
-        look->helper = kind_of(look->elf.interpreter);
+    program_check_bytes(file, slice_of(head, n), slice_of(own, n_own));
+    if (file->interpreter[0] != '\0')
+        file->helper = kind_of(file->interpreter);
+    else if (file->elf.interpreter[0] != '\0')
+        file->helper = kind_of(file->elf.interpreter);
 }
 
 /* Examine the program that could not be started. A name without a slash was searched in PATH and not found, so
  * there is no file to examine; return false. */
-bool program_examine_failed(const char *failed, const char *script, struct program_look *look)
+bool program_examine_failed(const char *failed, const char *script, struct program_file *file)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))
         return false;
-    program_examine(failed, look);
-    look->is_python_file = failed == script;
+    program_examine(failed, file);
+    file->is_python_file = failed == script;
     return true;
 }

@@ -83,6 +83,6 @@ void error_file_hand_on(const char *from, const char *to, int code);
 
 /* Examine the program `failed`, which could not be started. `script` is the file that Python should run; it may be
  * equal to `failed`. Return false if there is no file to examine. */
-bool program_examine_failed(const char *failed, const char *script, struct program_look *look);
+bool program_examine_failed(const char *failed, const char *script, struct program_file *file);
 
 #endif

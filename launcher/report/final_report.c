@@ -523,7 +523,7 @@ static int utc_offset_s(void)
 /* The memory to which members of `struct report` point. */
 struct details {
     char python[PATH_MAX];
-    struct program_look look;
+    struct program_file file;
     struct error_text error;
     struct ddp_err trouble;
     struct full_disk full;
@@ -536,7 +536,7 @@ static void find_python(struct report *r, struct details *d)
     const struct cli *cli = r->plan->cli;
     const struct env_sources env = { cli->env.items, cli->env.n, r->plan->facts->environ_block };
     const char *python = program_python(cli, r->plan->facts->python);
-    if (python != NULL && torch_look_python(python, &env, d->python))
+    if (python != NULL && env_find_program(python, &env, d->python))
         r->python = d->python;
 }
 
@@ -692,7 +692,7 @@ void final_report(struct report *r, struct output *output, const struct evidence
         r->utc_offset_s = utc_offset_s();
     if (r->elsewhere == NULL) {
         r->evidence = evidence_of(evidence, agent_first_failure(r->agent));
-        r->look = program_examine_failed(program, r->plan->script, &details.look) ? &details.look : NULL;
+        r->file = program_examine_failed(program, r->plan->script, &details.file) ? &details.file : NULL;
         find_python(r, &details);
         if (!disk_hangs(DISK_HUNG_MS, NULL)) {
             read_error_file(r, &details);

@@ -131,7 +131,7 @@ static void read_shm(struct host_facts *f)
     f->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX])
+int host_check_limits(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX])
 {
     struct host_facts facts = { .has_infiniband = is_used("/sys/class/infiniband") };
     read_limits(&facts);
@@ -148,7 +148,7 @@ static void log_findings(const struct finding *found, int n)
 void host_warn(int workers, const char *host)
 {
     struct finding found[HOST_FINDINGS_MAX];
-    log_findings(found, host_look(workers, host, found));
+    log_findings(found, host_check_limits(workers, host, found));
 }
 
 /* --- GPUs -------------------------------------------------------------------------------------------------- */

@@ -17,9 +17,9 @@ enum { HOST_FINDINGS_MAX = 4 };
 
 /* Compare the limits of this machine with what `workers` workers need. Store a finding for each limit that is too
  * low, and return the number of findings. */
-int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
+int host_check_limits(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
 
-/* Log each finding of host_look as a warning. */
+/* Log each finding of host_check_limits as a warning. */
 void host_warn(int workers, const char *host);
 
 /* A query to the driver about the GPUs of this node's workers: which other processes use them, and does their compute

@@ -139,54 +139,54 @@ static enum elf_kind first_problem(const struct reader *file, const struct reade
 
 /* Compare the first bytes of a file with those of a program that runs on this machine. The first 4 KiB contain the
  * header, the segment table and the loader's path. */
-static void elf_check(struct slice file, struct slice own, struct elf_look *look)
+static void elf_check(struct slice file, struct slice own, struct elf_facts *elf)
 {
     struct reader theirs, mine;
-    *look = (struct elf_look){ .kind = ELF_NONE };
+    *elf = (struct elf_facts){ .kind = ELF_NONE };
     bool known = reader_open(&mine, own) && header_is_whole(&mine);
     if (known) {
-        look->our_machine = machine_of(&mine);
-        look->our_bits = mine.wide ? 64 : 32;
+        elf->our_machine = machine_of(&mine);
+        elf->our_bits = mine.wide ? 64 : 32;
     }
     if (!reader_open(&theirs, file))
         return;
     /* If ddprun's header is not known, compare the file with itself, so that no difference is reported. */
-    look->kind = first_problem(&theirs, known ? &mine : &theirs);
-    look->machine = machine_of(&theirs);
-    look->bits = theirs.wide ? 64 : 32;
+    elf->kind = first_problem(&theirs, known ? &mine : &theirs);
+    elf->machine = machine_of(&theirs);
+    elf->bits = theirs.wide ? 64 : 32;
     if (header_is_whole(&theirs))
-        find_interpreter(&theirs, look->interpreter);
+        find_interpreter(&theirs, elf->interpreter);
 }
 
 /* --- scripts ---------------------------------------------------------------------------------------------- */
 
 /* Parse the first line of a script: "#! /usr/bin/env -S python3\r\n" names "/usr/bin/env". The kernel ends the name
  * at a blank, but not at a \r. So the kernel does not find the interpreter of a script with Windows line ends. */
-static void read_first_line(struct program_look *look, const char *text, size_t len)
+static void read_first_line(struct program_file *file, const char *text, size_t len)
 {
     const char *end = memchr(text, '\n', len);
     size_t line = end != NULL ? (size_t)(end - text) : len;
     size_t at = 2;
-    look->carriage_return = line > 2 && text[line - 1] == '\r';
-    line -= look->carriage_return;
+    file->carriage_return = line > 2 && text[line - 1] == '\r';
+    line -= file->carriage_return;
     while (at < line && (text[at] == ' ' || text[at] == '\t'))
         at++;
     size_t stop = at;
     while (stop < line && text[stop] != ' ' && text[stop] != '\t' && text[stop] != '\0')
         stop++;
     if (stop - at < INTERPRETER_MAX)
-        memcpy(look->interpreter, text + at, stop - at);
+        memcpy(file->interpreter, text + at, stop - at);
 }
 
-void program_check_bytes(struct program_look *look, struct slice head, struct slice own)
+void program_check_bytes(struct program_file *file, struct slice head, struct slice own)
 {
     const char *text = head.data;
-    look->empty = head.len == 0;
-    memset(look->interpreter, 0, sizeof(look->interpreter));
-    look->carriage_return = false;
+    file->empty = head.len == 0;
+    memset(file->interpreter, 0, sizeof(file->interpreter));
+    file->carriage_return = false;
     if (head.len > 2 && text[0] == '#' && text[1] == '!')
-        read_first_line(look, text, head.len);
-    elf_check(head, own, &look->elf);
+        read_first_line(file, text, head.len);
+    elf_check(head, own, &file->elf);
 }
 
 /* --- cause and remedy ------------------------------------------------------------------------------------- */
@@ -223,28 +223,28 @@ enum {
 
 static unsigned observations(const struct start_failure *f)
 {
-    const struct program_look *look = f->look;
-    const enum path_kind kind = look->kind;
-    const enum elf_kind elf = look->elf.kind;
-    const bool script = look->interpreter[0] != '\0', there = kind == PATH_EXECUTABLE || kind == PATH_NO_X;
+    const struct program_file *file = f->file;
+    const enum path_kind kind = file->kind;
+    const enum elf_kind elf = file->elf.kind;
+    const bool script = file->interpreter[0] != '\0', there = kind == PATH_EXECUTABLE || kind == PATH_NO_X;
     const bool is_dot = strcmp(f->program, ".") == 0 || strcmp(f->program, "..") == 0;
     const struct {
         bool seen;
         unsigned flag;
     } all[] = {
-        { strchr(f->program, '/') == NULL && look->path[0] == '\0' && !is_dot, SEARCHED },
+        { strchr(f->program, '/') == NULL && file->path[0] == '\0' && !is_dot, SEARCHED },
         { script, SCRIPT },
-        { look->carriage_return, CR },
-        { script && look->helper == PATH_DIRECTORY, HELPER_DIR },
-        { look->near[0] != '\0', NEAR },
+        { file->carriage_return, CR },
+        { script && file->helper == PATH_DIRECTORY, HELPER_DIR },
+        { file->near[0] != '\0', NEAR },
         { there, FILE_THERE },
-        { look->elf.interpreter[0] != '\0', NAMES_LOADER },
+        { file->elf.interpreter[0] != '\0', NAMES_LOADER },
         { kind == PATH_DIRECTORY || is_dot, DIRECTORY },
         { kind == PATH_NO_FILE, NO_FILE },
-        { look->locked[0] != '\0', LOCKED },
+        { file->locked[0] != '\0', LOCKED },
         { kind == PATH_NO_X, LACKS_X },
-        { look->noexec, NOEXEC },
-        { there && look->empty, EMPTY },
+        { file->noexec, NOEXEC },
+        { there && file->empty, EMPTY },
         { elf == ELF_MACHINE || elf == ELF_BYTE_ORDER, FOREIGN },
         { elf == ELF_BITS, OTHER_SIZE },
         { elf == ELF_CUT, CUT },
@@ -332,20 +332,20 @@ static bool fill_row(const struct start_failure *f, const char *sentence, struct
     static const struct worker_evidence nothing;
     const struct worker_evidence *limits = f->limits != NULL ? f->limits : &nothing;
     const char *path = f->path != NULL ? f->path : "which is not set";
-    const struct program_look *look = f->look;
+    const struct program_file *file = f->file;
     const char *why = strerror(f->error);
     snprintf(search, sizeof(search), "%.*s%s", PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "");
     const struct word words[] = {
         { "program", f->program },
         { "search", search },
-        { "near", look->near },
-        { "interpreter", look->interpreter },
-        { "loader", look->elf.interpreter },
-        { "locked", look->locked },
-        { "machine", elf_machine_name(look->elf.machine, machine) },
-        { "our_machine", elf_machine_name(look->elf.our_machine, own) },
-        { "bits", look->elf.bits == 64 ? "64" : "32" },
-        { "our_bits", look->elf.our_bits == 64 ? "64" : "32" },
+        { "near", file->near },
+        { "interpreter", file->interpreter },
+        { "loader", file->elf.interpreter },
+        { "locked", file->locked },
+        { "machine", elf_machine_name(file->elf.machine, machine) },
+        { "our_machine", elf_machine_name(file->elf.our_machine, own) },
+        { "bits", file->elf.bits == 64 ? "64" : "32" },
+        { "our_bits", file->elf.our_bits == 64 ? "64" : "32" },
         { "processes", limit_text(processes, limits->processes, false) },
         { "pids", limit_text(pids, limits->pids_max, false) },
         { "files", limit_text(files, limits->open_files, false) },

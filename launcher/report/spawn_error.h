@@ -20,7 +20,7 @@ enum elf_kind {
 
 enum { ELF_INTERPRETER_MAX = 256 };
 
-struct elf_look {
+struct elf_facts {
     enum elf_kind kind;
     int machine, bits;         /* machine and word size of the file; 0 = the header is too short */
     int our_machine, our_bits; /* machine and word size of a program that runs on this machine */
@@ -41,7 +41,7 @@ enum { INTERPRETER_MAX = 256 };
 
 /* Facts about a program that could not be started. The errno of execve has several meanings; these facts decide
  * which applies. */
-struct program_look {
+struct program_file {
     char path[PATH_MAX]; /* the path that was examined; "" = none */
     enum path_kind kind;
     bool is_python_file; /* true: `path` is the script for Python; false: `path` is the program itself */
@@ -52,19 +52,19 @@ struct program_look {
     char locked[PATH_MAX];
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" = no script */
     bool carriage_return;              /* the first line ends with \r\n */
-    struct elf_look elf;               /* the header of a binary program */
+    struct elf_facts elf;              /* the header of a binary program */
     enum path_kind helper;             /* kind of `interpreter` or elf.interpreter */
 };
 
 /* Examine `head`, the first bytes of the file, and set empty, interpreter, carriage_return and elf. `own`
  * contains the first bytes of a program that runs on this machine. */
-void program_check_bytes(struct program_look *look, struct slice head, struct slice own);
+void program_check_bytes(struct program_file *file, struct slice head, struct slice own);
 
 struct start_failure {
     int error;           /* errno of execve, of the search in PATH, or of fork */
     const char *program; /* as the user wrote it */
     const char *path;    /* PATH of the worker; NULL = not set */
-    const struct program_look *look;
+    const struct program_file *file;
     const struct worker_evidence *limits; /* only its limits are used; NULL = not known */
 };
 

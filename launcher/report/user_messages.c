@@ -84,21 +84,22 @@ static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_at
 }
 
 /* Append that the user has requested a stop. */
-static bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
+static bool event_stop(struct buf *out, uint64_t t_ms, const struct received_signal *received)
 {
     cJSON *o = event_new(EVENT_STOP_REQUESTED, t_ms);
     return event_print(out, o,
-                       o != NULL && json_add_signal(o, heard->signal) &&
-                           json_add_sender(o, "sender", &heard->sender));
+                       o != NULL && json_add_signal(o, received->signal) &&
+                           json_add_sender(o, "sender", &received->sender));
 }
 
 /* Append that a signal was passed on to `workers` workers. */
-static bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
+static bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct received_signal *received,
+                                int workers)
 {
     cJSON *o = event_new(EVENT_SIGNAL_PASSED, t_ms);
     return event_print(out, o,
-                       o != NULL && json_add_signal(o, heard->signal) &&
-                           json_add_sender(o, "sender", &heard->sender) &&
+                       o != NULL && json_add_signal(o, received->signal) &&
+                           json_add_sender(o, "sender", &received->sender) &&
                            json_add_number(o, "workers", workers));
 }
 
@@ -391,15 +392,15 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
 }
 
 /* Print the signal and its sender, then `what`. */
-static void note_signal(const struct announce *a, const struct signal_heard *heard, const char *what)
+static void note_signal(const struct announce *a, const struct received_signal *received, const char *what)
 {
     struct buf text = { 0 };
-    if (signal_heard_text(heard, &text))
+    if (received_signal_text(received, &text))
         output_note(a->output, "%.*s%s", (int)text.len, (const char *)text.data, what);
     buf_free(&text);
 }
 
-void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs)
+void announce_stop(const struct announce *a, const struct received_signal *received, bool first, bool runs)
 {
     static const char *const words[2][2] = {
         { " again: leaving the job at once", ": leaving the job; no workers run here" },
@@ -407,30 +408,30 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
     };
     struct buf event = { 0 };
     if (wants_events(a))
-        emit_event(a, event_stop(&event, since_start(a), heard), &event);
+        emit_event(a, event_stop(&event, since_start(a), received), &event);
     if (!a->plan->cli->json && !a->plan->cli->quiet)
-        note_signal(a, heard, words[runs][first]);
+        note_signal(a, received, words[runs][first]);
 }
 
 /* Report that a signal was passed on to the workers. A signal from the terminal, such as a change of the window
  * size, is printed only with --verbose. */
-void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
+void announce_passed(const struct announce *a, const struct received_signal *received, int workers)
 {
     char what[64];
     struct buf event = { 0 };
     snprintf(what, sizeof(what), ": passed on to %d worker%s", workers, workers == 1 ? "" : "s");
     if (wants_events(a))
-        emit_event(a, event_signal_passed(&event, since_start(a), heard, workers), &event);
-    if (!a->plan->cli->json && (a->plan->cli->verbose || (!heard->sender.kernel && !a->plan->cli->quiet)))
-        note_signal(a, heard, what);
+        emit_event(a, event_signal_passed(&event, since_start(a), received, workers), &event);
+    if (!a->plan->cli->json && (a->plan->cli->verbose || (!received->sender.kernel && !a->plan->cli->quiet)))
+        note_signal(a, received, what);
 }
 
 enum { STACKS_LINES_MAX = 200 };
 
 /* Print that the status follows, even with --quiet, because the user has requested it. */
-void announce_status(const struct announce *a, const struct signal_heard *heard)
+void announce_status(const struct announce *a, const struct received_signal *received)
 {
-    note_signal(a, heard, ": the state of the job follows");
+    note_signal(a, received, ": the state of the job follows");
 }
 
 /* Print stacks. Each line is a separate note, so that each gets the prefix "ddprun: ". */

@@ -55,14 +55,14 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
 
 /* Report that the user has asked to stop the job. `first` is false for a second request. `runs` is true if workers
  * still run on this node. */
-void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
+void announce_stop(const struct announce *a, const struct received_signal *received, bool first, bool runs);
 
 /* Report that a signal was passed on to `workers` workers. A signal from the terminal is printed only with
  * --verbose. */
-void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
+void announce_passed(const struct announce *a, const struct received_signal *received, int workers);
 
 /* Report that the user has requested the status, which the caller prints next. */
-void announce_status(const struct announce *a, const struct signal_heard *heard);
+void announce_status(const struct announce *a, const struct received_signal *received);
 
 /* Report the stacks of this node's ranks. `rows` is described in record/stacks.h; `is_cut` is true if some rows are
  * missing. */

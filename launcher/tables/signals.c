@@ -110,17 +110,17 @@ static const char *kernel_words(int signal)
 }
 
 /* Append the signal and its sender, so that users find the process that has stopped their job. */
-bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
+bool received_signal_text(const struct received_signal *received, struct buf *out)
 {
-    const struct signal_row *row = signal_row_of(heard->signal);
-    return buf_printf(out, "SIG%s from ", row != NULL ? row->name : "?") && signal_sender_text(heard, out);
+    const struct signal_row *row = signal_row_of(received->signal);
+    return buf_printf(out, "SIG%s from ", row != NULL ? row->name : "?") && signal_sender_text(received, out);
 }
 
-bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
+bool signal_sender_text(const struct received_signal *received, struct buf *out)
 {
-    const struct signal_sender *from = &heard->sender;
+    const struct signal_sender *from = &received->sender;
     if (from->kernel)
-        return buf_printf(out, "%s", kernel_words(heard->signal));
+        return buf_printf(out, "%s", kernel_words(received->signal));
     if (from->pid == 0)
         return buf_printf(out, "a process outside this container (uid %u)", from->uid);
     if (from->name[0] == '\0')
@@ -132,25 +132,25 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
 
 /* Return true if the signal is a copy of the last one. Each further SIGHUP is a copy, because a terminal that
  * closes may send several. Other signals have at most one copy, so a third signal is a new request. */
-static bool is_copy(const struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
+static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
-    const struct signal_heard *last = &memory->last;
-    if (last->signal != heard->signal)
+    const struct received_signal *last = &memory->last;
+    if (last->signal != received->signal)
         return false;
-    if (heard->signal == SIGHUP)
+    if (received->signal == SIGHUP)
         return true;
-    return !memory->copied && last->by_guardian != heard->by_guardian &&
-           last->sender.pid == heard->sender.pid && last->sender.kernel == heard->sender.kernel &&
+    return !memory->copied && last->by_guardian != received->by_guardian &&
+           last->sender.pid == received->sender.pid && last->sender.kernel == received->sender.kernel &&
            now_ms - memory->at_ms <= COPY_MS;
 }
 
-bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
+bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
-    if (is_copy(memory, heard, now_ms)) {
+    if (is_copy(memory, received, now_ms)) {
         memory->copied = true;
         return false;
     }
-    *memory = (struct stop_memory){ .last = *heard, .at_ms = now_ms };
+    *memory = (struct stop_memory){ .last = *received, .at_ms = now_ms };
     return true;
 }
 

@@ -107,7 +107,7 @@ struct signal_sender {
 };
 
 /* A received signal, as the guardian passes it to the agent. */
-struct signal_heard {
+struct received_signal {
     int signal;
     bool by_guardian; /* the guardian has received the signal and passed it on */
     struct signal_sender sender;
@@ -115,23 +115,23 @@ struct signal_heard {
 
 /* Append the signal and its sender, for example "SIGTERM from bash (pid 12, uid 0)". Return false when memory is
  * short. */
-bool signal_heard_text(const struct signal_heard *heard, struct buf *out);
+bool received_signal_text(const struct received_signal *received, struct buf *out);
 
 /* Append only the sender, for example "slurmstepd (pid 812, uid 0)". */
-bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
+bool signal_sender_text(const struct received_signal *received, struct buf *out);
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
 /* The last signal that requested a stop, and when it arrived. In a zeroed struct no signal has arrived. */
 struct stop_memory {
-    struct signal_heard last;
+    struct received_signal last;
     uint64_t at_ms; /* when `last` arrived, by the same clock as `now_ms` below */
     bool copied;    /* the copy of `last` has arrived, so the next signal is a new request */
 };
 
-/* Return true if `heard` is a new request to stop, and false if it is a copy of the last one. The agent gets copies
+/* Return true if `received` is a new request to stop, and false if it is a copy of the last one. The agent gets copies
  * if a batch system, systemd or pkill signals both processes, because the guardian passes its signal on. A second
  * SIGHUP is never a new request. */
-bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
+bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);
 
 #endif

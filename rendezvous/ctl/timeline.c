@@ -317,7 +317,7 @@ static size_t update_node_row(struct making *m, const struct timeline_event *eve
 
 static void on_launched(struct making *m, const struct timeline_event *event)
 {
-    begin_bar(m, update_node_row(m, event), TIMELINE_LOOKING, TIMELINE_JOB);
+    begin_bar(m, update_node_row(m, event), TIMELINE_CONNECTING, TIMELINE_JOB);
 }
 
 /* Handle a join. A node that already waits, and joins again after a lost connection, keeps its bar. */

@@ -73,7 +73,7 @@ int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 /* Name, category in the trace (a class in the page), description. */
 #define TIMELINE_BARS(X)                                      \
-    X(LOOKING, "looking", "connects to the store")            \
+    X(CONNECTING, "looking", "connects to the store")         \
     X(WAITING, "waiting", "waits for other nodes")            \
     X(SPARE, "spare", "waits to join")                        \
     X(RUNNING, "running", "runs")                             \

@@ -60,7 +60,7 @@ static const struct {
 enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 
 /* One rank in the two samples. */
-struct rank_look {
+struct rank_analysis {
     struct spot *spot[2]; /* the rank's entries in hang.spots: in the earlier and in the later sample */
     int64_t cpu_ms;       /* CPU time that the main thread used between the samples */
     int cpu_percent;      /* the same in percent of one CPU */
@@ -79,7 +79,7 @@ struct group {
 /* The state of one search. diagnose_hang creates it on its stack and frees it before it returns. */
 struct hang {
     const struct snapshot *s;
-    struct rank_look *ranks; /* owned: one for each rank of the snapshot */
+    struct rank_analysis *ranks; /* owned: one for each rank of the snapshot */
     struct spot
         *spots; /* owned: the spots of all ranks in the earlier sample, then those in the later sample */
     struct group groups[GROUPS_MAX]; /* add_verdict sorts them: the largest first */
@@ -127,7 +127,7 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
 
 /* Return true if a rank has made progress between the samples. It counts as moved if only one sample has its frames,
  * or if the later sample is of another process. It does not count as moved if neither sample has its frames. */
-static bool has_moved(const struct rank_look *r)
+static bool has_moved(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
     if (a->frames == NULL || b->frames == NULL ||
@@ -190,7 +190,7 @@ static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot
 
 /* Return true if the rank computes. The state "running" in both samples is enough, because a loop gets little CPU time
  * on an overloaded machine. `in` is the system call in which the thread sleeps; "" = none. */
-static bool computes(const struct rank_look *r, const char *in)
+static bool computes(const struct rank_analysis *r, const char *in)
 {
     const bool runs =
         strncmp(r->spot[0]->does, "running", 7) == 0 && strncmp(r->spot[1]->does, "running", 7) == 0;
@@ -200,7 +200,7 @@ static bool computes(const struct rank_look *r, const char *in)
 /* Return why a rank keeps the others waiting: the first reason below that applies, the most specific first. A thread
  * with an object (a file, a pipe or a peer) sleeps for this object, even in select. The result is then RANK_BLOCKED,
  * whose sentence names the object. */
-static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_look *r)
+static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
     const char *in = sleeps_in(f, spot);
@@ -228,7 +228,7 @@ static bool has_left(const struct rank_facts *f)
 
 /* Return the activity of a rank. A stopped process is a culprit even in a collective, because it cannot continue the
  * collective. Check for a collective before checking for a key, because the setup of a collective may wait for keys. */
-static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
+static enum way way_of(const struct rank_facts *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
     if (f->exited)
@@ -263,7 +263,7 @@ static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const s
 /* Add a waiting rank to the group of its place. Return false if there is no room for another group. */
 static bool join_wait(struct hang *h, uint32_t rank)
 {
-    struct rank_look *r = &h->ranks[rank];
+    struct rank_analysis *r = &h->ranks[rank];
     const uint32_t group = join_group(h->groups, &h->n_groups, r->spot[1], rank, is_same_wait);
     r->group = group < GROUPS_MAX ? group : r->group;
     return group < GROUPS_MAX;
@@ -280,7 +280,7 @@ static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
  * this rank, and the job is only slow. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
-    struct rank_look *r = &h->ranks[rank];
+    struct rank_analysis *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
     r->loop = history_loop(h->s->hang.history, rank, h->s->n_ranks);
     if (!f->exited && has_moved(r) && r->loop == NULL)
@@ -350,7 +350,7 @@ struct selected {
 static bool is_like(const void *of, uint32_t i)
 {
     const struct selected *selected = of;
-    const struct rank_look *a = &selected->h->ranks[selected->like], *b = &selected->h->ranks[i];
+    const struct rank_analysis *a = &selected->h->ranks[selected->like], *b = &selected->h->ranks[i];
     if (a == b || a->way != b->way || a->code != b->code)
         return a == b;
     if (a->way == WAY_WAITS)
@@ -722,7 +722,7 @@ static uint32_t find_way(const struct hang *h, enum way way)
 }
 
 /* Return the verb for a culprit that runs: it repeats calls to other functions, or it computes in one function. */
-static const char *loop_words(const struct rank_look *r, bool is_one)
+static const char *loop_words(const struct rank_analysis *r, bool is_one)
 {
     if (r->loop != NULL)
         return is_one ? "repeats the same calls" : "repeat the same calls";
@@ -734,7 +734,7 @@ static const char *loop_words(const struct rank_look *r, bool is_one)
  * sample may show the stop before a heartbeat does. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
-    const struct rank_look *r = &h->ranks[rank];
+    const struct rank_analysis *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
     const struct spot *spot = r->spot[1];
     const struct spot in_loop = { .frames = spot->frames, .user = r->loop };
@@ -865,7 +865,7 @@ static bool holds_peer(const struct spot *spot, const char *peer)
  * no connection is found. One sample is not enough, because the kernel repeats a single lost packet successfully. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
-    const struct rank_look *r = &h->ranks[rank];
+    const struct rank_analysis *r = &h->ranks[rank];
     const struct snapshot *s = h->s;
     *cut = (struct cut){ .rank = rank };
     for (uint32_t i = 0; i < s->n_nodes && cut->from == NULL; i++)
@@ -976,7 +976,7 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
 
 /* Return true if a culprit is at the place of the culprit `most`, and neither repeats calls. A rank that repeats
  * calls does not wait for a GPU. */
-static bool may_adopt(const struct rank_look *r, const struct rank_look *most)
+static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
            is_same_wait(r->spot[1], most->spot[1]);
@@ -1008,7 +1008,7 @@ static void adopt_majority(struct hang *h)
         !h->s->hang.has_signals || (h->ranks[most].code != FINDING_RANK_LOOPS && h->n_groups > 0))
         return;
     for (uint32_t i = n; i-- > 0;) {
-        struct rank_look *r = &h->ranks[i];
+        struct rank_analysis *r = &h->ranks[i];
         if (!may_adopt(r, &h->ranks[most]))
             continue;
         r->way = WAY_WAITS;
@@ -1087,7 +1087,7 @@ struct states {
  * "running" is not idle, because it may only lack CPU time on an overloaded machine. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
-    const struct rank_look *r = &h->ranks[rank];
+    const struct rank_analysis *r = &h->ranks[rank];
     const struct rank_facts *f = &h->s->ranks[rank];
     const struct spot *a = r->spot[0], *b = r->spot[1];
     const bool is_known = f->connected && !f->node_lost && !f->has_steps;
@@ -1227,7 +1227,7 @@ static bool hang_read(struct hang *h, const struct snapshot *s)
     (void)spots_read(s->hang.rows[0], h->spots, n, &h->note);
     h->n_read = spots_read(s->hang.rows[1], h->spots + n, n, &h->note);
     for (uint32_t i = 0; i < n; i++) {
-        struct rank_look *r = &h->ranks[i];
+        struct rank_analysis *r = &h->ranks[i];
         r->spot[0] = &h->spots[i];
         r->spot[1] = &h->spots[n + i];
         r->cpu_ms = r->spot[1]->cpu_ms - r->spot[0]->cpu_ms;
@@ -1277,7 +1277,7 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
  * sample. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
-    const struct rank_look *r = &h->ranks[rank];
+    const struct rank_analysis *r = &h->ranks[rank];
     const struct spot *a = r->spot[0], *b = r->spot[1];
     if (h->s->ranks[rank].exited)
         return false;
@@ -1306,7 +1306,7 @@ static struct past *find_past(struct hang_history *history, uint32_t rank)
 static void add_sample(struct hang_history *history, const struct hang *h, bool goes_on)
 {
     for (uint32_t i = 0; i < h->s->n_ranks && !history->is_cut; i++) {
-        const struct rank_look *r = &h->ranks[i];
+        const struct rank_analysis *r = &h->ranks[i];
         if (h->s->ranks[i].exited || way_of(&h->s->ranks[i], r) != WAY_CULPRIT)
             continue;
         struct past *past = find_past(history, i);

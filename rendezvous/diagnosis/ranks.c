@@ -221,10 +221,10 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
  * rows of findings.h may change without a change here. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
-    rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
+    rank_word subject, where, silent, last_message, since, waits, code, signal, cpu, wchan, does, pid;
     snprintf(subject, sizeof(subject), "rank %u", f->rank);
     finding_make(finding, diagnose_rank_code(f), subject, "where", where_word(f, where), "silent",
-                 time_word(f->silent_ms, silent), "heard", last_message_word(f, heard), "since",
+                 time_word(f->silent_ms, silent), "heard", last_message_word(f, last_message), "since",
                  since_word(f, since), "waits", waits_word(f, waits), "code", number_word(f->exit_code, code),
                  "signal", signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
                  wchan_word(f, wchan), "does", does_word(f, does), "pid", number_word(f->pid, pid), NULL);

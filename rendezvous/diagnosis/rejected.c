@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TELL_EVERY_MS = 60000 }; /* time between two log lines about one source */
+enum { LOG_EVERY_MS = 60000 }; /* time between two log lines about one source */
 
 /* --- protocol --------------------------------------------------------------------------------------------- */
 
@@ -126,15 +126,15 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 }
 
 /* Return true if a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
- * frequent health check does not fill the log. told_ms is 1 + the time of the last line, so that 0 can mean
+ * frequent health check does not fill the log. logged_ms is 1 + the time of the last line, so that 0 can mean
  * "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
-        if (r->row[i].told_ms != 0 && now_ms + 1 - r->row[i].told_ms < TELL_EVERY_MS &&
+        if (r->row[i].logged_ms != 0 && now_ms + 1 - r->row[i].logged_ms < LOG_EVERY_MS &&
             strcmp(r->row[i].source, row->source) == 0)
             return false;
-    row->told_ms = now_ms + 1;
+    row->logged_ms = now_ms + 1;
     return true;
 }
 

@@ -51,7 +51,7 @@ struct reject {
     uint8_t first[REJECT_FIRST_MAX], n_first; /* first bytes of the last rejected connection */
     uint32_t times;
     uint64_t first_ms, last_ms;
-    uint64_t told_ms; /* 1 + the time when rejects_note last requested a log line; 0 = never */
+    uint64_t logged_ms; /* 1 + the time when rejects_note last requested a log line; 0 = never */
 };
 
 struct rejects {

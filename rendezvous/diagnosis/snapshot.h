@@ -26,7 +26,7 @@ struct snapshot_node {
     uint32_t first_rank, nproc; /* ranks first_rank to first_rank + nproc - 1, if the node is in the round */
     int pid;                    /* of ddprun; 0 = unknown */
     bool is_spare, is_stopping; /* waits for the next round; has been asked to stop its workers */
-    uint64_t joined_ms, heard_ms; /* since the node joined; since its last message */
+    uint64_t joined_ms, silent_ms; /* since the node joined; since its last message */
 };
 
 /* A node that has left the job. */

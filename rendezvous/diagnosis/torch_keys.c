@@ -316,11 +316,11 @@ static bool append_word(void *user, struct slice word, struct buf *out)
 bool torch_key_append(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
-    const bool told = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
+    const bool names_group = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
     bool ok = finding_fill(out, rows[key->kind].words, append_word, &copy);
     if (key->is_rpc)
         return ok && buf_printf(out, " for RPC");
-    if (told || is_default_group(key))
+    if (names_group || is_default_group(key))
         return ok;
     return ok && buf_printf(out, " in group ") && text_append(out, slice_str(key->group), TORCH_GROUP_MAX);
 }

@@ -134,7 +134,7 @@ bool session_cut(struct session *s, const char *why)
     rdzv_facts(s->job->rdzv, &facts);
     /* Free the node 1 ms before the rendezvous would report it as silent. The report then names the broken
      * connection. */
-    node->cut_until_ms = s->heard_ms + facts.node_timeout_ms - 1;
+    node->cut_until_ms = s->last_received_ms + facts.node_timeout_ms - 1;
     if (facts.node_timeout_ms == 0 || node->cut_until_ms <= hub->now_ms)
         return false;
     text_copy(node->cut_why, sizeof(node->cut_why), why);
@@ -171,7 +171,7 @@ void session_cut_tick(struct hub *hub)
     for (struct session *s; (s = find_overdue(hub)) != NULL;) {
         snprintf(how, sizeof(how),
                  "its connection to the store broke (%s), and the node did not connect again within %.3g s",
-                 s->as_node->cut_why, (double)(hub->now_ms - s->heard_ms) / 1000);
+                 s->as_node->cut_why, (double)(hub->now_ms - s->last_received_ms) / 1000);
         session_free(hub, s, how);
     }
 }
@@ -256,7 +256,7 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
  * drops them. */
 static bool may_be_dropped(const struct session *s)
 {
-    return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
+    return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->processing;
 }
 
 /* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. */

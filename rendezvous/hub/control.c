@@ -168,7 +168,7 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     if (member == NULL)
         return false;
     member->process_pid = (int)started->pid;
-    member->exited = member->told = false;
+    member->exited = member->stop_requested = false;
     return member_place(member, started->host, (int)started->pid);
 }
 
@@ -186,7 +186,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
         return false;
     }
     member->exited = true;
-    member->told = exited->told;
+    member->stop_requested = exited->told;
     member->exit_code = (int)exited->exit_code;
     member->signal = (int)exited->signal;
     barriers_member_ended(&s->job->barriers, (uint32_t)exited->rank, hub->now_ms);
@@ -533,8 +533,8 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
         return;
     struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
     if (member != NULL)
-        member_look(member, letter != NULL ? letter[0] : '\0',
-                    cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
+        member_set_state(member, letter != NULL ? letter[0] : '\0',
+                         cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
     if (member != NULL && (member->proc_state == 'T' || member->proc_state == 't'))
         schedule_stopped(job);
 }

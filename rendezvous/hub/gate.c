@@ -279,7 +279,7 @@ static bool is_other_version(const struct session *s, struct slice bytes)
 
 /* Compare bytes instead of decoding them, so that the JSON parser and most decoders never process the bytes of a
  * stranger. */
-enum gate_verdict gate_look(const struct session *s, struct slice bytes)
+enum gate_verdict gate_check(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
     if (bytes.len == 0)

@@ -31,7 +31,7 @@ static void wait_for_limit(struct hang_watch *w)
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);
     w->samples = w->in_vain = 0;
     w->verdict = w->hint = 0;
-    w->is_told = false;
+    w->is_reported = false;
     w->due_ms = w->is_off ? 0 : w->moved_ms + limit_of(w) - earlier_ms;
 }
 
@@ -117,7 +117,7 @@ bool hang_watch_compares(const struct hang_watch *w)
  * If a verdict to report is uncertain, report it once as a hint, and end the suspicion. */
 bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain, uint64_t now_ms)
 {
-    if (!w->runs || w->is_told)
+    if (!w->runs || w->is_reported)
         return false;
     const bool is_same = verdict != 0 && verdict == w->verdict;
     w->samples++;
@@ -134,7 +134,7 @@ bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, bool is_certain,
         hang_watch_skip(w, now_ms);
         return is_news;
     }
-    w->is_told = true;
+    w->is_reported = true;
     w->due_ms = 0;
     return true;
 }

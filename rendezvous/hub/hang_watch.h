@@ -38,7 +38,7 @@ struct hang_watch {
     uint32_t samples;    /* samples of this suspicion */
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 = no verdict */
-    bool is_told;        /* the verdict was reported, and there was no progress since */
+    bool is_reported;    /* the verdict was reported, and there was no progress since */
     uint64_t hint;       /* digest of the hint that was reported since the last sign of progress; 0 = none */
 };
 

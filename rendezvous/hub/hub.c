@@ -121,19 +121,19 @@ static void note_first(struct session *s, struct slice bytes)
 }
 
 /* Process the bytes from a session, and then send all its answers together. Until then no code may free this session.
- * If the rendezvous drops this session, it sets hub->drop_fed, and this function frees the session last. */
-static void feed(struct hub *hub, struct session *s, struct slice bytes)
+ * If the rendezvous drops this session, it sets hub->drop_processed, and this function frees the session last. */
+static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
-    hub->feeding = s;
+    hub->processing = s;
     bool ok = requests_process(hub, s, bytes);
-    if (hub->drop_fed.msg[0] != '\0') {
-        hub->err = hub->drop_fed;
-        hub->drop_fed.msg[0] = '\0';
+    if (hub->drop_processed.msg[0] != '\0') {
+        hub->err = hub->drop_processed;
+        hub->drop_processed.msg[0] = '\0';
         ok = false;
     }
     if (hub->out.len > 0)
         hub_flush(hub);
-    hub->feeding = NULL;
+    hub->processing = NULL;
     if (s->job != NULL)
         job_touch(s->job);
     if (!ok)
@@ -146,7 +146,7 @@ static void process_released(struct hub *hub)
     while (!list_is_empty(&hub->peers.released)) {
         struct session *s = LIST_ENTRY(hub->peers.released.next, struct session, midway);
         list_remove(&s->midway);
-        feed(hub, s, slice_of("", 0));
+        process_bytes(hub, s, slice_of("", 0));
     }
 }
 
@@ -223,12 +223,12 @@ void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now
     struct session *s = session_find(hub, conn);
     if (s == NULL)
         return;
-    hub->now_ms = s->heard_ms = now_ms;
+    hub->now_ms = s->last_received_ms = now_ms;
     if (s->is_node)
-        rdzv_heard(s->job->rdzv, s->id, now_ms); /* any byte counts as a heartbeat */
+        rdzv_received(s->job->rdzv, s->id, now_ms); /* any byte counts as a heartbeat */
     if (!s->has_spoken)
         note_first(s, bytes);
-    feed(hub, s, bytes);
+    process_bytes(hub, s, bytes);
     if (!list_is_empty(&hub->peers.released))
         process_released(hub);
 }
@@ -240,7 +240,7 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
         return;
     hub->now_ms = now_ms;
     s->is_paused = false;
-    feed(hub, s, slice_of("", 0));
+    process_bytes(hub, s, slice_of("", 0));
     process_released(hub);
 }
 

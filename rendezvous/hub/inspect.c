@@ -215,7 +215,7 @@ static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
                                        .nproc = f->nproc,
                                        .state = f->is_spare ? "spare" : rdzv_node_state_word(f->state),
                                        .joined_ms = (int64_t)(now_ms - f->joined_ms),
-                                       .heard_ms = (int64_t)(now_ms - f->heard_ms) });
+                                       .heard_ms = (int64_t)(now_ms - f->last_received_ms) });
 }
 
 /* Add the nodes in the order in which they joined. */

@@ -302,7 +302,7 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
     words ago;
     const size_t len = strlen(out);
     snprintf(out + len, sizeof(words) - len, "; the last message from the agent of %.40s arrived %.20s ago",
-             node->host, duration(ago, now_ms - node->heard_ms));
+             node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
 /* Format whether the agents of both nodes still reach the store: each has sent a message within the time of two
@@ -314,14 +314,14 @@ static void format_agents(const struct job *job, const struct broken *b, words o
     const uint64_t now_ms = job->hub->now_ms;
     rdzv_facts(job->rdzv, &facts);
     const uint64_t limit_ms = 2 * limit_beat_ms(facts.node_timeout_ms);
-    const bool here_is_late = now_ms - b->here.heard_ms > limit_ms;
-    const bool peer_is_late = now_ms - b->peer.heard_ms > limit_ms;
+    const bool here_is_late = now_ms - b->here.last_received_ms > limit_ms;
+    const bool peer_is_late = now_ms - b->peer.last_received_ms > limit_ms;
     out[0] = '\0';
     if (!here_is_late && !peer_is_late)
         snprintf(out, sizeof(words),
                  ", and the agents of both nodes still reach the store (last messages %.20s and %.20s ago)",
-                 duration(here_ago, now_ms - b->here.heard_ms),
-                 duration(peer_ago, now_ms - b->peer.heard_ms));
+                 duration(here_ago, now_ms - b->here.last_received_ms),
+                 duration(peer_ago, now_ms - b->peer.last_received_ms));
     if (here_is_late)
         append_last_message(&b->here, now_ms, out);
     if (peer_is_late)

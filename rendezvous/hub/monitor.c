@@ -72,7 +72,7 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
         .is_spare = f->is_spare,
         .is_stopping = f->state == RDZV_NODE_STOPPING,
         .joined_ms = now_ms - f->joined_ms,
-        .heard_ms = now_ms - f->heard_ms,
+        .silent_ms = now_ms - f->last_received_ms,
     };
 }
 
@@ -229,7 +229,7 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
             rejects_note(
                 all,
                 &(struct reject_facts){ .peer = s->peer, .why = "", .first = slice_of(s->first, s->n_first) },
-                s->heard_ms);
+                s->last_received_ms);
     }
 }
 
@@ -490,14 +490,14 @@ static char *end_push(cJSON *o, bool whole)
 
 /* A report and its two texts: all findings, and only the new findings. Each text is formatted when the first node
  * needs it, and then sent to all nodes that need it. report_findings() frees the texts. */
-struct telling {
+struct report_texts {
     const struct snapshot *s;
     const struct findings_now *now;
     char *all, *news; /* owned; NULL = not formatted yet, or memory is short */
 };
 
 /* Return the text with all findings, or NULL. */
-static const char *all_of(struct telling *t)
+static const char *all_of(struct report_texts *t)
 {
     if (t->all == NULL) {
         cJSON *o = begin_push(t->s->is_final);
@@ -507,7 +507,7 @@ static const char *all_of(struct telling *t)
 }
 
 /* Return the text with the new findings, or NULL without a new finding. */
-static const char *news_of(struct telling *t)
+static const char *news_of(struct report_texts *t)
 {
     const struct findings_now *now = t->now;
     if (t->news == NULL && now->news.n > 0) {
@@ -532,14 +532,14 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
 
 /* Return true if this node gets all findings. It gets them in the last report, and in its first report of the present
  * wait. */
-static bool gets_all(const struct job *job, const struct session *s, const struct telling *t)
+static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
     return t->s->is_final || (!got_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
 /* Send a report to all nodes, including spare nodes. */
-static void send_report(struct job *job, struct telling *t)
+static void send_report(struct job *job, struct report_texts *t)
 {
     LIST_EACH(node, &job->sessions)
     {
@@ -560,7 +560,7 @@ static void send_report(struct job *job, struct telling *t)
 static void report_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
-    struct telling t = { .s = s, .now = now };
+    struct report_texts t = { .s = s, .now = now };
     send_report(job, &t);
     for (uint32_t i = 0; i < log->n; i++)
         events_finding(job, &log->list[i]);

@@ -675,7 +675,7 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Process received bytes. A paused or held session only collects them. For a stranger, call gate_look() before each
+/* Process received bytes. A paused or held session only collects them. For a stranger, call gate_check() before each
  * request, because the previous request may have admitted it. Handle the requests in order, up to the first that must
  * wait for room in the reply (pause_session) or for the job (peer_hold). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
@@ -693,7 +693,7 @@ bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
     for (ahead.rest = bytes, ahead.status = WIRE_OK; ahead.status == WIRE_OK;) {
         bytes = ahead.rest;
         if (s->stranger_state != STRANGER_NONE) {
-            const enum gate_verdict verdict = gate_look(s, bytes);
+            const enum gate_verdict verdict = gate_check(s, bytes);
             if (verdict == GATE_HELLO && !gate_hello(hub, s, &ahead.rest))
                 return false;
             if (verdict == GATE_HELLO)

@@ -242,7 +242,7 @@ static void push_farewell(struct hub *hub, struct session *s, const char *why)
 
 /* Drop a node for the rendezvous (rdzv_env.drop). First end the session's role as a node, so that session_drop() does
  * not report a lost node to the rendezvous, which is the caller. If the bytes of this session are being processed,
- * feed() in hub.c drops it later. */
+ * process_bytes() in hub.c drops it later. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -251,8 +251,8 @@ static void drop(void *user, uint64_t node, const char *why)
         return;
     job_node_ends(s);
     push_farewell(hub, s, why);
-    if (s == hub->feeding)
-        ddp_fail(&hub->drop_fed, DDP_ERR_TIMEOUT, "%s", why);
+    if (s == hub->processing)
+        ddp_fail(&hub->drop_processed, DDP_ERR_TIMEOUT, "%s", why);
     else
         session_drop(hub, s, why);
 }

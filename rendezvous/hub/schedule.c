@@ -17,7 +17,7 @@ enum {
 };
 
 const struct schedule_row schedule[SITUATIONS] = {
-#define X(name, first, again, factor, told) { first, again, factor },
+#define X(name, first, again, factor, about) { first, again, factor },
     SCHEDULE(X)
 #undef X
 };

@@ -49,8 +49,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once, because hub->out is for the session hub->feeding.
- * The waiting session is a different one: its next request ends its wait (apply() in requests.c). */
+/* Answer a WAIT or BARRIER with one zero byte. Send the byte at once, because hub->out is for the session
+ * hub->processing. The waiting session is a different one: its next request ends its wait (apply() in requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -94,8 +94,8 @@ void session_detach(struct session *s)
         return;
     struct member *member = members_at(&s->job->members, s->rank);
     list_remove(&s->by_rank);
-    if (s->heard_ms > member->heard_ms)
-        member->heard_ms = s->heard_ms;
+    if (s->last_received_ms > member->last_received_ms)
+        member->last_received_ms = s->last_received_ms;
     s->job->members.connected--;
 }
 
@@ -125,7 +125,7 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     s->node =
         (struct table_node){ .key = &s->id, .key_len = sizeof(s->id), .hash = table_hash(id_key(&conn)) };
     s->peer = copy;
-    s->heard_ms = hub->now_ms;
+    s->last_received_ms = hub->now_ms;
     wire_init(&s->wire, hub->limits.dialect_b);
     list_init(&s->midway);
     list_init(&s->stranger);
@@ -165,7 +165,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
         if (!s->has_spoken && s->n_first == 0 && !session_is_unused(hub, s))
             rejects_note(all,
                          &(struct reject_facts){ .peer = s->peer, .why = "connected, but has sent nothing" },
-                         s->heard_ms);
+                         s->last_received_ms);
     }
     return all;
 }
@@ -267,9 +267,9 @@ static void session_keeps(struct session *s, struct slice frame)
 
 /* Drop the confirmed frames. If a node confirms a frame that was never sent, it has miscounted, and may no longer
  * resume. */
-void session_confirms(struct session *s, uint64_t heard)
+void session_confirms(struct session *s, uint64_t received)
 {
-    if (s->as_node->token[0] != '\0' && !kept_confirm(&s->as_node->sent, heard))
+    if (s->as_node->token[0] != '\0' && !kept_confirm(&s->as_node->sent, received))
         session_forgets_frames(s);
 }
 
@@ -302,9 +302,9 @@ bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, stru
 
 /* The output: bytes to connections, lines to the log. All answers go through these functions.
  *
- * While the bytes of one connection (`feeding`) are processed, its answers are collected in `out` and sent together at
- * the end. A hundred requests in one packet then need only one send. Bytes for other connections are sent at once, for
- * example to a client whose key a SET has set. So each connection gets its bytes in order:
+ * While the bytes of one connection (`processing`) are processed, its answers are collected in `out` and sent
+ * together at the end. A hundred requests in one packet then need only one send. Bytes for other connections are sent
+ * at once, for example to a client whose key a SET has set. So each connection gets its bytes in order:
  *
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
  *                                         to A: value of x, value of y        (one send, at the end) */
@@ -319,7 +319,7 @@ enum {
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
-        hub->must_repeat = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, bytes);
+        hub->must_repeat = !hub->sink.may_reply(hub->sink.user, hub->processing->id, bytes);
     return !hub->must_repeat;
 }
 
@@ -328,14 +328,14 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes)
 static void check_backlog(struct hub *hub)
 {
     if (hub->sink.may_reply != NULL)
-        hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, 0);
+        hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->processing->id, 0);
 }
 
 /* Send the collected bytes. */
 void hub_flush(struct hub *hub)
 {
     if (hub->out.len > 0) {
-        hub->sink.send(hub->sink.user, hub->feeding->id, buf_slice(&hub->out), NULL);
+        hub->sink.send(hub->sink.user, hub->processing->id, buf_slice(&hub->out), NULL);
         check_backlog(hub);
     }
     hub->out.len = 0;
@@ -346,10 +346,10 @@ void hub_flush(struct hub *hub)
 /* Send bytes to a session. If it is the session whose bytes are being processed, send its collected answers first. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
-    if (s == hub->feeding)
+    if (s == hub->processing)
         hub_flush(hub);
     hub->sink.send(hub->sink.user, s->id, bytes, NULL);
-    if (s == hub->feeding)
+    if (s == hub->processing)
         check_backlog(hub);
 }
 
@@ -357,12 +357,12 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
  * until `resume`. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
-    struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
+    struct buf direct = { 0 }, *out = s == hub->processing ? &hub->out : &direct;
     size_t before = out->len;
     if (!session_append_blob(s, out, 0, text)) {
         session_forgets_frames(s); /* the node would miss this push */
         out->len = before;
-    } else if (s != hub->feeding && !session_is_cut(s)) {
+    } else if (s != hub->processing && !session_is_cut(s)) {
         hub_send(hub, s, buf_slice(&direct));
     }
     buf_free(&direct);
@@ -387,7 +387,7 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
         hub_flush(hub);
     if (value.len < OUT_DIRECT)
         return buf_append(&hub->out, value.data, value.len);
-    hub->sink.send(hub->sink.user, hub->feeding->id, value, holder);
+    hub->sink.send(hub->sink.user, hub->processing->id, value, holder);
     check_backlog(hub);
     return true;
 }
@@ -475,17 +475,17 @@ void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {
     struct hub *hub = job->hub;
     struct member *member = members_at(&job->members, rank);
-    uint64_t heard_ms = member->heard_ms;
+    uint64_t last_received_ms = member->last_received_ms;
     *facts = member_facts(&job->members, rank);
     facts->connected = !list_is_empty(&member->sessions);
     LIST_EACH(node, &member->sessions)
     {
         const struct session *s = LIST_ENTRY(node, struct session, by_rank);
-        heard_ms = s->heard_ms > heard_ms ? s->heard_ms : heard_ms;
+        last_received_ms = s->last_received_ms > last_received_ms ? s->last_received_ms : last_received_ms;
         if (facts->waits.name.data == NULL)
             facts->waits = wait_of(s);
     }
-    facts->silent_ms = hub->now_ms - heard_ms;
+    facts->silent_ms = hub->now_ms - last_received_ms;
     facts->state_ms = facts->proc_state != 0 ? hub->now_ms - member->state_since_ms : 0;
     facts->still_ms = member->has_steps ? hub->now_ms - member->stepped_ms : 0;
     facts->node_lost = node_is_lost(job, rank);

@@ -91,7 +91,7 @@ struct session {
     struct buf in;              /* the unfinished request; its capacity is charged to session_quota() */
     struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
-    uint64_t heard_ms;          /* when the last byte arrived */
+    uint64_t last_received_ms;  /* when the last byte arrived */
     struct list midway;       /* in hub->midway if a request is unfinished, or in hub->peers if it is held */
     uint64_t midway_since_ms; /* when the session entered this list */
     struct list by_rank;      /* of a worker: in member.sessions */
@@ -159,8 +159,8 @@ struct hub {
     } gate[STRANGER_STATES]; /* the strangers in each state, see gate.c */
     uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
     /* The session whose bytes are being processed; NULL = none. It must not be freed while it is set here. */
-    struct session *feeding;
-    struct buf out;     /* answers to `feeding` that are not sent yet */
+    struct session *processing;
+    struct buf out;     /* answers to `processing` that are not sent yet */
     bool must_repeat;   /* handle the current request again later, because its reply cannot be sent yet */
     bool is_backed_up;  /* the current session must read its replies before its next request is handled */
     bool answers_later; /* the current CONTROL request gets its answer by a push */
@@ -170,7 +170,8 @@ struct hub {
     /* The job that the current session has requested but not entered; "" = none. A record of a rejection contains this
      * name. */
     char asked_job[MEMBER_TEXT_MAX];
-    struct ddp_err drop_fed; /* with a text: the rendezvous has dropped the current session for this reason */
+    struct ddp_err
+        drop_processed; /* with a text: the rendezvous has dropped the current session for this reason */
     struct event_limit events;
     uint32_t n_instances; /* number of rendezvous that were created, for their instance ids */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
@@ -202,7 +203,7 @@ void gate_tick(struct hub *hub);
  * of another version. */
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO, GATE_OTHER_VERSION };
 /* Return the verdict on the request that begins with `bytes`. */
-enum gate_verdict gate_look(const struct session *s, struct slice bytes);
+enum gate_verdict gate_check(const struct session *s, struct slice bytes);
 /* Answer a stranger's `hello`, which is a launcher's search for a store, and remove the request from *bytes. */
 bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
 /* Answer an AUTH of another version before its rest has arrived, because its size may exceed the limit for strangers.
@@ -329,8 +330,8 @@ static inline bool session_is_cut(const struct session *s)
 /* Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms
  * them. */
 void session_may_resume(struct session *s);
-/* Drop the kept frames up to number `heard`, because the node has received them. */
-void session_confirms(struct session *s, uint64_t heard);
+/* Drop the kept frames up to number `received`, because the node has received them. */
+void session_confirms(struct session *s, uint64_t received);
 /* Free session.as_node. */
 void session_node_free(struct hub *hub, struct session *s);
 /* Keep the place of a node whose connection is broken, for the reason `why` (attempt.c). Return false if the place is

@@ -75,11 +75,11 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-/* Record that a client has changed the counter of a barrier, or has read it by adding 0. hub->feeding is the client;
+/* Record that a client has changed the counter of a barrier, or has read it by adding 0. hub->processing is the client;
  * NULL means that ddprun itself has changed the key. If memory is short, record nothing. */
 static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
-    struct session *s = ((struct hub *)user)->feeding;
+    struct session *s = ((struct hub *)user)->processing;
     if (s == NULL || key.len > TORCH_MEET_KEY_MAX || !torch_key_counts(key) ||
         torch_client_at(&s->torch) == NULL)
         return;
@@ -111,7 +111,7 @@ static bool has_twin(const struct session *s)
  * process may then act as this rank, so ask the agents for the owners and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
-    struct session *s = ((struct hub *)user)->feeding;
+    struct session *s = ((struct hub *)user)->processing;
     struct torch_key read;
     if (s == NULL || !torch_key_may_set_up(key) || !torch_key_read(key, &read) || read.rank < 0 ||
         torch_client_at(&s->torch) == NULL || strcmp(read.group, "0") != 0 ||

@@ -72,7 +72,8 @@ bool member_place(struct member *member, const char *host, int pid)
 }
 
 /* Record the state. If it changes, clear stop_reported, because each stop of a process is reported once. */
-void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
+void member_set_state(struct member *member, char proc_state, int cpu_percent, const char *wchan,
+                      uint64_t now_ms)
 {
     if (member->proc_state != proc_state) {
         member->state_since_ms = now_ms;
@@ -109,5 +110,5 @@ void member_step(struct member *member, int64_t step, uint64_t call_seq, const c
 
 bool member_has_left(const struct member *member)
 {
-    return member->exited && !member->told && member->exit_code == 0 && member->signal == 0;
+    return member->exited && !member->stop_requested && member->exit_code == 0 && member->signal == 0;
 }

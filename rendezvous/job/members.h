@@ -28,7 +28,7 @@ struct member {
     bool met;              /* the rank has had a connection in this attempt */
     bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
     int exit_code, signal; /* how the rank ended: `signal`, or with `signal` 0 the exit code */
-    bool told;             /* the agent had sent a stop signal before the rank exited */
+    bool stop_requested;   /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last gave up the setup of a PyTorch group; 0 = never */
     uint64_t tried_ms;     /* when the rank last worked on the setup of a PyTorch group; 0 = never */
     char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
@@ -41,7 +41,7 @@ struct member {
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
     uint64_t stepped_ms;          /* last change of `step` or of the call */
-    uint64_t heard_ms;            /* when the last byte arrived on the rank's closed connections */
+    uint64_t last_received_ms;    /* when the last byte arrived on the rank's closed connections */
 };
 
 struct members {
@@ -76,7 +76,8 @@ bool member_place(struct member *member, const char *host, int pid);
 bool member_has_left(const struct member *member);
 
 /* Record the state of the rank's process, as read by its agent. `wchan` NULL = none. */
-void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
+void member_set_state(struct member *member, char proc_state, int cpu_percent, const char *wchan,
+                      uint64_t now_ms);
 
 /* Record the last line of the rank's traceback. NULL or "" deletes the line, because the rank has made progress
  * since. If memory is short, no line is recorded. */

@@ -31,7 +31,7 @@ enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
 void rdzv_touch(struct rdzv *r, struct node *node)
 {
-    node->heard_ms = node->spared_ms = r->now_ms;
+    node->last_received_ms = node->spared_ms = r->now_ms;
     node->pardons = 0;
     list_remove(&node->watched);
     list_insert(&r->watched, &node->watched);
@@ -637,10 +637,10 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 /* The log, the event log, and messages to waiting nodes.
  *
  * The first message about missing nodes is sent NOTICE_AFTER_MS after a change, so that a job that starts at once
- * sends none. Further messages are SAY_EVERY_MS apart. With n > 1,000 waiting nodes, they are n ms apart, to limit
+ * sends none. Further messages are NOTICE_EVERY_MS apart. With n > 1,000 waiting nodes, they are n ms apart, to limit
  * the load. */
 
-enum { NOTICE_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
+enum { NOTICE_AFTER_MS = 250, NOTICE_EVERY_MS = 1000 };
 
 const char *rdzv_name(const struct node *node, char *room, size_t size)
 {
@@ -683,7 +683,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 /* Schedule a message to the waiting nodes, unless one is scheduled already. */
 void rdzv_schedule_notify(struct rdzv *r)
 {
-    uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
+    uint64_t every_ms = r->n_waiting > NOTICE_EVERY_MS ? r->n_waiting : NOTICE_EVERY_MS;
     uint64_t soon_ms = r->now_ms + NOTICE_AFTER_MS, next_ms = r->last_notice_ms + every_ms;
     bool is_first = r->last_notice_ms == 0;
     if (r->next_notice_ms == UINT64_MAX && r->state != RDZV_OVER)

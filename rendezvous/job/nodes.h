@@ -45,7 +45,7 @@ struct node {
     uint32_t store_port;           /* as in struct rdzv_join */
     int pid;                       /* process of the agent */
     uint64_t joined_ms;            /* time of the first join */
-    uint64_t heard_ms;             /* time of the last message */
+    uint64_t last_received_ms;     /* time of the last message */
     uint64_t grace_ms;             /* as in struct rdzv_join */
     uint64_t spared_ms; /* start of the present silence, for the timeout; an excuse moves it (nodes.c) */
     uint32_t pardons;   /* how often the silence was excused since the last message, at most PARDONS */

@@ -101,7 +101,7 @@ static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv
 {
     char name[2 * RDZV_TEXT_MAX], after[TEXT_MS_MAX];
     rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has connected again after %s",
-              rdzv_name(node, name, sizeof(name)), text_ms(r->now_ms - node->heard_ms, after));
+              rdzv_name(node, name, sizeof(name)), text_ms(r->now_ms - node->last_received_ms, after));
     rdzv_node_moves(r, node, e->next);
     if (node->state != RDZV_NODE_FINISHED)
         rdzv_touch(r, node);
@@ -606,7 +606,7 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
 
 /* Record a sign of life. The hub calls this function for each received packet of a node, so it only updates the
  * time. */
-void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
+void rdzv_received(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
     r->now_ms = now_ms;
@@ -641,7 +641,7 @@ static void drop_silent_nodes(struct rdzv *r)
     char how[64], silent[TEXT_MS_MAX];
     struct node *node;
     while ((node = rdzv_silent_node(r)) != NULL) {
-        snprintf(how, sizeof(how), "silent for %s", text_ms(r->now_ms - node->heard_ms, silent));
+        snprintf(how, sizeof(how), "silent for %s", text_ms(r->now_ms - node->last_received_ms, silent));
         r->env.drop(r->env.user, node->id, how);
         rdzv_step(r, node, &(struct rdzv_event){ .type = RDZV_LOST, .words = how, .silent = true });
     }
@@ -730,7 +730,7 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
                                        .boot_id = node->boot_id,
                                        .pid = node->pid,
                                        .joined_ms = node->joined_ms,
-                                       .heard_ms = node->heard_ms,
+                                       .last_received_ms = node->last_received_ms,
                                        .leaving = node->leaving,
                                        .is_spare = is_spare(r, node) };
     return true;

@@ -312,7 +312,7 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms);
  * excuses. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
 /* Record a message from the node as a sign of life. */
-void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
+void rdzv_received(struct rdzv *r, uint64_t node, uint64_t now_ms);
 
 /* Return the time of the next rdzv_tick; UINT64_MAX = never. Every call of the rendezvous may change the time. */
 uint64_t rdzv_deadline(const struct rdzv *r);
@@ -341,9 +341,9 @@ struct rdzv_node_facts {
     /* Borrowed until the next call that changes the rendezvous. */
     const char *host, *addr, *own, *version, *boot_id;
     int pid;
-    uint64_t joined_ms, heard_ms; /* times of the first join and of the last message */
-    bool leaving;                 /* the node has sent `leave`, and its workers still run */
-    bool is_spare;                /* see rdzv_is_spare */
+    uint64_t joined_ms, last_received_ms; /* times of the first join and of the last message */
+    bool leaving;                         /* the node has sent `leave`, and its workers still run */
+    bool is_spare;                        /* see rdzv_is_spare */
 };
 
 /* A record of a node that has left the job. */

@@ -45,12 +45,12 @@ void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal)
 
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code)
 {
-    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = code });
+    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_NOTIFIED, .exit_code = code });
 }
 
 void asim_heard_at(struct asim *sim, uint64_t at_ms)
 {
-    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_HEARD });
+    schedule(sim, at_ms, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
 }
 
 void asim_lost_at(struct asim *sim, uint64_t at_ms)
@@ -237,35 +237,35 @@ static void carry_out(struct asim *sim, const struct agent_effect *effect)
         buf_printf(&sim->trace, "          %s to the rest\n", name);
         signal_rest(sim, effect->signal);
         break;
-    case EFFECT_TELL_FAILED:
+    case EFFECT_REPORT_FAILED:
         send_failed(sim, r);
         break;
-    case EFFECT_TELL_EXITED:
+    case EFFECT_REPORT_EXITED:
         send_exited(sim, r);
         break;
     case EFFECT_DRAIN:
         drain(sim);
         break;
-    case EFFECT_TELL_CAUSE:
+    case EFFECT_REPORT_CAUSE:
         cr_assert(sim->told_failed);
         buf_printf(&sim->trace, "          tell: why it failed\n");
         break;
-    case EFFECT_TELL_STOPPED:
+    case EFFECT_REPORT_STOPPED:
         tell_end(sim, "stopped");
         break;
-    case EFFECT_TELL_DONE:
+    case EFFECT_REPORT_DONE:
         tell_end(sim, "done");
         break;
     case EFFECT_LEAVE:
         leave(sim);
         break;
-    case EFFECT_SAY_WAITING:
+    case EFFECT_PRINT_WAITING:
         buf_printf(&sim->trace, "          say that others are waited for\n");
         break;
-    case EFFECT_SAY_DYING:
+    case EFFECT_PRINT_DYING:
         buf_printf(&sim->trace, "          say that worker %d is dying\n", effect->local_rank);
         break;
-    case EFFECT_SAY_RESTART:
+    case EFFECT_PRINT_RESTART:
         buf_printf(&sim->trace, "          again in %llu ms\n",
                    (unsigned long long)agent_backoff(sim->agent));
         break;
@@ -285,7 +285,7 @@ static void carry_out(struct asim *sim, const struct agent_effect *effect)
 static const char *const plain_events[AGENT_EVENTS] = { [AGENT_START] = "begin",
                                                         [AGENT_ALONE] = "nothing is left",
                                                         [AGENT_DRAINED] = "all output is taken",
-                                                        [AGENT_HEARD] = "has it",
+                                                        [AGENT_ACKNOWLEDGED] = "has it",
                                                         [AGENT_VERDICT] = "the verdict",
                                                         [AGENT_STORE_LOST] = "lost store",
                                                         [AGENT_NOT_READY] = "it cannot be made ready",
@@ -313,7 +313,7 @@ static void trace_event(struct asim *sim, const struct agent_event *e)
         signal_name(text, e->signal);
         buf_printf(&sim->trace, "the user sends %s\n", text);
         break;
-    case AGENT_TOLD_TO_STOP:
+    case AGENT_NOTIFIED:
         buf_printf(&sim->trace, "the store says stop: exit %d\n", e->exit_code);
         break;
     default:
@@ -338,7 +338,7 @@ static bool still_happens(struct asim *sim, const struct agent_event *e, int att
     int r = e->local_rank;
     if (e->type == AGENT_STORE_LOST)
         sim->lost = true;
-    if (e->type == AGENT_VERDICT || e->type == AGENT_TOLD_TO_STOP)
+    if (e->type == AGENT_VERDICT || e->type == AGENT_NOTIFIED)
         return !sim->lost;
     if (e->type != AGENT_EXITED)
         return true;

@@ -82,7 +82,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
         e.word = (int)t->node_rank;
         break;
     case RDZV_NOTICE_STOP:
-        e.event = (struct agent_event){ .type = AGENT_TOLD_TO_STOP,
+        e.event = (struct agent_event){ .type = AGENT_NOTIFIED,
                                         .exit_code = t->cause != NULL ? code_of(t->cause) : 0,
                                         .signal = t->cause != NULL ? t->cause->failure.node_rank : -1 };
         e.word = (int)t->why;
@@ -203,7 +203,7 @@ static void cluster_hear(struct cluster *c, const struct cluster_event *e)
     case W_BEAT:
         break;
     }
-    rdzv_heard(c->rdzv, node->id, c->now_ms);
+    rdzv_received(c->rdzv, node->id, c->now_ms);
 }
 
 static struct rdzv_env cluster_env(struct cluster *c)
@@ -305,16 +305,16 @@ static void carry_out(struct cluster *c, int i, const struct agent_effect *effec
     case EFFECT_DRAIN:
         cluster_soon(c, i, 0, (struct agent_event){ .type = AGENT_DRAINED });
         break;
-    case EFFECT_TELL_FAILED:
+    case EFFECT_REPORT_FAILED:
         to_store(c, i, W_FAILED);
         break;
-    case EFFECT_TELL_CAUSE:
+    case EFFECT_REPORT_CAUSE:
         to_store(c, i, W_CAUSE);
         break;
-    case EFFECT_TELL_DONE:
+    case EFFECT_REPORT_DONE:
         to_store(c, i, W_DONE);
         break;
-    case EFFECT_TELL_STOPPED:
+    case EFFECT_REPORT_STOPPED:
         to_store(c, i, W_STOPPED);
         break;
     case EFFECT_LEAVE:
@@ -327,10 +327,10 @@ static void carry_out(struct cluster *c, int i, const struct agent_effect *effec
         finish(c, i, effect->exit_code);
         break;
     case EFFECT_SAMPLE:
-    case EFFECT_TELL_EXITED:
-    case EFFECT_SAY_DYING:
-    case EFFECT_SAY_WAITING:
-    case EFFECT_SAY_RESTART:
+    case EFFECT_REPORT_EXITED:
+    case EFFECT_PRINT_DYING:
+    case EFFECT_PRINT_WAITING:
+    case EFFECT_PRINT_RESTART:
         break;
     }
 }
@@ -359,10 +359,10 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         node->round = e->round;
         node->node_rank = e->word;
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
-    } else if (e->event.type == AGENT_TOLD_TO_STOP) {
+    } else if (e->event.type == AGENT_NOTIFIED) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
         if (e->event.signal == node->node_rank) { /* this node caused the stop, so it knows the failure */
-            feed(c, e->node, (struct agent_event){ .type = AGENT_HEARD });
+            feed(c, e->node, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
             return;
         }
     } else if (e->event.type == AGENT_VERDICT) {

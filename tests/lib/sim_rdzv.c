@@ -153,7 +153,7 @@ static void beat(struct sim_rdzv *sim)
 {
     for (int i = 0; sim->now_ms % 1000 == 0 && i < SIM_NODES; i++)
         if (sim->beats[i])
-            rdzv_heard(sim->r, id_of(i), sim->now_ms);
+            rdzv_received(sim->r, id_of(i), sim->now_ms);
 }
 
 /* Move the clock from deadline to deadline. Heartbeats come before the tick of the same moment. */

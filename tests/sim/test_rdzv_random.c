@@ -356,7 +356,7 @@ static void all_are_heard(void)
 {
     for (int i = 0; i < AGENTS; i++)
         if (s.agent[i].phase != OUT && !s.agent[i].mute)
-            rdzv_heard(s.r, s.agent[i].id, s.now_ms);
+            rdzv_received(s.r, s.agent[i].id, s.now_ms);
 }
 
 /* Let time pass. Heartbeats come before the tick, because the shell reads before its timer runs. */

@@ -300,11 +300,11 @@ Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = 
     rsim_forget(&sim);
     sim.beats[0] = false;
     for (uint64_t ms = 12000; ms <= 16000; ms += 2000) {
-        rdzv_heard(sim.r, 2, ms);
+        rdzv_received(sim.r, 2, ms);
         rsim_freeze_until(&sim, ms);
     }
     rsim_expect(&sim, "");
-    rdzv_heard(sim.r, 2, 18000);
+    rdzv_received(sim.r, 2, 18000);
     rsim_freeze_until(&sim, 18000);
     rsim_expect_part(&sim, "[ 18000] node 0 (n0) is lost: silent for 8.0 s\n");
 }

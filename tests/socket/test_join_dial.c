@@ -62,7 +62,7 @@ static void dial_on_loop(const char *host, int port, bool master, uint64_t budge
                                                .munge_job = munge_job,
                                                .found = on_found,
                                                .failed = on_failed,
-                                               .say = on_print };
+                                               .print = on_print };
     ended = said = 0;
     cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK, "%s", err.msg);
     uv_run(&loop, UV_RUN_DEFAULT);
@@ -269,7 +269,7 @@ Test(join_dial, may_be_closed_at_any_time)
                                                .this_host = "n1",
                                                .found = on_found,
                                                .failed = on_failed,
-                                               .say = on_print };
+                                               .print = on_print };
     setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* a name service that does not answer delays the end */
     for (int turns = 0; turns < 3; turns++) {
         uv_loop_init(&loop);
@@ -386,7 +386,7 @@ Test(join_dial_munge, a_dial_may_end_while_munged_hangs, .fini = end_munge, .tim
                                                .munge_job = munge_job,
                                                .found = on_found,
                                                .failed = on_failed,
-                                               .say = on_print };
+                                               .print = on_print };
     uv_loop_init(&loop);
     uv_timer_init(&loop, &timer);
     uv_timer_start(&timer, on_early, 500, 0);

@@ -160,7 +160,7 @@ Test(proc, our_own_signals_are_as_before)
 
 Test(proc, a_look_at_a_file_tells_what_it_is)
 {
-    static struct program_look look;
+    static struct program_file look;
     program_examine("/no/such/file", &look);
     cr_expect_eq(look.kind, PATH_MISSING);
     program_examine("/etc", &look);

@@ -69,7 +69,7 @@ static void find(char *const *argv)
                                       .start_time = "",
                                       .scheduler = has_slurm ? &slurm : NULL };
     const struct store_host_options options = {
-        .loop = &loop, .plan = &plan, .found = on_found, .failed = on_failed, .say = on_print
+        .loop = &loop, .plan = &plan, .found = on_found, .failed = on_failed, .print = on_print
     };
     struct ddp_err err;
     int argc = 0;

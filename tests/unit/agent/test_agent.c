@@ -71,7 +71,7 @@ static bool reports_failure(const struct agent_effect *effects, int r)
 {
     bool found = false;
     for (size_t i = 0; i < n; i++)
-        found = found || (effects[i].type == EFFECT_TELL_FAILED && effects[i].local_rank == r);
+        found = found || (effects[i].type == EFFECT_REPORT_FAILED && effects[i].local_rank == r);
     return found;
 }
 
@@ -101,18 +101,18 @@ Test(agent, every_cell_leads_where_it_should)
     /* The verdict is the end of the job. */
     /* clang-format off */
     static const int next[AGENT_STATES][AGENT_EVENTS] = {
-        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE DRAINED TOLD HEARD VERDICT LOST NOT_READY TICK */
-        [G] = { R,   G,      G,           G,     D,   G,    G,      G,   G,    D,      D,   D,        G },
-        [R] = { R,   R,      R,           S,     S,   R,    R,      S,   R,    S,      S,   R,        R },
-        [U] = { U,   U,      U,           W,     S,   U,    U,      S,   U,    S,      S,   U,        S },
-        [S] = { S,   S,      S,           W,     S,   S,    S,      S,   S,    S,      S,   S,        K },
-        [K] = { K,   K,      K,           W,     K,   K,    K,      K,   K,    K,      K,   K,        A },
-        [W] = { W,   W,      W,           W,     W,   L,    W,      W,   W,    W,      W,   W,        W },
-        [I] = { I,   I,      I,           I,     A,   I,    A,      I,   I,    I,      I,   I,        I },
-        [L] = { L,   L,      L,           L,     A,   L,    L,      I,   L,    D,      D,   L,        D },
-        [A] = { A,   A,      A,           A,     A,   A,    A,      A,   A,    D,      D,   A,        A },
-        [B] = { B,   B,      B,           B,     D,   B,    B,      B,   B,    D,      D,   B,        G },
-        [D] = { D,   D,      D,           D,     D,   D,    D,      D,   D,    D,      D,   D,        D },
+        /*     START SPAWNED SPAWN_FAILED EXITED STOP ALONE DRAINED NOTIFIED ACKNOWLEDGED VERDICT LOST NOT_READY TICK */
+        [G] = { R,   G,      G,           G,     D,   G,    G,      G,       G,           D,      D,   D,        G },
+        [R] = { R,   R,      R,           S,     S,   R,    R,      S,       R,           S,      S,   R,        R },
+        [U] = { U,   U,      U,           W,     S,   U,    U,      S,       U,           S,      S,   U,        S },
+        [S] = { S,   S,      S,           W,     S,   S,    S,      S,       S,           S,      S,   S,        K },
+        [K] = { K,   K,      K,           W,     K,   K,    K,      K,       K,           K,      K,   K,        A },
+        [W] = { W,   W,      W,           W,     W,   L,    W,      W,       W,           W,      W,   W,        W },
+        [I] = { I,   I,      I,           I,     A,   I,    A,      I,       I,           I,      I,   I,        I },
+        [L] = { L,   L,      L,           L,     A,   L,    L,      I,       L,           D,      D,   L,        D },
+        [A] = { A,   A,      A,           A,     A,   A,    A,      A,       A,           D,      D,   A,        A },
+        [B] = { B,   B,      B,           B,     D,   B,    B,      B,       B,           D,      D,   B,        G },
+        [D] = { D,   D,      D,           D,     D,   D,    D,      D,       D,           D,      D,   D,        D },
     };
     /* clang-format on */
     for (int state = 0; state < AGENT_STATES; state++) {
@@ -449,8 +449,8 @@ Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
     cr_expect(is_sampled_first(at(a, 10, AGENT_EXITED, 0, 1)));
     agent_free(a);
     a = in_state(AGENT_RUNNING);
-    cr_expect(is_sampled_first(agent_step(
-        a, &(struct agent_event){ .type = AGENT_TOLD_TO_STOP, .now_ms = 10, .exit_code = 1 }, &n)));
+    cr_expect(is_sampled_first(
+        agent_step(a, &(struct agent_event){ .type = AGENT_NOTIFIED, .now_ms = 10, .exit_code = 1 }, &n)));
     agent_free(a);
     a = in_state(AGENT_RUNNING);
     cr_expect(is_sampled_first(at(a, 10, AGENT_STORE_LOST, 0, 0)));
@@ -459,7 +459,7 @@ Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
     cr_expect_not(is_sampled_first(at(a, 10, AGENT_STOP, 0, SIGTERM)));
     agent_free(a);
     a = in_state(AGENT_RUNNING);
-    cr_expect_not(is_sampled_first(at(a, 10, AGENT_TOLD_TO_STOP, 0, 0)), "the job grows");
+    cr_expect_not(is_sampled_first(at(a, 10, AGENT_NOTIFIED, 0, 0)), "the job grows");
     agent_free(a);
     a = in_state(AGENT_SETTLING);
     cr_expect_not(is_sampled_first(at(a, 20, AGENT_EXITED, 1, 1)), "no survivor");

@@ -99,8 +99,8 @@ Test(timeline, nodes_stand_before_ranks_by_number)
 Test(timeline, all_stand_by_the_store_s_clock)
 {
     two_nodes();
-    expect_bar(NODE0, TIMELINE_LOOKING, 0, 500, TIMELINE_JOB);
-    expect_bar(NODE1, TIMELINE_LOOKING, 2500, 3500, TIMELINE_JOB);
+    expect_bar(NODE0, TIMELINE_CONNECTING, 0, 500, TIMELINE_JOB);
+    expect_bar(NODE1, TIMELINE_CONNECTING, 2500, 3500, TIMELINE_JOB);
     expect_bar(RANK1, TIMELINE_RUNNING, 3700, 7500, TIMELINE_JOB);
     cr_expect_eq(t.end_ms, 7900);
 }
@@ -168,7 +168,7 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     cr_assert(timeline_choose(&events, NULL));
     cr_assert(timeline_make(&t, &events));
     cr_expect_str_eq(t.rows[0].name, "n0 (pid 7)");
-    expect_bar(0, TIMELINE_LOOKING, 0, 3000, TIMELINE_JOB);
+    expect_bar(0, TIMELINE_CONNECTING, 0, 3000, TIMELINE_JOB);
 }
 
 /* The agent has gone, so no event reports the end of its worker. */

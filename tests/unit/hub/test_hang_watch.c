@@ -181,7 +181,7 @@ Test(hang_watch, a_sign_ends_a_reported_hang)
     move(T, T + 60 * S, S);
     const uint64_t at = report_at(VERDICT, T + 1000 * S);
     hang_watch_moved(&w, 0, at + S);
-    cr_expect(!w.is_told);
+    cr_expect(!w.is_reported);
     cr_expect_neq(hang_watch_deadline(&w), UINT64_MAX);
 }
 

@@ -70,7 +70,7 @@ static int live(uint64_t until, int error, uint64_t took_ms)
         struct dial_step w = next();
         if (w.what == DIAL_GIVE_UP)
             break;
-        if (w.what == DIAL_LOOK_UP)
+        if (w.what == DIAL_RESOLVE)
             resolved("10.0.0.1", NULL);
         if (w.what == DIAL_WAIT)
             now = w.at_ms < until ? w.at_ms : until;
@@ -86,7 +86,7 @@ static int live(uint64_t until, int error, uint64_t took_ms)
 Test(dial_plan, a_store_that_is_there_costs_one_try)
 {
     begin("n0", 9000);
-    cr_assert_eq(next().what, DIAL_LOOK_UP);
+    cr_assert_eq(next().what, DIAL_RESOLVE);
     cr_assert_eq(next().what, DIAL_WAIT);
     resolved("10.0.0.1", NULL);
     cr_assert_eq(next().what, DIAL_CONNECT);
@@ -141,7 +141,7 @@ Test(dial_plan, pauses_grow_to_two_seconds_with_jitter)
         cr_assert_leq(last, 2500);
         now = w.at_ms;
         while ((w = next()).what != DIAL_CONNECT)
-            if (w.what == DIAL_LOOK_UP)
+            if (w.what == DIAL_RESOLVE)
                 resolved("10.0.0.1", NULL);
         fail_runner(w.runner, false, ECONNREFUSED);
     }
@@ -328,7 +328,7 @@ Test(dial_plan, a_name_that_appears_later_is_found, .fini = tear_down)
     now += 2000;
     cr_assert(hears("n1 cannot resolve 'pod-0.svc'"), "%s", (char *)heard.data);
     struct dial_step w = next();
-    cr_assert_eq(w.what, DIAL_LOOK_UP);
+    cr_assert_eq(w.what, DIAL_RESOLVE);
     resolved("10.0.0.1", NULL);
     cr_assert_eq(next().what, DIAL_CONNECT);
 }

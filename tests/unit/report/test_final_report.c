@@ -84,15 +84,15 @@ Test(event_json, each_event_is_one_line, .fini = tear_down)
     cr_assert_str_eq(member(o, "ending"), "exit 3");
     cr_assert_str_eq(member(o, "verdict"), "failed");
     cJSON_Delete(o);
-    const struct signal_heard heard = { .signal = SIGINT,
-                                        .sender = { .pid = 9, .uid = 1000, .name = "bash" } };
+    const struct received_signal heard = { .signal = SIGINT,
+                                           .sender = { .pid = 9, .uid = 1000, .name = "bash" } };
     o = event(event_stop(&text, 0, &heard), "stop_requested");
     cr_assert_str_eq(member(o, "signal_name"), "SIGINT");
     cr_assert_str_eq(member(o, "sender_name"), "bash");
     cr_assert_eq(number(o, "sender_pid"), 9);
     cr_assert_eq(number(o, "sender_uid"), 1000);
     cJSON_Delete(o);
-    const struct signal_heard key = { .signal = SIGWINCH, .sender = { .kernel = true } };
+    const struct received_signal key = { .signal = SIGWINCH, .sender = { .kernel = true } };
     o = event(event_signal_passed(&text, 0, &key, 2), "signal_passed");
     cr_assert_eq(number(o, "workers"), 2);
     cr_assert(cJSON_IsNull(cJSON_GetObjectItem(o, "sender_pid")));

@@ -286,9 +286,9 @@ Test(report, is_silent_about_success_but_can_say_it, .fini = tear_down)
 
 Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fini = tear_down)
 {
-    static const struct program_look look = { .path = "./train", .kind = PATH_NO_X };
+    static const struct program_file look = { .path = "./train", .kind = PATH_NO_X };
     start(2, "logs");
-    report.look = &look;
+    report.file = &look;
     step(AGENT_SPAWN_FAILED, 1000, 0, EACCES);
     expect("ddprun: rank 0 on n1 could not be started: ./train is not executable\n"
            "  try      chmod +x ./train; or, for a Python script, run python3 -u ./train\n"
@@ -403,7 +403,7 @@ static void elsewhere_step(enum agent_event_type type, uint64_t now_ms, int r, i
     struct agent_event e = { .type = type, .now_ms = now_ms, .local_rank = r, .pid = 4000 + r };
     e.exit_code = type == AGENT_EXITED && code > 0 ? code : 0;
     e.signal = type == AGENT_EXITED && code < 0 ? -code : 0;
-    if (type == AGENT_TOLD_TO_STOP)
+    if (type == AGENT_NOTIFIED)
         e.exit_code = failure_code(elsewhere_report.elsewhere);
     agent_step(elsewhere_agent, &e, &n);
 }
@@ -452,7 +452,7 @@ Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_d
                                    .lines = { "loading", "step 7" } };
     elsewhere_start(2);
     elsewhere_report.elsewhere = &cause;
-    elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
+    elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
     for (int r = 0; r < 2; r++)
         elsewhere_step(AGENT_EXITED, 3600, r, -SIGTERM);
     elsewhere_expect(
@@ -475,7 +475,7 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
                                    .words = "node 1 (n2) is lost: silent for 3 s" };
     elsewhere_start(1);
     elsewhere_report.elsewhere = &cause;
-    elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
+    elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
     elsewhere_step(AGENT_EXITED, 3600, 0, 75);
     elsewhere_expect("ddprun: node 1 (n2) is lost: silent for 3 s\n"
                      "  node     node 1, host n2\n"
@@ -534,7 +534,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
         "rank 5 (n2, pid 77) gave up init_process_group after it waited 2.0 s for rank 1's Gloo "
         "address; rank 1: never connected";
     elsewhere_report.left.code = FINDING_INIT_ABANDONED;
-    elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
+    elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
     for (int r = 0; r < 2; r++)
         elsewhere_step(AGENT_EXITED, 3600, r, -SIGTERM);
     elsewhere_expect(

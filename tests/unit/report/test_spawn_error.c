@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-static struct program_look seen;
+static struct program_file seen;
 static struct worker_evidence limits;
 static struct buf sentence;
 
@@ -15,7 +15,7 @@ static const char *say(bool (*what)(const struct start_failure *f, struct buf *o
                        const char *program)
 {
     const struct start_failure f = {
-        .error = error, .program = program, .path = "/usr/bin:/bin", .look = &seen, .limits = &limits
+        .error = error, .program = program, .path = "/usr/bin:/bin", .file = &seen, .limits = &limits
     };
     sentence.len = 0;
     cr_assert(what(&f, &sentence) && buf_append(&sentence, "", 1));
@@ -28,7 +28,7 @@ static void expect(int error, const char *cause, const char *remedy)
     cr_expect_str_eq(say(start_remedy, error, "./train"), remedy);
 }
 
-static void set(struct program_look now)
+static void set(struct program_file now)
 {
     seen = now;
     memcpy(seen.path, "./train", 8);
@@ -56,65 +56,65 @@ Test(start_words, of_a_name_that_no_directory_has)
 
 Test(start_words, of_a_path_that_is_not_there_or_no_file)
 {
-    set((struct program_look){ .kind = PATH_MISSING });
+    set((struct program_file){ .kind = PATH_MISSING });
     expect(ENOENT, "./train: no such file",
            "check the path, and whether its file system is mounted on this host");
-    set((struct program_look){ .kind = PATH_MISSING, .near = "./trein" });
+    set((struct program_file){ .kind = PATH_MISSING, .near = "./trein" });
     expect(ENOENT, "./train: no such file", "did you mean ./trein?");
-    set((struct program_look){ .kind = PATH_DIRECTORY });
+    set((struct program_file){ .kind = PATH_DIRECTORY });
     expect(EACCES, "./train is a directory, not a program", "to run a Python package: python3 -u ./train");
-    set((struct program_look){ .kind = PATH_NO_X });
+    set((struct program_file){ .kind = PATH_NO_X });
     expect(EACCES, "./train is not executable",
            "chmod +x ./train; or, for a Python script, run python3 -u ./train");
-    set((struct program_look){ .kind = PATH_EXECUTABLE, .noexec = true });
+    set((struct program_file){ .kind = PATH_EXECUTABLE, .noexec = true });
     expect(EACCES, "./train is on a file system that is mounted noexec",
            "copy it to another file system, or allow execution: mount -o remount,exec");
-    set((struct program_look){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
+    set((struct program_file){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
     expect(EACCES, "./train: no permission to enter the directory /data/locked",
            "chmod +x /data/locked, or run as a user with that permission");
 }
 
 Test(start_words, of_a_script_whose_interpreter_is_not_there)
 {
-    set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/bin/sh", .carriage_return = true });
+    set((struct program_file){ .kind = PATH_EXECUTABLE, .interpreter = "/bin/sh", .carriage_return = true });
     expect(
         ELIBACC,
         "the first line of ./train ends in \\r\\n, so its interpreter is '/bin/sh\\r', which does not exist",
         "convert the file to Unix line ends: sed -i 's/\\r$//' ./train");
-    set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/no/sh" });
+    set((struct program_file){ .kind = PATH_EXECUTABLE, .interpreter = "/no/sh" });
     expect(ELIBACC, "./train exists, but the interpreter in its first line, '/no/sh', does not exist",
            "install the interpreter, or correct the first line");
-    set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/etc", .helper = PATH_DIRECTORY });
+    set((struct program_file){ .kind = PATH_EXECUTABLE, .interpreter = "/etc", .helper = PATH_DIRECTORY });
     expect(EACCES, "./train: the interpreter in its first line, '/etc', is a directory",
            "correct the first line");
 }
 
 Test(start_words, of_a_program_for_another_machine)
 {
-    set((struct program_look){ .kind = PATH_EXECUTABLE,
+    set((struct program_file){ .kind = PATH_EXECUTABLE,
                                .elf = { .kind = ELF_MACHINE,
                                         .machine = EM_AARCH64,
                                         .bits = 64,
                                         .our_machine = EM_X86_64,
                                         .our_bits = 64 } });
     expect(ENOEXEC, "./train was built for aarch64, this machine is x86-64", "build it for x86-64");
-    seen.elf = (struct elf_look){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
+    seen.elf = (struct elf_facts){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
     expect(ELIBACC,
            "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not exist: ./train was built for "
            "another system",
            "build it on this system, or install the C library with which it was built");
-    seen.elf = (struct elf_look){ .kind = ELF_CUT };
+    seen.elf = (struct elf_facts){ .kind = ELF_CUT };
     expect(ENOEXEC, "./train is damaged: the file ends within its header", "build or copy it again");
-    set((struct program_look){ .kind = PATH_EXECUTABLE, .empty = true });
+    set((struct program_file){ .kind = PATH_EXECUTABLE, .empty = true });
     expect(ENOEXEC, "./train is an empty file", "build or copy it again");
-    set((struct program_look){ .kind = PATH_EXECUTABLE });
+    set((struct program_file){ .kind = PATH_EXECUTABLE });
     expect(ENOEXEC, "./train: this machine cannot execute the file, which is neither a program nor a script",
            "add a first line such as #!/bin/sh to a script; run a Python script as python3 -u ./train");
 }
 
 Test(start_words, of_a_system_without_room)
 {
-    set((struct program_look){ .kind = PATH_EXECUTABLE });
+    set((struct program_file){ .kind = PATH_EXECUTABLE });
     limits = (struct worker_evidence){
         .processes = UINT64_MAX, .pids_max = 99, .open_files = 1024, .stack = 8 << 20
     };
@@ -171,9 +171,9 @@ static struct program program(int machine)
     return p;
 }
 
-static struct elf_look look_at(const struct program *p)
+static struct elf_facts look_at(const struct program *p)
 {
-    struct elf_look look;
+    struct elf_facts look;
     struct program ours = program(EM_X86_64);
     elf_check(slice_of(p, sizeof(*p)), slice_of(&ours, sizeof(ours)), &look);
     return look;
@@ -182,7 +182,7 @@ static struct elf_look look_at(const struct program *p)
 Test(elf_check, a_program_for_this_machine_runs_and_names_its_loader)
 {
     struct program p = program(EM_X86_64);
-    struct elf_look look = look_at(&p);
+    struct elf_facts look = look_at(&p);
     cr_assert_eq(look.kind, ELF_RUNS);
     cr_assert_eq(look.bits, 64);
     cr_assert_str_eq(look.interpreter, LOADER);
@@ -192,7 +192,7 @@ Test(elf_check, tells_apart_what_execve_does_not)
 {
     struct program p = program(EM_AARCH64);
     char name[ELF_MACHINE_NAME_MAX];
-    struct elf_look look = look_at(&p);
+    struct elf_facts look = look_at(&p);
     cr_expect_eq(look.kind, ELF_MACHINE);
     cr_expect_str_eq(elf_machine_name(look.machine, name), "aarch64");
     cr_expect_str_eq(elf_machine_name(look.our_machine, name), "x86-64");
@@ -213,7 +213,7 @@ Test(elf_check, tells_apart_what_execve_does_not)
 
 Test(elf_check, what_is_no_elf_file_is_nothing_else)
 {
-    struct elf_look look;
+    struct elf_facts look;
     struct program ours = program(EM_X86_64);
     const char *texts[] = { "", "\x7f",
                             "\x7f"
@@ -231,7 +231,7 @@ Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {
     struct program p = program(EM_X86_64);
     for (size_t len = 0; len < sizeof(p); len++) {
-        struct elf_look look;
+        struct elf_facts look;
         uint8_t *part = malloc(len + 1);
         memcpy(part, &p, len);
         elf_check(slice_of(part, len), slice_of(&p, sizeof(p)), &look);
@@ -252,7 +252,7 @@ Test(elf_check, no_byte_of_the_header_leads_outside)
     for (size_t at = 0; at < sizeof(good.header) + sizeof(good.interp); at++)
         for (int value = 0; value < 256; value++) {
             uint8_t *bad = malloc(sizeof(good));
-            struct elf_look look;
+            struct elf_facts look;
             memcpy(bad, &good, sizeof(good));
             bad[at] = (uint8_t)value;
             elf_check(slice_of(bad, sizeof(good)), slice_of(&good, sizeof(good)), &look);
@@ -266,13 +266,13 @@ Test(elf_check, no_byte_of_the_header_leads_outside)
 
 static void expect_script(const char *text, const char *interpreter, bool carriage_return)
 {
-    static struct program_look look;
+    static struct program_file look;
     program_check_bytes(&look, slice_str(text), slice_of("", 0));
     cr_expect_str_eq(look.interpreter, interpreter, "of '%s'", text);
     cr_expect_eq(look.carriage_return, carriage_return, "of '%s'", text);
 }
 
-Test(program_look, reads_the_first_line_as_the_kernel_does)
+Test(program_file, reads_the_first_line_as_the_kernel_does)
 {
     expect_script("#!/bin/sh\necho\n", "/bin/sh", false);
     expect_script("#! \t/usr/bin/env -S python3 -u\n", "/usr/bin/env", false);

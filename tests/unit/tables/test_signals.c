@@ -57,10 +57,10 @@ Test(signals, a_name_that_cannot_stop_a_job_is_answered_with_those_that_can)
 /* --- sender ---------------------------------------------------------------------------------------------- */
 
 /* Expect a text that begins with the signal and ends with the sender. */
-static void expect_text(struct signal_heard heard, const char *signal, const char *sender)
+static void expect_text(struct received_signal heard, const char *signal, const char *sender)
 {
     struct buf text = { 0 };
-    cr_assert(signal_heard_text(&heard, &text) && buf_append(&text, "", 1));
+    cr_assert(received_signal_text(&heard, &text) && buf_append(&text, "", 1));
     const char *got = (const char *)text.data;
     cr_expect(strncmp(got, signal, strlen(signal)) == 0 && strlen(got) > strlen(sender) &&
                   strcmp(got + strlen(got) - strlen(sender), sender) == 0,
@@ -70,7 +70,7 @@ static void expect_text(struct signal_heard heard, const char *signal, const cha
 
 Test(signals, the_sender_is_named_as_far_as_it_is_known)
 {
-    struct signal_heard heard = { .signal = SIGTERM, .sender = { .pid = 812, .uid = 1000 } };
+    struct received_signal heard = { .signal = SIGTERM, .sender = { .pid = 812, .uid = 1000 } };
     expect_text(heard, "SIGTERM from ", "exited (pid 812, uid 1000)");
     snprintf(heard.sender.name, SENDER_NAME_MAX, "slurmstepd");
     expect_text(heard, "SIGTERM from ", "slurmstepd (pid 812, uid 1000)");
@@ -86,12 +86,12 @@ Test(signals, the_sender_is_named_as_far_as_it_is_known)
 
 /* --- repeated signals ------------------------------------------------------------------------------------ */
 
-static struct signal_heard from(int pid, int sig, bool by_guardian)
+static struct received_signal from(int pid, int sig, bool by_guardian)
 {
-    return (struct signal_heard){ .signal = sig, .by_guardian = by_guardian, .sender = { .pid = pid } };
+    return (struct received_signal){ .signal = sig, .by_guardian = by_guardian, .sender = { .pid = pid } };
 }
 
-static bool is_new(struct stop_memory *memory, struct signal_heard heard, uint64_t now_ms)
+static bool is_new(struct stop_memory *memory, struct received_signal heard, uint64_t now_ms)
 {
     return signals_is_new_stop(memory, &heard, now_ms);
 }
@@ -119,7 +119,7 @@ Test(signals, one_sent_to_guardian_and_agent_is_one_request)
 Test(signals, a_terminal_hangs_up_once_however_often_it_says_so)
 {
     struct stop_memory memory = { 0 };
-    struct signal_heard hangup = { .signal = SIGHUP, .by_guardian = true, .sender = { .kernel = true } };
+    struct received_signal hangup = { .signal = SIGHUP, .by_guardian = true, .sender = { .kernel = true } };
     cr_expect(is_new(&memory, hangup, 100));
     cr_expect_not(is_new(&memory, from(9, SIGHUP, true), 100));
     cr_expect_not(is_new(&memory, hangup, 60000));

@@ -37,7 +37,7 @@
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                  \
     X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                                  \
       "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                \
-    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1: NCCL's error handling") \
+    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "NCCL's error handling: inherited, or 1") \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                             \
       "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                         \
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                           \

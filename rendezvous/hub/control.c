@@ -34,7 +34,7 @@ static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const 
 static bool is_node(struct hub *hub, const struct session *s)
 {
     if (!s->is_node)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is not a node of a job: send `join` first");
+        ddp_fail(&hub->err, DDP_ERR_ARG, "the sender has not joined a job: send `join` first");
     return s->is_node;
 }
 

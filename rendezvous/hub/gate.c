@@ -194,7 +194,7 @@ bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms)
             break;
         }
     if (first != NULL)
-        session_reject(hub, first, "another client needs the connection of this unconfirmed client");
+        session_reject(hub, first, "the store needs this unconfirmed connection for another client");
     return first != NULL;
 }
 

@@ -79,7 +79,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "processes that changed: [local rank, state, percent of a CPU, kernel function]")                    \
     X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                         \
-    X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; empty: outdated")                  \
+    X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; empty: deleted")                   \
     X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received, the token's included")          \
     ROUND_OF_SENDER(X)
 

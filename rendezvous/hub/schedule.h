@@ -122,8 +122,8 @@ void schedule_attempt(struct job *job, bool begins);
 /* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report` =
  * this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Return true if no report about the present wait was due, and `waited_ms` is less than usual_factor (row STANDS_STILL
- * of SCHEDULE) times the longest usual wait of this round. */
+/* Return true if a wait of `waited_ms` is usual for this round: no report about it was due yet, and it is shorter than
+ * the longest usual wait times usual_factor (row STANDS_STILL of SCHEDULE). */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 /* Return true if schedule_learn() has added this digest in this round. It adds the digests of findings about waits that
  * are usual for the job. */

@@ -339,7 +339,7 @@ static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
     return kept;
 }
 
-/* Count the sessions that may have a claim. */
+/* Return the number of sessions that have used a key of PyTorch. Each has at most one claim. */
 static uint32_t count_clients(const struct job *job)
 {
     uint32_t n = 0;

@@ -28,8 +28,8 @@ struct reducer_step {
     bool find_unused, keep_order, uneven; /* set by reducer.c from the options; never change */
 
     enum step_phase phase;
-    bool sync, next_sync;  /* sync of this step; sync of the next step */
-    bool buffers_due;      /* the next forward broadcasts the buffers, because the previous step had sync */
+    bool sync, next_sync; /* sync of this step; sync of the next step */
+    bool buffers_due; /* the next forward broadcasts the buffers, because the last step reduced gradients */
     bool buffers_were_due; /* buffers_due before the last forward, for step_cancel */
     bool *ready;           /* for each parameter: marked in this step */
     bool *used;            /* for each parameter: used since the last step with sync */

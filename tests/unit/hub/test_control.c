@@ -172,10 +172,10 @@ Test(control, only_a_node_reports_about_ranks)
     };
     sim_client(&sim, OTHER);
     sim_identify(&sim, OTHER, "{\"role\":\"agent\"}", NULL);
-    expect_error(OTHER, reports[0], "not a node of a job: send `join` first");
+    expect_error(OTHER, reports[0], "has not joined a job: send `join` first");
     sim_node(&sim, 2);
     for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++)
-        expect_error(OTHER, reports[i], "not a node of a job: send `join` first");
+        expect_error(OTHER, reports[i], "has not joined a job: send `join` first");
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"why\"}"), "LIMIT_NOFILE"));
 }
@@ -699,8 +699,9 @@ Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();
     cr_assert_eq(sim_identify(&sim, N0, "{\"role\":\"agent\"}", NULL), 0);
-    expect_refused_role(N0, "{\"role\":\"worker\",\"job\":\"demo\",\"rank\":0,\"world_size\":4}",
-                        "this connection is a node of job 'demo' and cannot change its role to \"worker\"");
+    expect_refused_role(
+        N0, "{\"role\":\"worker\",\"job\":\"demo\",\"rank\":0,\"world_size\":4}",
+        "this connection belongs to a node of job 'demo', which cannot change its role to \"worker\"");
     expect_heard(N1, "\"push\":\"stop\",\"round\":1,\"why\":\"node_lost\"");
     expect_refused_role(N1, "{\"role\":\"ctl\"}", "cannot change its role to \"ctl\"");
 }

@@ -751,9 +751,9 @@ Test(gate, the_server_takes_the_descriptor_of_the_oldest_stranger)
     admit(FIRST);
     cr_expect_not(hub_drop_stranger(sim.hub, "10.9.9.9", sim.now_ms));
     cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
-    expect_closed(FIRST + 3, "another client needs the connection");
+    expect_closed(FIRST + 3, "this unconfirmed connection");
     cr_expect(hub_drop_stranger(sim.hub, NULL, sim.now_ms));
-    expect_closed(FIRST + 1, "another client needs the connection");
+    expect_closed(FIRST + 1, "this unconfirmed connection");
     cr_expect(sim.conn[FIRST].open && sim.conn[FIRST + 2].open);
 }
 

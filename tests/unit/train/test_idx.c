@@ -95,7 +95,7 @@ Test(idx, one_byte_too_many_is_refused)
     uint8_t longer[sizeof(small) + 1] = { 0 };
     memcpy(longer, small, sizeof(small));
     write_to(path, longer, sizeof(longer));
-    expect_refused(DDP_ERR_CORRUPT, "offset 28: the header");
+    expect_refused(DDP_ERR_CORRUPT, "offset 28: according");
 }
 
 Test(idx, a_packed_file_cut_at_any_byte_is_refused)

@@ -125,7 +125,7 @@ Test(tokens, cut_at_every_byte_it_is_refused_where_it_ends)
         expect_refused(says);
     }
     put_bytes("train.bin", len + 1);
-    expect_refused("offset 1064: the header requires the data to end here, but the file is longer");
+    expect_refused("offset 1064: according to the header, the data ends here, but the file is longer");
 }
 
 static void change(size_t at, const char *hex4)

@@ -105,7 +105,7 @@ static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_
     if (status == DDP_OK)
         status = whole_file_fill(f, total + 1, err);
     return status == DDP_OK
-               ? files_check_length(f->len, total, "the header requires the data to end here", err)
+               ? files_check_length(f->len, total, "according to the header, the data ends here", err)
                : status;
 }
 

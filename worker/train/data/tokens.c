@@ -70,7 +70,7 @@ static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t fi
     if (count < 1)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens: must be at least 1", AT_COUNT, count);
     ddp_status status =
-        files_check_length(file_bytes, total, "the header requires the data to end here", err);
+        files_check_length(file_bytes, total, "according to the header, the data ends here", err);
     if (status != DDP_OK)
         return status;
     if ((uint64_t)count < t->length + 1)

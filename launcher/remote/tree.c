@@ -36,8 +36,8 @@ enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
     TURN_MS = 250,         /* longest wait of the loop, which then checks the times */
-    OUT_MAX = 1 << 18,     /* bytes for the starter, above which a branch reads no output of its processes */
-    TO_MAX = 64 << 20,     /* bytes for a process, above which the process is killed */
+    OUT_MAX = 1 << 18,     /* most bytes that wait for the starter; with more, a branch reads no output */
+    TO_MAX = 64 << 20,     /* most bytes that wait for a process; with more, the process is killed */
     SLOT_BYTES = 2,        /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
     EXIT_NOT_REACHED = 255 /* the exit status of ssh for a host that it does not reach */
 };

@@ -591,8 +591,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for the next worker with the same import error, as long as the first failed worker ran, because a busy machine
- * slows all workers. The wait lasts at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
+/* Wait for the next worker with the same import error: for as long as the first failed worker had run, but at least
+ * AGENT_SAME_MS and at most AGENT_DOUBT_MS. A busy machine slows all workers, so a fixed wait would not fit. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];

@@ -322,8 +322,8 @@ static int open_pipe(struct stream *s)
 }
 
 /* Return true if the worker gets ddprun's own stdout, so that the worker detects a terminal. Only a single worker
- * without prefix and log file can get it. In a job of several nodes, ddprun reads the lines instead, because they
- * show progress to the detection of hangs. A terminal is an exception, unless --progress is given. */
+ * without prefix and log file can get it. In a job of several nodes, the worker gets it only if it is a terminal and
+ * --progress is not given. Otherwise ddprun reads the lines, because they show progress to the detection of hangs. */
 static bool inherits_stdout(const struct stream *s)
 {
     const struct plan *plan = s->console.console->plan;

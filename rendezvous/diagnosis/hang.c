@@ -974,8 +974,8 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Return true if a culprit is at the place of the culprit `most`, and neither repeats calls. A rank that repeats
- * calls does not wait for a GPU. */
+/* Return true if `r` and `most` are culprits at the same place, and neither is in a loop of calls. A rank in such a
+ * loop computes on the CPU, so it does not wait for a GPU. */
 static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
@@ -1133,7 +1133,8 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
-/* Return true if some ranks with frames wait in collectives, and no rank with frames is in the state of `group`. */
+/* Return true if some ranks with frames wait in collectives, and none of them has the same process state as the ranks
+ * of `group`, which have no frames. */
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)

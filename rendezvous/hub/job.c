@@ -90,8 +90,8 @@ static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
     return quota_left(&source->share) >= bytes;
 }
 
-/* Count the job at its new source before releasing its old source. Otherwise a source that is both would be freed if
- * this is its only job. */
+/* Count the job at its new source before releasing its old source. If both are the same source and this is its only
+ * job, the other order would free the source. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;

@@ -802,7 +802,8 @@ static bool has_match(const struct flight_dump *peer, const struct flight_entry 
     return false;
 }
 
-/* Add the first send or receive of each rank for which the peer does not wait, and the last call of the peer. */
+/* Add, for each rank, its first open send or receive whose peer does not have the opposite call open. Also add the
+ * last call of this peer. */
 static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];

@@ -414,9 +414,9 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
  * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so that its
  * effects are carried out before the next message. */
 
-/* Most nodes join within a short time. A first line about missing nodes is printed after WAITING_SAID_MS, further
+/* Most nodes join within a short time. A first line about missing nodes is printed after WAITING_PRINT_MS, further
  * lines every STILL_WAITING_MS. */
-enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
+enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
@@ -579,7 +579,7 @@ static void on_event(void *user, const cJSON *event)
 }
 
 /* Handle a message about the wait for other nodes. Only changes are printed, and not on a spare node. Changes within
- * WAITING_SAID_MS are collected in one line, because 100 nodes may join at the same time. */
+ * WAITING_PRINT_MS are collected in one line, because 100 nodes may join at the same time. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -591,7 +591,7 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
         (n->meet.waiting_printed && !changed))
         return;
     if (!n->meet.waiting_due)
-        uv_timer_start(&n->meet.waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
+        uv_timer_start(&n->meet.waiting_timer, on_waiting_timer, WAITING_PRINT_MS, 0);
     n->meet.waiting_due = true;
 }
 

@@ -73,13 +73,13 @@ struct snapshot_wait {
 /* A process that takes part in a PyTorch group or barrier. The store sees only its connection. The agents know their
  * workers, and describe other processes on request (`owner`). */
 struct snapshot_claim {
-    int64_t rank;      /* the rank that the process acts as; -1 = unknown */
-    uint32_t said;     /* 1 + the rank whose address the process has published; 0 = none */
-    int pid;           /* 0 = unknown */
-    bool is_ours;      /* the process is a worker of this job */
-    bool is_child;     /* the process is a child of such a worker */
-    const char *host;  /* NULL = unknown */
-    const char *owner; /* an agent's description of a process that is no worker; "" = none */
+    int64_t rank;       /* the rank that the process acts as; -1 = unknown */
+    uint32_t published; /* 1 + the rank whose address the process has published; 0 = none */
+    int pid;            /* 0 = unknown */
+    bool is_ours;       /* the process is a worker of this job */
+    bool is_child;      /* the process is a child of such a worker */
+    const char *host;   /* NULL = unknown */
+    const char *owner;  /* an agent's description of a process that is no worker; "" = none */
     struct slice address;
 };
 

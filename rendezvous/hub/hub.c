@@ -121,14 +121,14 @@ static void note_first(struct session *s, struct slice bytes)
 }
 
 /* Process the bytes from a session, and then send all its answers together. Until then no code may free this session.
- * If the rendezvous drops this session, it sets hub->drop_processed, and this function frees the session last. */
+ * If the rendezvous drops this session, it sets hub->drop_reason, and this function frees the session last. */
 static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->processing = s;
     bool ok = requests_process(hub, s, bytes);
-    if (hub->drop_processed.msg[0] != '\0') {
-        hub->err = hub->drop_processed;
-        hub->drop_processed.msg[0] = '\0';
+    if (hub->drop_reason.msg[0] != '\0') {
+        hub->err = hub->drop_reason;
+        hub->drop_reason.msg[0] = '\0';
         ok = false;
     }
     if (hub->out.len > 0)

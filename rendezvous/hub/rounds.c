@@ -252,7 +252,7 @@ static void drop(void *user, uint64_t node, const char *why)
     job_node_ends(s);
     push_farewell(hub, s, why);
     if (s == hub->processing)
-        ddp_fail(&hub->drop_processed, DDP_ERR_TIMEOUT, "%s", why);
+        ddp_fail(&hub->drop_reason, DDP_ERR_TIMEOUT, "%s", why);
     else
         session_drop(hub, s, why);
 }

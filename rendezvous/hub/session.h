@@ -170,8 +170,7 @@ struct hub {
     /* The job that the current session has requested but not entered; "" = none. A record of a rejection contains this
      * name. */
     char asked_job[MEMBER_TEXT_MAX];
-    struct ddp_err
-        drop_processed; /* with a text: the rendezvous has dropped the current session for this reason */
+    struct ddp_err drop_reason; /* with a text: why the rendezvous has dropped `processing` */
     struct event_limit events;
     uint32_t n_instances; /* number of rendezvous that were created, for their instance ids */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */

@@ -283,12 +283,12 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
 }
 
 /* Return true if two processes have published an address of the same rank. The claims must be sorted by this rank
- * (`said`). Compare each claim with the first one of its rank that has a pid. */
+ * (`published`). Compare each claim with the first one of its rank that has a pid. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
     for (uint32_t i = 0; i < n; i++) {
-        if (claims[i].said != first->said || first->pid == 0)
+        if (claims[i].published != first->published || first->pid == 0)
             first = &claims[i];
         if (is_other_process(first, &claims[i]))
             return true;
@@ -300,7 +300,7 @@ static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 static int by_claim(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
-    return (x->said > y->said) - (x->said < y->said);
+    return (x->published > y->published) - (x->published < y->published);
 }
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
@@ -317,7 +317,7 @@ static uint32_t collect_claims(const struct job *job, const struct torch_meet *m
         if (s->torch == NULL || (meet != NULL ? s->torch->meet != meet->id : s->torch->rank == 0))
             continue;
         claims[n] = claim_of(s);
-        claims[n++].said = s->torch->rank;
+        claims[n++].published = s->torch->rank;
     }
     return n;
 }

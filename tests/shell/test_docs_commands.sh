@@ -130,6 +130,7 @@ for page in README.md docs/*.md; do
         "make bench" | "make bench-docs" | "make probes") check "$what: only its target, because it takes ten minutes" grep -q "^${command#make }:" Makefile ;;
         "cc "* | *"./worker" | *"./fit") tested_by "shell/test_install.sh runs it" ;;
         *"-o job.html"*) check "$what" draws_events "$page" "$line" "$command" ;;
+        "ddpctl flight flight_torch"*) tested_by "e2e/test_ddpctl runs it on recorded files" ;;
         "ddpctl flight"*) check "$what" reads_flight_records "$page" "$line" "$command" ;;
         *"ddpctl "*) check "$what" asks_the_hung_job "$page" "$line" "$command" ;;
         "ddprun --make_secret"*) check "$what" runs "$page" "$line" "rm -f job.key; $command" ;;

@@ -87,10 +87,10 @@ class Network:
         return ["ip", "netns", "exec", self.names[i], "unshare", "--uts", "sh", "-c",
                 f'hostname {self.names[i]}; exec "$0" "$@"']
 
-    def cut(self, verdict, both):
+    def cut(self, verdict):
         """Drop or reject all packets to the last node but one from the last one, and back, except those of the store."""
         a, b = len(self.names) - 2, len(self.names) - 1
-        for node, peer in ((a, b), (b, a))[:1 + both]:
+        for node, peer in ((a, b), (b, a)):
             sh(f"ip netns exec {self.names[node]} nft 'add table inet f; add chain inet f in {{ type filter hook input priority 0; }}; "
                f"add rule inet f in tcp sport {self.port} accept; add rule inet f in tcp dport {self.port} accept; "
                f"add rule inet f in ip saddr {self.address(peer)} {verdict}'")
@@ -168,8 +168,7 @@ def run_trial(python, way, ranks, reports, folder, network, begin_s):
     since = max(map(os.path.getmtime, marks))
     if way in ("network", "broken"):
         time.sleep(2)
-        verdict = "tcp dport 1-65535 drop" if way == "network" else "meta l4proto tcp reject with tcp reset"
-        network.cut(verdict, both=way == "network")  # a rule on both nodes would drop the resets
+        network.cut("tcp dport 1-65535 drop" if way == "network" else "tcp flags & rst == 0 reject with tcp reset")
         since = time.time()
     if way == "gpu":
         open(f"{folder}/gpus", "w").write(f"process 1 {os.getpid()} 31744\n")

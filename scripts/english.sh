@@ -4,6 +4,9 @@
 # Counts phrases that a reader has to read twice, per 1,000 words of each kind of text, and fails above 0.5. --list prints each as
 # file:line: phrase. A phrase is a reason to write another sentence, not to avoid the pattern.
 #
+# A finding code in a string of the product must be a row of findings.h, so that `ddprun explain` explains it. The codes of the
+# control protocol, which no program prints, are listed in hub/messages.h.
+#
 # The comment of a function must begin with an imperative. A comment that ends with a colon, or is followed by an empty line, is the
 # heading of a group and is not checked.
 set -eu
@@ -33,6 +36,10 @@ my $no_verb = qr/[a-z]|[A-Z]{2}|[A-Z][a-z]*(?:\x27|[a-rtv-z]s\b)|(?:Called|An?|T
 my $function = qr/\G\n[A-Za-z_][\w \t*]*[ *]\w+\([^;{}]*\)[^;{}]*[;{]/;
 my (%words, %hits, $failed);
 
+# The codes in the tables of findings.h, and the places of codes in strings.
+my (%rows, @codes);
+my $code = qr/[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+/;
+
 sub look {
     my ($kind, $place, $text) = @_;
     $words{$kind}++ while $text =~ /[A-Za-z\x27]+/g;
@@ -56,6 +63,10 @@ while (my $path = <STDIN>) {
         }
         next;
     }
+    $rows{$1} = 1 while $path =~ /findings\.h$/ && $text =~ /\bX\(($code), (?:NOTE|WARNING|ERROR),/g;
+    if ($path =~ m{hub/messages\.h$} && $text =~ /"([^"]*), or a code of `ddprun explain`"/) {
+        $rows{$_} = 1 for split /, /, $1;
+    }
     while ($text =~ m{(/\*.*?\*/|//[^\n]*)|"((?:[^"\\\n]|\\.)*)"|\x27(?:[^\x27\\\n]|\\.)*\x27}gs) {
         my ($comment, $string, $start) = ($1, $2, $-[0]);
         next if !defined $comment && !defined $string;
@@ -72,8 +83,16 @@ while (my $path = <STDIN>) {
             }
             pos $text = $end;
         }
+        elsif ($path =~ m{^(?:rendezvous|launcher|worker)/} && $string =~ /(?:^| )\[($code)\]|^($code)$/ &&
+            (defined $1 || substr($text, 0, $start) =~ /(?:\bcode\b|code_name\(|_fail\(|refuse|give_up)[^;{}\n]*$/)) {
+            push @codes, [$place, $string =~ /($code)/];
+        }
         elsif ($string !~ m{^[\w./-]+\.[hc]$}) { $string =~ s/\\./ /g; look("strings", $place, $string) }
     }
+}
+for (grep { !$rows{$_->[1]} } @codes) {
+    print "$_->[0]: the finding code $_->[1] has no row in rendezvous/diagnosis/findings.h\n";
+    $failed = 1;
 }
 for my $kind (sort keys %words) {
     my $rate = 1000 * ($hits{$kind} // 0) / $words{$kind};

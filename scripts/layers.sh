@@ -31,7 +31,7 @@ below() {
     agent) names='tables' ;;
     net) names='tables cli plan agent' ;;
     contain) names='tables cli plan' ;;
-    output) names='tables cli plan agent' ;;
+    output) names='tables cli plan agent contain' ;;
     remote) names='tables cli plan agent net contain output' ;;
     report) names='tables cli plan agent net contain output' ;;
     node) names='tables cli plan agent net contain output report' ;;

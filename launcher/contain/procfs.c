@@ -11,12 +11,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/quota.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
@@ -305,4 +307,41 @@ void procfs_quota(int fd, char out[QUOTA_SHOWN])
     if (syscall(SYS_quotactl_fd, fd, get | GRPQUOTA, getgid(), &quota) == 0)
         append_quota(out, "group", getgid(), &quota);
 #endif
+}
+
+/* Shorten `path` to its directory if it does not exist. Return false if it is on no disk, as a device or a pipe. */
+static bool find_on_disk(char *path)
+{
+    struct stat st;
+    char *slash = strrchr(path, '/');
+    if (stat(path, &st) == 0)
+        return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
+    if (slash == NULL)
+        return false;
+    slash[slash == path] = '\0';
+    return stat(path, &st) == 0;
+}
+
+const char *procfs_write_error(int error, const char *path, char out[WRITE_ERROR_MAX])
+{
+    char at[PATH_MAX], room[QUOTA_SHOWN] = "", size[SIZE_TEXT_MAX];
+    struct statvfs fs;
+    snprintf(out, WRITE_ERROR_MAX, "%s", strerror(error));
+    snprintf(at, sizeof(at), "%s", path);
+    if ((error != ENOSPC && error != EDQUOT) || !find_on_disk(at))
+        return out;
+    if (error == EDQUOT) {
+        const int fd = open(at, O_PATH | O_CLOEXEC);
+        procfs_quota(fd, room);
+        if (fd >= 0)
+            close(fd);
+        if (room[0] != '\0')
+            snprintf(out, WRITE_ERROR_MAX, "%s (the path%s)", strerror(error), room);
+    } else if (statvfs(at, &fs) == 0) {
+        if (fs.f_files > 0)
+            snprintf(room, sizeof(room), " and %llu inodes", (unsigned long long)fs.f_favail);
+        snprintf(out, WRITE_ERROR_MAX, "%s (%s%s free)", strerror(error),
+                 words_size(size, (uint64_t)fs.f_bavail * fs.f_frsize), room);
+    }
+    return out;
 }

@@ -108,4 +108,9 @@ bool procfs_is_own(void);
 enum { QUOTA_SHOWN = 512 };
 void procfs_quota(int fd, char out[QUOTA_SHOWN]);
 
+/* Format an error of a write to `path`. After ENOSPC add the free space, and after EDQUOT the quota: "No space left on
+ * device (0 bytes and 7 inodes free)". If `path` does not exist, use its directory. A device or a pipe has no values. */
+enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
+const char *procfs_write_error(int error, const char *path, char out[WRITE_ERROR_MAX]);
+
 #endif

@@ -403,7 +403,7 @@ static const char *const stage_names[DIAL_STAGES] = {
 
 const char *dial_code(enum finding_code finding)
 {
-    return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
+    return finding_code_name(finding != FINDING_NONE ? finding : FINDING_NO_ANSWER_YET);
 }
 
 /* Return true if waiting rarely helps, for example when the name resolves to this machine by mistake. Such a finding

@@ -229,7 +229,7 @@ static const char *listen_code(int port)
 {
     struct port_holder holder;
     const bool held = port != 0 && (port_holder_find(port, &holder) || holder.leftover);
-    return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
+    return finding_code_name(held ? FINDING_PORT_IN_USE : FINDING_CANNOT_LISTEN);
 }
 
 /* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE
@@ -458,7 +458,7 @@ static void on_resolved(void *user, const struct name_found *name)
     h->waiting.phase = DIAL_ARRIVED;
     uv_timer_stop(&h->timer);
     if (decide(&h->options, name, &h->decided) && begin_sealing(h, &err) != DDP_OK)
-        store_host_fail(&h->options, "CANNOT_LISTEN", err.msg, NULL);
+        store_host_fail(&h->options, NULL, err.msg, NULL);
 }
 
 static void store_host_give_up(struct store_host *h)

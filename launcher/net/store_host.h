@@ -45,7 +45,7 @@ struct store_place {
 
 /* Why this node cannot host the store. All texts are borrowed during the call. */
 struct host_failure {
-    const char *code;  /* name of the finding */
+    const char *code;  /* name of the finding; NULL = none */
     const char *words; /* the error, then lines with "  try      ADVICE" and the code, if any */
     /* Address for a refusing store (see below); "" = every address, NULL = no refusing store. */
     const char *at;

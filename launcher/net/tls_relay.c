@@ -15,6 +15,7 @@
  * queue. */
 #include "net/tls_relay.h"
 
+#include "base/limits.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "server/listen.h"
@@ -465,9 +466,9 @@ static void on_pause(struct acceptor *a, unsigned waiting)
 static void on_short(struct acceptor *a, unsigned waiting, const char *why)
 {
     const struct tls_relay *r = a->user;
-    log_warn("relay to the store at %s: %u connections of workers are open, and %u wait: %s; raise the limit "
-             "with 'ulimit -n'",
-             r->store, a->open, waiting, why);
+    char remedy[FILES_REMEDY_MAX];
+    log_warn("relay to the store at %s: %u connections of workers are open, and %u wait: %s%s", r->store,
+             a->open, waiting, why, files_remedy(EMFILE, remedy));
 }
 
 /* --- start -------------------------------------------------------------------------------------------------- */

@@ -891,8 +891,9 @@ int node_run(void *arg, int lifeline)
     };
     list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
-        log_error("cannot create an event loop: no descriptor or memory is left; raise the limit of open "
-                  "files (ulimit -n)");
+        char remedy[FILES_REMEDY_MAX];
+        log_error("cannot create an event loop: no descriptor or memory is left%s",
+                  files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }
     node_open_news(&n);

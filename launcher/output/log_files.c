@@ -9,7 +9,9 @@
 #include "output/log_files.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/syscalls.h"
+#include "contain/procfs.h"
 #include "output/disk_watch.h"
 #include "output/lines.h"
 
@@ -326,17 +328,19 @@ ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err)
 int logdir_create(const char *path, int mode, struct ddp_err *err)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
+    char why[WRITE_ERROR_MAX], remedy[FILES_REMEDY_MAX];
     int fd = open(path, flags, (mode_t)mode);
     if (fd < 0 && errno == ENOENT && (errno = logdir_parents(path)) == 0)
         fd = open(path, flags, (mode_t)mode);
-    if (fd < 0 && errno == EEXIST)
+    const int error = errno;
+    if (fd < 0 && error == EEXIST)
         ddp_fail(err, DDP_ERR_IO,
                  "the log file %s exists already, and ddprun does not overwrite files; move the file away, "
                  "or put %%j (job id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path, strerror(errno),
-                 errno == EMFILE ? "; raise the limit with 'ulimit -n'" : "");
+        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path,
+                 procfs_write_error(error, path, why), files_remedy(error, remedy));
     return fd;
 }
 

@@ -12,6 +12,8 @@
 #include "output/output.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
+#include "contain/procfs.h"
 #include "output/disk_watch.h"
 #include "output/log_files.h"
 #include "output/writer.h"
@@ -339,10 +341,11 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 {
     if (inherits_stdout(s))
         return STDOUT_FILENO;
+    char remedy[FILES_REMEDY_MAX];
     int fd = open_pipe(s);
     if (fd < 0)
         ddp_fail(err, DDP_ERR_IO, "cannot create a pipe for the output of local rank %d: %s%s", s->local_rank,
-                 strerror(errno), errno == EMFILE ? "; raise the limit with 'ulimit -n'" : "");
+                 strerror(errno), files_remedy(errno, remedy));
     return fd;
 }
 
@@ -436,6 +439,19 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
+/* Format the error of a sink, with the free space or the quota of its full file system. */
+static const char *sink_error(const struct sink_event *e, char why[WRITE_ERROR_MAX])
+{
+    disk_begin(DISK_MAIN, e->name);
+    procfs_write_error(e->error,
+                       e->sink == SINK_STDOUT   ? "/proc/self/fd/1"
+                       : e->sink == SINK_STDERR ? "/proc/self/fd/2"
+                                                : e->name,
+                       why);
+    disk_end(DISK_MAIN);
+    return why;
+}
+
 /* Print a message about a sink. If many log files fail, print only the first few messages. */
 static void output_report_loss(struct output *o, const struct sink_event *e)
 {
@@ -445,6 +461,7 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
         [SINK_DELETED] = "was deleted and cannot be created again; further output is lost",
         [SINK_NOT_ROTATED] = "cannot be renamed for the rotation; the file keeps growing"
     };
+    char why[WRITE_ERROR_MAX];
     const bool waits = o->options.plan->cli->log_policy == LOG_BLOCK &&
                        (e->error == ENOSPC || e->error == EDQUOT) && !o->draining;
     if (e->sink >= SINK_FILES && ++o->files_reported > REPORTED_FILES_MAX) {
@@ -454,7 +471,7 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
     } else if (e->sink != SINK_STDERR || e->error == 0) {
         output_note(o, "warning: cannot write %s: %s; %s", e->name,
-                    e->error != 0 ? strerror(e->error)
+                    e->error != 0 ? sink_error(e, why)
                                   : "it accepts bytes more slowly than the workers print",
                     e->error == EPIPE ? "workers that still write there get SIGPIPE"
                     : waits           ? "workers that write there wait for free space (--log_policy=block)"
@@ -623,8 +640,10 @@ ddp_status output_new(const struct output_options *options, struct output **out,
         return DDP_OK;
     }
     output_close(o);
-    return ddp_fail(err, DDP_ERR_NOMEM, "cannot read the workers' output: %s",
-                    has_bell ? "out of memory" : "no file descriptor left; raise the limit with 'ulimit -n'");
+    char remedy[FILES_REMEDY_MAX];
+    return ddp_fail(err, DDP_ERR_NOMEM, "cannot read the workers' output: %s%s",
+                    has_bell ? "out of memory" : "no file descriptor left",
+                    files_remedy(has_bell ? 0 : EMFILE, remedy));
 }
 
 /* End and reset all streams. A pipe of the last attempt that a process outside the job still holds open is closed

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/exit_codes.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/syscalls.h"
 #include "base/timed_call.h"
@@ -35,7 +36,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -391,15 +391,12 @@ static char **texts_of(const cJSON *array)
 enum { FORK_WHY_MAX = 192 };
 static const char *fork_error_text(int error, char why[FORK_WHY_MAX])
 {
-    struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
     struct sysinfo host;
-    char processes[32] = "unlimited";
+    char processes[RLIMIT_TEXT_MAX];
     if ((error != EAGAIN && error != ENOMEM) || sysinfo(&host) != 0)
         return strerror(error);
-    if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        snprintf(processes, sizeof(processes), "%llu", (unsigned long long)limit.rlim_cur);
     snprintf(why, FORK_WHY_MAX, "%s (ulimit -u %s; %u processes and load %.1f on this host)", strerror(error),
-             processes, host.procs, (double)host.loads[0] / (1 << SI_LOAD_SHIFT));
+             rlimit_text(RLIMIT_NPROC, processes), host.procs, (double)host.loads[0] / (1 << SI_LOAD_SHIFT));
     return why;
 }
 
@@ -438,13 +435,10 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
 /* Write to a temporary file in the directory. NFS has no unnamed files, and reports a full quota in close. If the disk
  * or the quota is full, format the error, for example "No space left on device (0 bytes and 7 inodes free)". Write ""
  * otherwise. */
-enum { DISK_WHY_MAX = 128 + QUOTA_SHOWN };
-static void probe_disk(const char *directory, char why[DISK_WHY_MAX])
+static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
 {
-    char quota[QUOTA_SHOWN];
     static const char bytes[4096];
-    char size[SIZE_TEXT_MAX], inodes[48], path[PATH_MAX];
-    struct statvfs fs;
+    char path[PATH_MAX];
     int error = 0;
     int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     const bool is_named = fd < 0 && errno == EOPNOTSUPP;
@@ -458,26 +452,15 @@ static void probe_disk(const char *directory, char why[DISK_WHY_MAX])
     if (fd >= 0 && is_named)
         unlink(path);
     why[0] = '\0';
-    if (error == ENOSPC && statvfs(directory, &fs) == 0) {
-        snprintf(inodes, sizeof(inodes), " and %llu inodes", (unsigned long long)fs.f_favail);
-        snprintf(why, DISK_WHY_MAX, "%s (%s%s free)", strerror(error),
-                 words_size(size, (uint64_t)fs.f_bavail * fs.f_frsize), fs.f_files > 0 ? inodes : "");
-    } else if (error == EDQUOT) {
-        const int at = open(directory, O_PATH | O_CLOEXEC);
-        procfs_quota(at, quota);
-        if (at >= 0)
-            close(at);
-        snprintf(why, DISK_WHY_MAX, quota[0] != '\0' ? "%s (the directory%s)" : "%s", strerror(error), quota);
-    } else if (error == ENOSPC) {
-        snprintf(why, DISK_WHY_MAX, "%s", strerror(error));
-    }
+    if (error == ENOSPC || error == EDQUOT)
+        procfs_write_error(error, directory, why);
 }
 
 /* The directories of the job. A thread checks the directories, because a file server may hang. */
 struct place {
-    char *directory, *log_dir;                         /* owned; log_dir NULL = no log files */
-    int error;                                         /* errno of chdir */
-    char log_why[DISK_WHY_MAX], own_why[DISK_WHY_MAX]; /* of probe_disk for `log_dir` and `directory` */
+    char *directory, *log_dir;                               /* owned; log_dir NULL = no log files */
+    int error;                                               /* errno of chdir */
+    char log_why[WRITE_ERROR_MAX], own_why[WRITE_ERROR_MAX]; /* of probe_disk for `log_dir` and `directory` */
 };
 
 static void place_free(void *user)

@@ -12,6 +12,7 @@
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/exit_codes.h"
+#include "base/limits.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/syscalls.h"
@@ -1188,7 +1189,9 @@ int starter_run(void *arg, int lifeline)
         return EXIT_CODE_DDPRUN;
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {
-        log_error("cannot start %d hosts: out of memory or descriptors; check 'ulimit -n'", job->n);
+        char remedy[FILES_REMEDY_MAX];
+        log_error("cannot start %d hosts: out of memory or descriptors%s", job->n,
+                  files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }
     int *above = malloc((size_t)s.n * sizeof(*above));

@@ -2,7 +2,10 @@
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
+#include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/resource.h>
 
 enum {
     LIMIT_NODES = 16384, /* nodes of a job */
@@ -29,6 +32,30 @@ static inline uint64_t limit_beat_ms(uint64_t node_timeout_ms)
 {
     const uint64_t beat_ms = node_timeout_ms / BEATS_TO_LOSS;
     return beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS;
+}
+
+/* Format a soft limit of this process, such as RLIMIT_NPROC, as "512" or "unlimited", as `ulimit` prints it. */
+enum { RLIMIT_TEXT_MAX = 24 };
+static inline const char *rlimit_text(int resource, char out[RLIMIT_TEXT_MAX])
+{
+    struct rlimit limit;
+    snprintf(out, RLIMIT_TEXT_MAX, "unlimited");
+    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        snprintf(out, RLIMIT_TEXT_MAX, "%llu", (unsigned long long)limit.rlim_cur);
+    return out;
+}
+
+/* Format the remedy for an error of a call that opens a descriptor: "; raise the limit of 1024 open files with 'ulimit
+ * -n'" for EMFILE, else "". */
+enum { FILES_REMEDY_MAX = 80 };
+static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
+{
+    char limit[RLIMIT_TEXT_MAX];
+    out[0] = '\0';
+    if (error == EMFILE)
+        snprintf(out, FILES_REMEDY_MAX, "; raise the limit of %s open files with 'ulimit -n'",
+                 rlimit_text(RLIMIT_NOFILE, limit));
+    return out;
 }
 
 /* Key: how many waiting nodes a restart would add to the job, in decimal digits. A missing key means 0. */

@@ -11,8 +11,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <sys/resource.h>
 
 struct timed_call;
 
@@ -44,18 +42,6 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *us
     int error = pthread_create(thread, NULL, run, user);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
-}
-
-/* Format the soft limit of processes and threads as "512" or "unlimited", as `ulimit -u` prints it. Messages about an
- * error of thread_start show it. */
-enum { THREAD_LIMIT_MAX = 24 };
-static inline const char *thread_limit(char out[THREAD_LIMIT_MAX])
-{
-    struct rlimit limit;
-    snprintf(out, THREAD_LIMIT_MAX, "unlimited");
-    if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        snprintf(out, THREAD_LIMIT_MAX, "%llu", (unsigned long long)limit.rlim_cur);
-    return out;
 }
 
 #endif

@@ -54,6 +54,12 @@
       "n1: port 29500 is in use by python3 (pid 4242, user ann)",                                           \
       "Binding the store's port failed with EADDRINUSE. Typical causes: a process of an earlier job, "      \
       "or a second job with the same port.")                                                                \
+    X(CANNOT_LISTEN, ERROR,                                                                                 \
+      "${subject} cannot listen on ${at}: ${error}",                                                        \
+      "pass a master address of this host ('ip address' lists them), or another --master_port",             \
+      "n1 cannot listen on 10.0.0.1:80: Permission denied",                                                 \
+      "Opening the store's port failed, although no other process uses the port. Typical causes: an "       \
+      "address of another host, or a port below net.ipv4.ip_unprivileged_port_start.")                      \
     X(NO_STORE_HOST, ERROR,                                                                                 \
       "no node hosts the store: ${subject} is not an address of ${host} (${addresses})",                    \
       "pass the address of the node that hosts the store, or pass --host_store=yes on exactly one "         \
@@ -420,7 +426,13 @@
       "check the network between ${this_host} and ${address}",                                              \
       "the connection to 10.0.0.1:29500 broke during the first message: connection reset by peer",          \
       "Reading or writing the first message failed with a system error. Typical cause: a firewall or "      \
-      "load balancer that resets connections.")
+      "load balancer that resets connections.")                                                             \
+    X(NO_ANSWER_YET, ERROR,                                                                                 \
+      "${this_host} waits for the first result of a lookup or connection to ${host}",                       \
+      "pass a longer --timeout, and check that ${host} runs ddprun",                                        \
+      "n1 waits for the first result of a lookup or connection to n0",                                      \
+      "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
+      "a short --timeout.")
 
 /* Rejected nodes. job/admission.c decides in the store whether a node may join. ${words} names both values and both
  * hosts, because the user must compare two command lines. The rejected ddprun prints the row and exits; the other nodes
@@ -618,8 +630,8 @@
       "--log_dir is on that file system. Typical causes: logs or checkpoints of earlier jobs.")               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
-      "start again later, or raise the limit on ${subject}: ulimit -u, pids.max of the cgroup, or "         \
-      "MaxStartups in sshd_config; a firewall or fail2ban may refuse logins in the same way",               \
+      "start again later, and check on ${subject}: ulimit -u, pids.max of the cgroup, MaxStartups in "      \
+      "sshd_config, and a firewall or fail2ban, which may refuse logins in the same way",                   \
       "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \

@@ -127,6 +127,17 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
+/* Return the lowest port that a process without privileges may use. Linux before 4.11 has the constant 1024. */
+static int lowest_free_port(void)
+{
+    char text[16] = "";
+    const int fd = open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? atoi(text) : 1024;
+}
+
 /* Format the error message with the reason and the remedy. For a port in use, the reason is the process that uses it. */
 static ddp_status explain(const char *host, int port, const char *option, int error, struct ddp_err *err)
 {
@@ -140,10 +151,13 @@ static ddp_status explain(const char *host, int port, const char *option, int er
             port_holder_words(&holder, who, sizeof(who)),
             holder.leftover ? "try again then" : "stop that process", option != NULL ? option : "port");
     }
-    const char *remedy = error == EADDRNOTAVAIL
-                             ? "; choose an address of this host, as listed by 'ip address'"
-                         : error == EACCES ? "; choose a port of at least 1024"
-                                           : "";
+    char remedy[96] = "";
+    const int lowest = lowest_free_port();
+    if (error == EADDRNOTAVAIL)
+        snprintf(remedy, sizeof(remedy), "; choose an address of this host, as listed by 'ip address'");
+    else if (error == EACCES && port < lowest)
+        snprintf(remedy, sizeof(remedy),
+                 "; choose a port of at least %d (net.ipv4.ip_unprivileged_port_start)", lowest);
     return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
 }
 

@@ -72,6 +72,18 @@ detects_a_function_comment_without_a_verb() {
         grep -q '^bad.c:1: .*"Returns"' "$tmp/english" && grep -q '^bad.c:3: .*"The"' "$tmp/english"
 }
 
+# Names of variables are not reported, and neither is a code with a row.
+detects_a_code_without_a_row() {
+    mkdir -p "$tmp/codes"/{scripts,launcher,rendezvous/diagnosis}
+    cp scripts/english.sh "$tmp/codes/scripts"
+    echo '    X(PORT_IN_USE, ERROR, "port", "stop it")' >"$tmp/codes/rendezvous/diagnosis/findings.h"
+    printf '%s\n' 'return held ? "PORT_IN_USE" : "CANNOT_SING";' 'code = "PORT_IN_USE";' 'getenv("NO_COLOR");' 'log("no [SONG_LEFT]");' \
+        'return code != 0 ? name(code) : "NO_SONG";' 'host_fail(o, "BAD_SONG", words);' >"$tmp/codes/launcher/bad.c"
+    ! "$tmp/codes/scripts/english.sh" >"$tmp/english" && [ "$(grep -c 'has no row' "$tmp/english")" = 3 ] &&
+        grep -q '^launcher/bad.c:4: .* SONG_LEFT ' "$tmp/english" && grep -q '^launcher/bad.c:5: .* NO_SONG ' "$tmp/english" &&
+        grep -q '^launcher/bad.c:6: .* BAD_SONG ' "$tmp/english"
+}
+
 # A literal in two parts. The golden file, a message of the test and two words in a row are not reported.
 detects_a_sentence_in_a_test() {
     mkdir -p "$tmp/golden"/{scripts,rendezvous,launcher,worker,include} "$tmp/golden"/tests/{e2e,lib,nodes,shell,sim,socket,survivors,unit/base}
@@ -102,6 +114,7 @@ check "no file and no concept comes back to itself" scripts/circles.sh
 check "stilted English is found, and its place" detects_stilted_english
 check "a comment of a function that begins with no imperative is found" detects_a_function_comment_without_a_verb
 check "the texts are plain English" scripts/english.sh
+check "a finding code that ddprun explain does not explain is found" detects_a_code_without_a_row
 check "a sentence that a test compares outside of its golden file is found" detects_a_sentence_in_a_test
 check "tests compare sentences in golden files only" scripts/wording.sh
 finish

@@ -6,7 +6,9 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { RIVALS = 3, ROUNDS = 100 };
@@ -100,4 +102,29 @@ Test(listener, who_comes_later_is_told_who_has_it)
     cr_expect_not_null(strstr(err.msg, "in use"), "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, "another --listen"), "%s", err.msg);
     close(first.fd);
+}
+
+/* The kernel refuses port 1 to a process without privileges, unless the lowest such port is set to 0 or 1. */
+Test(listener, who_may_not_have_the_port_is_told_the_lowest)
+{
+    struct listener listener;
+    struct ddp_err err;
+    char text[64];
+    int lowest = 1024;
+    FILE *file = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "re");
+    if (file != NULL) {
+        cr_assert_eq(fscanf(file, "%d", &lowest), 1);
+        fclose(file);
+    }
+    if (lowest <= 1)
+        cr_skip_test("this host permits port 1 to all users");
+    const uid_t uid = geteuid();
+    if (uid == 0 && seteuid(65534) != 0)
+        cr_skip_test("skipped, because this namespace has no other user");
+    const ddp_status status = listener_open("127.0.0.1", 1, "--listen", &listener, &err);
+    cr_assert_eq(seteuid(uid), 0);
+    prctl(PR_SET_DUMPABLE, 1); /* which seteuid has set to 0; LeakSanitizer needs it */
+    cr_assert_eq(status, DDP_ERR_IO);
+    snprintf(text, sizeof(text), " %d (net.ipv4.", lowest);
+    cr_expect_not_null(strstr(err.msg, text), "%s", err.msg);
 }

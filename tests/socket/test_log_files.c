@@ -299,6 +299,24 @@ Test(logdir, a_file_is_never_written_over_nor_through_a_link)
     cr_expect_lt(logdir_create(file, LOGDIR_PRIVATE, &err), 0, "it was there");
 }
 
+/* ulimit -n */
+Test(logdir, without_a_descriptor_the_limit_is_named)
+{
+    struct rlimit limit;
+    char file[300], value[48];
+    snprintf(file, sizeof(file), "%s/file", log_dir);
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    cr_assert(next >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    close(next);
+    const struct rlimit none = { (rlim_t)next, limit.rlim_max };
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const int fd = logdir_create(file, LOGDIR_PRIVATE, &err);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_expect_lt(fd, 0);
+    snprintf(value, sizeof(value), " of %d open", next);
+    cr_expect_not_null(strstr(err.msg, value), "%s", err.msg);
+}
+
 /* Lines into a file by a separate thread: whole, in order, and with a file that accepts none. */
 
 TestSuite(line_file, .timeout = 120);

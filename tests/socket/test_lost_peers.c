@@ -294,7 +294,7 @@ Test(lost_peers, a_rank_that_runs_out_of_descriptors_tells_everybody, .timeout =
 {
     struct ranks run = ranks_run(4, too_few_descriptors, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 4; r++)
-        ranks_expect_error(&run, r, DDP_ERR_IO, (const char *const[]){ "watch rank 3", "`ulimit -n`", NULL });
+        ranks_expect_error(&run, r, DDP_ERR_IO, (const char *const[]){ "watch rank 3", "'ulimit -n'", NULL });
     ranks_free(&run);
 }
 

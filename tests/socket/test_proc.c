@@ -571,3 +571,29 @@ Test(proc, file_system_of_a_descriptor)
     procfs_quota(-1, text);
     cr_expect_str_eq(text, "");
 }
+
+/* The file system "proc" has no free bytes, no inodes and no quota. */
+Test(proc, an_error_of_a_write_has_the_values_of_the_file_system)
+{
+    static const struct {
+        int error;
+        const char *path, *text;
+    } cases[] = {
+        { ENOSPC, "/proc", " (0 bytes free)" },
+        { ENOSPC, "/proc/no-file", " (0 bytes free)" },
+        { ENOSPC, "/dev/full", "" },
+        { ENOSPC, "no-file", "" },
+        { EACCES, "/proc", "" },
+    };
+    char text[WRITE_ERROR_MAX];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *why = strerror(cases[i].error);
+        procfs_write_error(cases[i].error, cases[i].path, text);
+        cr_expect(strncmp(text, why, strlen(why)) == 0, "%s", text);
+        cr_expect_str_eq(text + strlen(why), cases[i].text);
+    }
+    procfs_write_error(EDQUOT, "/proc", text);
+    cr_expect_not_null(strstr(text, " is on proc of "), "%s", text);
+    procfs_write_error(ENOSPC, "/", text);
+    cr_expect(strstr(text, " and ") == NULL || strstr(text, " inodes free)") != NULL, "%s", text);
+}

@@ -1,5 +1,5 @@
 /* Hooks, and faults: other options on a rank, steps that are not ended, a rank that dies. */
-#include "base/timed_call.h"
+#include "base/limits.h"
 #include "procstat.h"
 #include "ranks.h"
 
@@ -62,9 +62,10 @@ static void no_thread(struct rank *me)
     toy_params(params);
     options.overlap = DDP_OVERLAP_ON;
     ddp_status status = ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer);
-    char limit[THREAD_LIMIT_MAX];
+    char limit[RLIMIT_TEXT_MAX];
     rank_expect(me, status == DDP_ERR_LIMIT && reducer == NULL, "%s", ddp_last_error());
-    rank_expect(me, strstr(ddp_last_error(), thread_limit(limit)) != NULL, "%s", ddp_last_error());
+    rank_expect(me, strstr(ddp_last_error(), rlimit_text(RLIMIT_NPROC, limit)) != NULL, "%s",
+                ddp_last_error());
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 

@@ -2,6 +2,7 @@
  * runs while the mutex is locked. */
 #include "core/comm_thread.h"
 
+#include "base/limits.h"
 #include "base/timed_call.h"
 
 #include <pthread.h>
@@ -82,10 +83,10 @@ ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err)
     pthread_cond_init(&thread->idle, NULL);
     int error = thread_start(&thread->id, run_jobs, thread);
     if (error != 0) {
-        char limit[THREAD_LIMIT_MAX];
+        char limit[RLIMIT_TEXT_MAX];
         comm_thread_free(thread);
         return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a communication thread: %s; check `ulimit -u` (%s)",
-                        strerror(error), thread_limit(limit));
+                        strerror(error), rlimit_text(RLIMIT_NPROC, limit));
     }
     *out = thread;
     return DDP_OK;

@@ -6,6 +6,7 @@
 #include "cpu/barrier.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/syscalls.h"
 #include "core/comm_thread.h"
 
@@ -36,6 +37,7 @@ static void peers_close(struct peers *peers)
  * a zombie; peers_ended() detects the zombie. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
+    char remedy[FILES_REMEDY_MAX];
     peers->fds[rank] = (struct pollfd){ .fd = sys_pidfd_open(pid, 0), .events = POLLIN };
     if (peers->fds[rank].fd >= 0)
         return DDP_OK;
@@ -43,7 +45,7 @@ static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct dd
         return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) ended before all ranks had joined", rank,
                         pid);
     return ddp_fail(err, DDP_ERR_IO, "cannot watch rank %d (pid %d): pidfd_open: %s%s", rank, pid,
-                    strerror(errno), errno == EMFILE ? "; raise the limit with `ulimit -n`" : "");
+                    strerror(errno), files_remedy(errno, remedy));
 }
 
 /* Open one descriptor for each peer. A host with 256 ranks needs 255, fewer than the usual limit of 1024. */

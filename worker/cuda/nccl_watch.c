@@ -16,6 +16,7 @@
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/timed_call.h"
 
 #include <stdio.h>
@@ -276,12 +277,12 @@ static void *watch_run(void *user)
 
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
 {
-    char limit[THREAD_LIMIT_MAX];
+    char limit[RLIMIT_TEXT_MAX];
     int error = thread_start(&n->watch, watch_run, n);
     if (error != 0)
         return ddp_fail(err, DDP_ERR_LIMIT,
                         "cannot start the thread that watches NCCL: %s; check `ulimit -u` (%s)",
-                        strerror(error), thread_limit(limit));
+                        strerror(error), rlimit_text(RLIMIT_NPROC, limit));
     n->watched = true;
     return DDP_OK;
 }

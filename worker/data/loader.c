@@ -16,6 +16,7 @@
  * `stopping` is read between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each
  * thread. */
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/timed_call.h"
 #include "core/flush_subnormals.h"
 #include "core/error.h"
@@ -502,13 +503,14 @@ static void point_slots(ddp_loader *loader)
 static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
 {
     for (; loader->threads < loader->queue.options.threads; loader->threads++) {
-        char limit[THREAD_LIMIT_MAX];
+        char limit[RLIMIT_TEXT_MAX];
         int error = thread_start(&loader->thread[loader->threads], read_batches, loader);
         if (error != 0)
             return ddp_fail(
                 err, DDP_ERR_LIMIT,
                 "loader: cannot start thread %d of %d: %s; check `ulimit -u` (%s), or use threads = 0",
-                loader->threads + 1, loader->queue.options.threads, strerror(error), thread_limit(limit));
+                loader->threads + 1, loader->queue.options.threads, strerror(error),
+                rlimit_text(RLIMIT_NPROC, limit));
     }
     return DDP_OK;
 }

@@ -243,6 +243,7 @@ Test(dial_plan, every_observation_has_its_finding)
                                       .took_ms = cases[i].took_ms };
         cr_expect_str_eq(dial_code(dial_finding_of(&met)), cases[i].code);
     }
+    cr_expect_str_eq(dial_code(FINDING_NONE), "NO_ANSWER_YET");
 #define ONE(...) +1
     cr_assert_eq(sizeof(cases) / sizeof(cases[0]), 0 DIAL_FINDINGS(ONE),
                  "a row of the table has no case here");

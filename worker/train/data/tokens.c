@@ -1,6 +1,7 @@
 /* tokens.c -- see tokens.h. */
 #include "train/data/tokens.h"
 
+#include "base/limits.h"
 #include "train/files.h"
 
 #include <errno.h>
@@ -101,13 +102,14 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
 static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
+    char remedy[FILES_REMEDY_MAX];
     if (t->shards == TOKENS_MAX_SHARDS)
         return ddp_fail(err, DDP_ERR_LIMIT, "%s: more than %d files of tokens", path, TOKENS_MAX_SHARDS);
     /* O_NONBLOCK, because open() of a FIFO waits for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s%s", path, strerror(errno),
-                        errno == EMFILE ? "; raise `ulimit -n` above the number of files" : "");
+                        files_remedy(errno, remedy));
     ddp_status status = examine(t, fd, &count, err);
     char *name = strdup(path);
     struct tokens_shard *grown = realloc(t->shard, (t->shards + 1) * sizeof(*grown));

@@ -182,16 +182,25 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return the row of the list that equals `row`, or append `row` and return it. Return NULL if the list has no room.
- * This function owns `row`. `bytes` is the printed size of `row`. */
-static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
+/* Return true for the main thread of a process that a worker has started. Such threads have separate rows, because the
+ * text of a row with main threads of workers does not show children. */
+static bool is_main_of_child(const cJSON *thread)
 {
+    return cJSON_IsTrue(member(thread, "main")) && cJSON_IsTrue(member(thread, "child"));
+}
+
+/* Return the row of the list that equals `row`, or append `row` and return it. Return NULL if the list has no room.
+ * This function owns `row`. `bytes` is the printed size of `row`. `thread` is the thread that the caller adds. */
+static cJSON *find_row(struct stacks *s, cJSON *row, const cJSON *thread, size_t bytes)
+{
+    const bool is_note = member(row, "note") != NULL, is_child = is_main_of_child(thread);
     cJSON *at;
     int n = 0;
     cJSON_ArrayForEach(at, s->rows)
     {
         n++;
-        if (is_same(at, row)) {
+        if ((is_note || is_main_of_child(cJSON_GetArrayItem(member(at, "threads"), 0)) == is_child) &&
+            is_same(at, row)) {
             cJSON_Delete(row);
             return at;
         }
@@ -255,7 +264,8 @@ void stacks_add_thread(struct stacks *s, const struct stack_thread *t)
 {
     size_t bytes;
     cJSON *row = new_row("does", t->does[0] != '\0' ? t->does : "in an unknown state", &bytes);
-    append_thread(s, find_row(s, row, bytes), new_thread(t, t->name, t->is_main, false));
+    cJSON *thread = new_thread(t, t->name, t->is_main, false);
+    append_thread(s, find_row(s, row, thread, bytes), thread);
 }
 
 void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char *note)
@@ -265,7 +275,8 @@ void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char 
     const struct stack_thread of = {
         .rank = t->rank, .pid = t->pid, .host = t->host, .is_child = t->is_child
     };
-    append_thread(s, find_row(s, row, bytes), new_thread(&of, "", true, false));
+    cJSON *thread = new_thread(&of, "", true, false);
+    append_thread(s, find_row(s, row, thread, bytes), thread);
 }
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
@@ -295,8 +306,8 @@ static void add_item(struct stacks *s, const cJSON *item, const struct stack_thr
     cJSON *row = cJSON_CreateObject(), *frames = new_frames(member(item, "frames"), py_spy_frame, &bytes);
     if (!cJSON_AddItemToObject(row, "frames", frames))
         cJSON_Delete(frames);
-    append_thread(s, find_row(s, row, bytes),
-                  new_thread(&t, text_of(item, "thread_name"), known == &threads[0], true));
+    cJSON *thread = new_thread(&t, text_of(item, "thread_name"), known == &threads[0], true);
+    append_thread(s, find_row(s, row, thread, bytes), thread);
 }
 
 static bool is_thread(const cJSON *item)
@@ -363,11 +374,11 @@ static cJSON *copy_row(const cJSON *from, size_t *bytes)
     return row;
 }
 
-static cJSON *find_copy(struct stacks *s, const cJSON *from)
+static cJSON *find_copy(struct stacks *s, const cJSON *from, const cJSON *thread)
 {
     size_t bytes;
     cJSON *row = copy_row(from, &bytes);
-    return find_row(s, row, bytes);
+    return find_row(s, row, thread, bytes);
 }
 
 /* Merge the threads of a row. Create the row only with its first valid thread, because a row without threads is
@@ -381,7 +392,7 @@ static void merge_row(struct stacks *s, const cJSON *from, uint32_t first, uint3
         struct stack_thread t;
         if (!read_thread(item, &t) || (uint32_t)t.rank - first >= n)
             continue;
-        if (row == NULL && (row = find_copy(s, from)) == NULL)
+        if (row == NULL && (row = find_copy(s, from, item)) == NULL)
             return;
         append_thread(s, row,
                       new_thread(&t, text_of(item, "thread"), cJSON_IsTrue(member(item, "main")), true));

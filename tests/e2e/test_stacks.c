@@ -355,9 +355,67 @@ Test(stacks_e2e, a_program_without_python_shows_its_state)
     SILENT(r, "py-spy");
 }
 
+/* --- processes that a worker has started --------------------------------------------------------------------- */
+
+/* Print a row of a child with `words` as JSON, or "" if there is none. The caller frees the text. */
+static char *child_row(const char *json, const char *words)
+{
+    cJSON *answer = cJSON_Parse(json);
+    const cJSON *row;
+    char *found = NULL;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(answer, "stacks"))
+    {
+        const cJSON *thread = cJSON_GetArrayItem(cJSON_GetObjectItem(row, "threads"), 0);
+        if (found != NULL || !cJSON_IsTrue(cJSON_GetObjectItem(thread, "child")))
+            continue;
+        cr_expect_eq(cJSON_GetNumberValue(cJSON_GetObjectItem(thread, "rank")), 1, "%s", json);
+        found = cJSON_PrintUnformatted(row);
+        if (found != NULL && strstr(found, words) == NULL) {
+            free(found);
+            found = NULL;
+        }
+    }
+    cJSON_Delete(answer);
+    return found != NULL ? found : strdup("");
+}
+
+/* Wait until the stacks have a row of a child of rank 1 with these words. At first, the child may still run. */
+static void expect_child(const char *words)
+{
+    struct run_result r = ask("--json");
+    char *row = child_row(r.out, words);
+    for (struct patience left = { 0 }; row[0] == '\0' && patience_left(&left);) {
+        free(row);
+        r = ask("--json");
+        row = child_row(r.out, words);
+    }
+    cr_expect(row[0] != '\0', "'%s' is not in: %s%s", words, r.out, r.err);
+    free(row);
+}
+
+Test(stacks_e2e, the_child_of_a_worker_is_listed_with_its_state)
+{
+    const char *args[] = { port_option,
+                           "--hang_timeout=off",
+                           "--nproc_per_node=2",
+                           WORKER,
+                           "only:1",
+                           "child",
+                           "all",
+                           "say:ready",
+                           "forever",
+                           NULL };
+    struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
+    cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
+    expect_child("sleeping in ");
+    expect_answer("--rank=1", ", a child ");
+    end(p);
+}
+
 /* --- with the real one ------------------------------------------------------------------------------------ */
 
-Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
+/* Start two workers that run the Python program `text` with the real py-spy. */
+static struct run_process *start_python(const char *text)
 {
     char script[300];
     const char *env[] = { py_spy_path(), NULL };
@@ -365,17 +423,37 @@ Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
         cr_skip_test("skipped, because there is no python3 in PATH");
     snprintf(script, sizeof(script), "%s/train.py", dir);
     FILE *file = fopen(script, "we");
-    cr_assert_not_null(file);
-    fputs("import sys, time\n"
-          "def load_batch():\n"
-          "    print('ready', flush=True)\n"
-          "    time.sleep(1000)\n"
-          "load_batch()\n",
-          file);
-    fclose(file);
-    const char *args[] = { port_option, "--nproc_per_node=2", script, NULL };
+    cr_assert(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+    const char *args[] = { port_option, "--hang_timeout=off", "--nproc_per_node=2", script, NULL };
     struct run_process *p = job_start(args, &(struct run_options){ .env = env });
     cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
+    return p;
+}
+
+Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
+{
+    struct run_process *p = start_python("import sys, time\n"
+                                         "def load_batch():\n"
+                                         "    print('ready', flush=True)\n"
+                                         "    time.sleep(1000)\n"
+                                         "load_batch()\n");
     expect_answer(NULL, "ranks 0-1:\n  > load_batch  train.py:4\n  > <module>  train.py:5\n");
+    end(p);
+}
+
+/* The child is started as by a data loader. Its row has no frames of its parent. */
+Test(stacks_e2e, the_real_py_spy_names_the_line_of_a_child)
+{
+    struct run_process *p = start_python("import multiprocessing, os, time\n"
+                                         "def load_part():\n"
+                                         "    time.sleep(1000)\n"
+                                         "if os.environ['RANK'] == '1':\n"
+                                         "    fork = multiprocessing.get_context('fork')\n"
+                                         "    fork.Process(target=load_part, daemon=True).start()\n"
+                                         "print('ready', flush=True)\n"
+                                         "time.sleep(1000)\n");
+    expect_child("\"file\":\"train.py\",\"line\":3");
+    expect_answer("--rank=1", "\n  > load_part  train.py:3\n");
+    expect_answer(NULL, "ranks 0-1:\n  > <module>  train.py:8\nrank 1 (");
     end(p);
 }

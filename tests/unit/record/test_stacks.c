@@ -125,6 +125,26 @@ Test(stacks, other_threads_and_children_come_behind_main_threads)
     cr_assert_null(line(1), "children are not in the summary");
 }
 
+/* The agent makes the rows, and the store merges them. */
+Test(stacks, a_child_in_the_state_of_its_worker_is_still_shown)
+{
+    struct stack_thread t = {
+        .rank = 1, .pid = 7, .is_main = true, .host = "n1", .does = "sleeping in pause"
+    };
+    struct stacks merged;
+    cr_assert(stacks_init(&merged, STACKS_JOB_BYTES));
+    stacks_add_thread(&stacks, &t);
+    t.pid = 8;
+    t.is_child = true;
+    stacks_add_thread(&stacks, &t);
+    cr_expect_not_null(strstr(printed(), "pid 8, a child "), "%s", printed());
+    stacks_merge(&merged, stacks.rows, 0, 2);
+    stacks_free(&stacks);
+    stacks = merged;
+    cr_expect_not_null(strstr(printed(), "pid 7): "), "%s", printed());
+    cr_expect_not_null(strstr(printed(), "pid 8, a child "), "%s", printed());
+}
+
 static bool is_user(const char *filename, const char *module)
 {
     char text[512];

@@ -7,9 +7,10 @@ hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without t
 /usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY or in PATH. A trial is good if every node names the right rank, the right
 line or object and the right finding, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common
 secret. Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial. In
-the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The ways `network` and `broken` drop or reset the packets of
-two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer, in `equal` all take the same time: 1 s, with libddp
-0.2 s. Exit 0 only if all trials are good. After Ctrl-C or SIGTERM the trials that run come to their end, and no other begins."""
+the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The way `disk` mounts a file system (root). The ways `network` and
+`broken` drop or reset the packets of two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer, in `equal` all take
+the same time: 1 s, with libddp 0.2 s. Exit 0 only if all trials are good. After Ctrl-C or SIGTERM the trials that run come to their end,
+and no other begins."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -39,11 +40,13 @@ WAYS = {
     "file": r"rank 1 \(.* lock_file \(worker\.py:LINE\), .* flock .*/cache\.lock, .*\[RANK_BLOCKED\]",
     "socket": r"rank 1 \(.* read_socket \(worker\.py:LINE\), .* recvfrom .* 127\.0\.0\.1:\d+, .*\[RANK_BLOCKED\]",
     "pipe": r"rank 1 \(.* read_pipe \(worker\.py:LINE\), .* read .* pipe:\[\d+\], .*\[RANK_BLOCKED\]",
+    "disk": r"rank 1 \(.* read_disk \(worker\.py:LINE\), .* read .*/disk/data, .*\[RANK_BLOCKED\]",
     "child": r"rank 1 \(.* wait_for_child \(worker\.py:LINE\).*\[RANK_CHILD_ENDED\]",
     "traceback": r"rank 1 \(.*: ValueError: batch 7 is empty;.*\[RANK_TRACEBACK\]",
     "other": r"rank 1 \(.* broadcast \(worker\.py:LINE\), .* 3 ranks .* all_reduce.*\[COLLECTIVES_DIFFER\]",
     "sequence": r"rank 1 \(.* all_reduce #9 .* ranks 0, 2-3 .* all_reduce #1 .*\[RANK_BEHIND\]",
     "key": r"rank 1 \(.* wait_for_key \(worker\.py:LINE\).*epoch/3'.*\[RANK_NEEDS_KEY\]",
+    "part": r"rank 1 \(.* wait_for_part \(worker\.py:LINE\).*part/0'.* but rank 0 has not.*\[RANK_NEEDS_KEY\]",
     "all_wait": r"all 4 ranks .* all_reduce \(worker\.py:LINE\).*\[ALL_RANKS_WAIT\]",
     "network": r"all \d ranks .* all_reduce \(worker\.py:LINE\).* PAIR \(rank \d .*\[ALL_RANKS_WAIT\]",
     "broken": r"(?m)^ddprun: the connection .*NODES.* \[CONNECTION_BROKE\]",
@@ -60,7 +63,7 @@ QUIET_S = {"slow": 40, "equal": 600}                                  # how long
 PROFILED = ("straggler", "equal")
 LIMITS = {"straggler": (0, 60), "broken": (0, 15), "calls": (LIMIT_S, 75)}  # other than LIMIT_S and DEADLINE_S
 LIBDDP = "libddp"                                                     # in place of a Python: a job of still_worker.c
-LAST = ("exit", "traceback", "key", "other", "all_wait", "debugger")  # the job cannot go on after these
+LAST = ("exit", "traceback", "key", "part", "other", "all_wait", "debugger", "disk")  # the job cannot go on after these
 ALONE = ("sequence", "network", "broken", "spawn", "gpu", "slow") + PROFILED  # each needs a separate job
 
 

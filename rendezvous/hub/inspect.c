@@ -483,7 +483,7 @@ bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJS
     struct job *job = inspect_job(hub, s, m->why.job);
     bool ok = job != NULL && d != NULL && snapshot_job(job, &taken);
     if (ok) {
-        diagnose_job(&taken.snapshot, d);
+        monitor_diagnose(job, &taken, d);
         ok = screen_add(answer, &taken.snapshot, d);
         snapshot_free(&taken);
     }

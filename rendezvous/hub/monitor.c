@@ -854,6 +854,13 @@ static int64_t find_verdict_and_setter(const struct job *job, struct job_snapsho
     return find_verdict(&l->snapshot, d);
 }
 
+void monitor_diagnose(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
+{
+    d->n = d->left_out = 0;
+    (void)find_verdict_and_setter(job, l, d);
+    diagnose_job(&l->snapshot, d);
+}
+
 /* Compare the last two samples, and report a hang or a hint. If there is no verdict, a finding may explain why. Keep it
  * in job->notices, which `ddpctl why` prints. Go on searching after ALL_RANKS_WAIT if flight records are missing, because
  * a late record may name the rank. */

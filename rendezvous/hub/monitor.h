@@ -33,6 +33,9 @@ struct job_snapshot {
 bool snapshot_job(struct job *job, struct job_snapshot *snapshot);
 void snapshot_free(struct job_snapshot *snapshot);
 
+/* Run all checks, and determine the rank that should set a missing key. */
+void monitor_diagnose(const struct job *job, struct job_snapshot *snapshot, struct diagnosis *d);
+
 /* Run all due checks and report new findings. Call this before the tick of the rendezvous, which may end the
  * job. */
 void monitor_run(struct job *job);

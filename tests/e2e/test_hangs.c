@@ -7,6 +7,7 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -377,6 +378,7 @@ static const struct scene plain_scenes[] = {
     { "socket", " to 127.0.0.1:", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "pipe", " of pipe:[", "[RANK_BLOCKED]", "--nproc_per_node=2" },
     { "child", "is in wait_for_child (worker.py:", "[RANK_CHILD_ENDED]", "--nproc_per_node=2" },
+    { "part", "part/0'", "[RANK_NEEDS_KEY]", "--nproc_per_node=3" },
 };
 
 static const struct scene torch_scenes[] = {
@@ -390,6 +392,7 @@ static const struct scene torch_scenes[] = {
 
 enum {
     PLAIN_SCENES = sizeof(plain_scenes) / sizeof(*plain_scenes),
+    KEY_SCENE = PLAIN_SCENES - 1, /* the row "part" */
     TORCH_SCENES = sizeof(torch_scenes) / sizeof(*torch_scenes),
     TOGETHER = 3,
     SCENE_MS = 560000, /* importing PyTorch takes minutes on a busy machine */
@@ -408,11 +411,14 @@ static struct run_process *start_scene(const struct scene *scene, const char *wh
     return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = SCENE_MS });
 }
 
-static struct run_process *start_plain(const struct scene *scene, const char *path, const char *where)
+static struct run_process *start_plain(const struct scene *scene, const char *path, const char *where,
+                                       const char *timeout)
 {
+    char option[40];
     const char *env[] = { "PYTHON_EXEC=/usr/bin/python3", "PYTHONPATH=tests/data/hangs/site-packages",
                           "PYTHONDONTWRITEBYTECODE=1", path, NULL };
-    return start_scene(scene, where, "--hang_timeout=1s", env);
+    snprintf(option, sizeof(option), "--hang_timeout=%s", timeout);
+    return start_scene(scene, where, option, env);
 }
 
 static struct run_process *start_torch(const struct scene *scene, const char *path)
@@ -458,16 +464,73 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time, because most of their time is the wait for the next sample. */
+/* The jobs run at the same time, because most of their time is the wait for the next sample. Without --hang_timeout, the
+ * wait for a key is reported after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
-    struct run_process *jobs[PLAIN_SCENES];
+    static const struct scene *const key = &plain_scenes[KEY_SCENE];
+    struct run_process *jobs[PLAIN_SCENES], *unwatched;
+    char addr[2][40], master[2][40];
     skip_without_python();
     const char *path = py_spy_path();
+    for (int i = 0; i < 2; i++) {
+        const int port = free_port();
+        snprintf(addr[i], sizeof(addr[i]), "--addr=127.0.0.1:%d", port);
+        snprintf(master[i], sizeof(master[i]), "--master_port=%d", port);
+    }
     for (int i = 0; i < PLAIN_SCENES; i++)
-        jobs[i] = start_plain(&plain_scenes[i], path, "--standalone");
-    for (int i = 0; i < PLAIN_SCENES; i++)
+        jobs[i] = start_plain(&plain_scenes[i], path, i == KEY_SCENE ? master[0] : "--standalone", "1s");
+    unwatched = start_plain(key, path, master[1], "off");
+    for (int i = 0; i < KEY_SCENE; i++)
         expect_scene(&plain_scenes[i], jobs[i]);
+    cr_expect(run_until_error(jobs[KEY_SCENE], "rank 0 has not", SCENE_MS));
+    until_why(addr[0], "rank 0 has not", true);
+    expect_scene(key, jobs[KEY_SCENE]);
+    until_why(addr[1], "KEY_NOT_SET", true);
+    until_why(addr[1], "'part/0'", true);
+    run_signal(unwatched, SIGTERM);
+    struct run_result r = run_wait(unwatched);
+    SILENT(r, "[RANK_NEEDS_KEY]");
+}
+
+/* Skip the test if rank 1 cannot mount a file system in a new mount namespace. */
+static void skip_without_fuse(void)
+{
+    const char *argv[] = { "unshare", "--mount", "true", NULL };
+    const int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (fuse < 0)
+        cr_skip_test("skipped, because /dev/fuse cannot be opened");
+    close(fuse);
+    if (geteuid() != 0 || run_command(argv, NULL).exit_code != 0)
+        cr_skip_test("skipped, because a mount namespace needs root");
+}
+
+static struct run_result ask_stacks(const char *addr)
+{
+    const char *argv[] = { bin("ddpctl"), addr, "stacks", NULL };
+    return run_command(argv, NULL);
+}
+
+/* The reader is in state D. The agent still reads its state and answers requests. */
+Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir_open, .fini = test_dir_close)
+{
+    static const struct scene scene = { "disk", "/disk/data, without progress", "[RANK_BLOCKED]",
+                                        "--nproc_per_node=2" };
+    char addr[40], master[40];
+    const int port = free_port();
+    skip_without_python();
+    skip_without_fuse();
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
+    snprintf(master, sizeof(master), "--master_port=%d", port);
+    struct run_process *job = start_plain(&scene, py_spy_path(), master, "1s");
+    cr_expect(run_until_error(job, scene.code, SCENE_MS));
+    struct run_result r = ask_stacks(addr);
+    for (struct patience left = { 0 }; r.exit_code != 0 && patience_left(&left);)
+        r = ask_stacks(addr); /* the store takes a sample for the search */
+    cr_expect(r.exit_code == 0 && strstr(r.out, "uninterruptible in read") != NULL, "%s%s", r.out, r.err);
+    cr_expect(strstr(r.out, "/disk/data") != NULL && strstr(r.out, "> read_disk  worker.py:") != NULL, "%s",
+              r.out);
+    expect_scene(&scene, job);
 }
 
 static void skip_if_py_spy_is_installed(void)
@@ -483,7 +546,7 @@ Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_ope
     static const struct scene scene = { "sleep", " rank 1 (", "[RANK_STATE_DIFFERS]", "--nproc_per_node=3" };
     skip_without_python();
     skip_if_py_spy_is_installed();
-    expect_scene(&scene, start_plain(&scene, "PATH=/usr/bin:/bin", "--standalone"));
+    expect_scene(&scene, start_plain(&scene, "PATH=/usr/bin:/bin", "--standalone", "1s"));
 }
 
 /* The state "running" may be progress, so the diagnosis only explains why it names no rank. */
@@ -497,7 +560,7 @@ Test(hangs, without_py_spy_why_explains_that_stacks_are_missing, .init = test_di
     skip_if_py_spy_is_installed();
     snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
     snprintf(master, sizeof(master), "--master_port=%d", port);
-    struct run_process *job = start_plain(&scene, "PATH=/usr/bin:/bin", master);
+    struct run_process *job = start_plain(&scene, "PATH=/usr/bin:/bin", master, "1s");
     cr_expect(run_until_output(job, "step 7", SCENE_MS));
     until_why(addr, "STACKS_UNREADABLE", true);
     run_signal(job, SIGTERM);

@@ -11,6 +11,7 @@ import random
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -112,6 +113,18 @@ def read_pipe():
     os.read(r, 1)  # line of pipe
 
 
+def read_disk():
+    """Read a file of a file system that does not answer. It is mounted only for this process and its server, and ends with them."""
+    folder, libc = sys.argv[3] + "/disk", ctypes.CDLL(None, use_errno=True)
+    os.mkdir(folder)
+    if libc.unshare(0x20000) != 0 or libc.mount(b"none", b"/", None, 0x44000, None) != 0:  # CLONE_NEWNS; MS_REC | MS_PRIVATE
+        sys.exit(f"mount namespace: {os.strerror(ctypes.get_errno())}")
+    server = os.path.dirname(os.path.abspath(__file__)) + "/../../nodes/quota_fs.py"
+    subprocess.Popen([sys.executable, server, folder, "silent"], stdout=subprocess.PIPE).stdout.readline()
+    with open(folder + "/data", "rb") as f:
+        f.read(1)  # line of disk
+
+
 def stop():
     os.kill(os.getpid(), 19)
 
@@ -144,6 +157,15 @@ def other_collective(x):
 
 def wait_for_key():
     dist.distributed_c10d._get_default_store().get("epoch/3")  # line of key
+
+
+def wait_for_part(rank):
+    """Each rank but rank 0 writes its part, and rank 1 reads the part of rank 0."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank > 0:
+        store.set(f"part/{rank}", "1")
+    if rank == CULPRIT:
+        store.get("part/0")  # line of part
 
 
 def reduce(x, group):
@@ -281,13 +303,16 @@ def hang(way, rank, x):
         in_another_group(rank, x)
     elif way in ("network", "broken"):
         train(x)
+    elif way == "part":
+        wait_for_part(rank)
     elif rank != CULPRIT:
         return
     elif way == "other":
         other_collective(x)
     else:
         {"sleep": load_batch, "gil": hold_gil, "loop": spin, "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "stop": stop,
-         "child": wait_for_child, "file": lock_file, "socket": read_socket, "pipe": read_pipe, "debugger": debug,
+         "child": wait_for_child, "file": lock_file, "socket": read_socket, "pipe": read_pipe, "disk": read_disk,
+         "debugger": debug,
          "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
 
 

@@ -127,6 +127,8 @@ cJSON *encode_failure(enum message_id id, const struct failure *f)
     struct failure clean = *f;
     clean_in_place(clean.words, sizeof(clean.words));
     clean_in_place(clean.log, sizeof(clean.log));
+    clean_in_place(clean.gpu, sizeof(clean.gpu));
+    clean_in_place(clean.gpu_users, sizeof(clean.gpu_users));
     for (int i = 0; i < clean.n_lines; i++)
         clean_in_place(clean.lines[i], sizeof(clean.lines[i]));
     return message_encode_failure(id, &clean);

@@ -37,8 +37,8 @@ enum { STORE_ANSWER_MS = 60000 };
 static void finish_probe(struct node *n);
 
 /* Pass an event to the agent, and append a copy of its effects to the queue. The copy is needed because the agent's
- * effects are valid only until the next call. A stop and the loss of the store end the probe of a path, because their
- * effects must not wait. */
+ * effects are valid only until the next call. A stop and the loss of the store end a probe, because their effects
+ * must not wait. */
 void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -386,18 +386,20 @@ static bool read_cause(const struct node *n, struct failure *f)
 
 static void on_more(uv_idle_t *idle);
 
-/* --- the path to a lost peer ---------------------------------------------------------------------------- */
+/* --- facts that take time -------------------------------------------------------------------------------- */
 
 /* If a worker has lost its peer on another node, the path to that node may lose large packets. So the agent probes
- * the path, which takes up to a second. `cause` and `stopped` wait for the result, because the store sends its
- * verdict when all nodes have stopped. */
-struct path_call {
+ * the path, which takes up to a second. If a worker failed because its GPU was full or busy, the agent asks the driver
+ * for the processes on the GPUs. `cause` and `stopped` wait for the result, because the store sends its verdict when
+ * all nodes have stopped. */
+struct cause_probe {
     struct node *node;
     uv_poll_t poll;   /* polls the descriptor of `call` */
     uv_timer_t timer; /* the limit */
     struct timed_call *call;
-    struct path_question *question; /* owned by `call` */
-    struct failure failure;         /* the cause that waits for the result */
+    struct path_question *path; /* the question, owned by `call`: one of these two, the other is NULL */
+    struct gpu_query *gpus;
+    struct failure failure; /* the cause that waits for the result */
 };
 
 /* Question and answer of the thread. */
@@ -412,41 +414,56 @@ static void path_question_run(void *user)
     (void)path_probe(q->address, &q->lost_bytes);
 }
 
-static void free_path_call(uv_handle_t *timer)
+static void free_probe(uv_handle_t *timer)
 {
     free(timer->data);
 }
 
-static void close_path_timer(uv_handle_t *poll)
+static void close_probe_timer(uv_handle_t *poll)
 {
-    struct path_call *p = poll->data;
-    uv_close((uv_handle_t *)&p->timer, free_path_call);
+    struct cause_probe *p = poll->data;
+    uv_close((uv_handle_t *)&p->timer, free_probe);
 }
 
-/* End the probe. Return the size of the lost packets, or 0. */
-static int end_probe(struct node *n)
+/* Add the driver's answer to the failure, and keep it for the report. `query` NULL = the driver has not answered. */
+static void add_gpu_users(struct node *n, const struct gpu_query *query, struct failure *f)
 {
-    struct path_call *p = n->probe;
-    int lost_bytes = 0;
+    struct gpu_answer *answer = &n->run.gpu_answer;
+    *answer = (struct gpu_answer){ 0 };
+    if (query != NULL)
+        gpu_query_answer(query, n->plan, f->local_rank, answer);
+    n->run.has_gpu_answer = true;
+    text_copy(f->gpu, sizeof(f->gpu), answer->gpu);
+    text_copy(f->gpu_users, sizeof(f->gpu_users), answer->users);
+}
+
+/* End the probe. If it has a result, add the result to its failure. */
+static void end_probe(struct node *n)
+{
+    struct cause_probe *p = n->probe;
     if (p == NULL)
-        return 0;
+        return;
     n->probe = NULL;
     uv_timer_stop(&p->timer);
-    uv_close((uv_handle_t *)&p->poll, close_path_timer); /* before timed_call_end closes the descriptor */
-    if (timed_call_end(p->call)) {
-        lost_bytes = p->question->lost_bytes;
-        free(p->question);
+    uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* before timed_call_end closes the descriptor */
+    const bool is_done = timed_call_end(p->call);
+    if (p->path == NULL)
+        add_gpu_users(n, is_done ? p->gpus : NULL, &p->failure);
+    else if (is_done)
+        p->failure.lost_bytes = p->path->lost_bytes;
+    if (is_done) { /* else the thread frees the question */
+        free(p->path);
+        free(p->gpus);
     }
-    return lost_bytes;
 }
 
 /* End the probe, if any. Send the cause with the result, then carry out the effects that have waited. */
 static void finish_probe(struct node *n)
 {
-    struct path_call *p = n->probe;
+    const struct cause_probe *p = n->probe; /* freed in a later turn of the loop */
     if (p == NULL)
         return;
-    p->failure.lost_bytes = end_probe(n);
+    end_probe(n);
     if (!agent_lost_store(n->agent))
         store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &p->failure));
     n->run.holds = false;
@@ -455,7 +472,7 @@ static void finish_probe(struct node *n)
 
 static void on_probe_result(uv_poll_t *poll, int status, int events)
 {
-    const struct path_call *p = poll->data;
+    const struct cause_probe *p = poll->data;
     (void)status;
     (void)events;
     finish_probe(p->node);
@@ -463,33 +480,41 @@ static void on_probe_result(uv_poll_t *poll, int status, int events)
 
 static void on_probe_limit(uv_timer_t *timer)
 {
-    const struct path_call *p = timer->data;
+    const struct cause_probe *p = timer->data;
     finish_probe(p->node);
 }
 
-/* Begin a probe of the path to `address` for this failure. Return false if memory is short or no thread can be started. */
+/* Begin a probe for this failure: of the path to `address`, or of the GPUs if `address` is NULL. Return false if no
+ * worker has a GPU, memory is short or no thread can be started. */
 static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
-    struct path_call *p = calloc(1, sizeof(*p));
-    struct path_question *q = calloc(1, sizeof(*q));
-    if (q != NULL)
-        snprintf(q->address, sizeof(q->address), "%s", address);
-    if (p != NULL && q != NULL)
-        p->call = timed_call_begin(path_question_run, free, q);
-    if (p == NULL || q == NULL || p->call == NULL ||
-        uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
-        if (p == NULL || p->call == NULL || timed_call_end(p->call)) /* else the thread frees `q` */
-            free(q);
+    struct cause_probe *p = calloc(1, sizeof(*p));
+    struct path_question *path = address != NULL ? calloc(1, sizeof(*path)) : NULL;
+    struct gpu_query *gpus = address == NULL ? gpu_query_new(n->plan, true) : NULL;
+    const int limit_ms = address != NULL ? PATH_PROBE_MS + PATH_PROBE_MS / 4 : GPU_FAILURE_MS;
+    if (path != NULL)
+        snprintf(path->address, sizeof(path->address), "%s", address);
+    if (p != NULL && path != NULL)
+        p->call = timed_call_begin(path_question_run, free, path);
+    else if (p != NULL && gpus != NULL)
+        p->call = timed_call_begin(gpu_query_run, free, gpus);
+    if (p == NULL || p->call == NULL || uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
+        if (p == NULL || p->call == NULL ||
+            timed_call_end(p->call)) { /* else the thread frees the question */
+            free(path);
+            free(gpus);
+        }
         free(p);
         return false;
     }
     p->node = n;
-    p->question = q;
+    p->path = path;
+    p->gpus = gpus;
     p->failure = *f;
     uv_timer_init(&n->loop, &p->timer);
     p->poll.data = p->timer.data = p;
     uv_poll_start(&p->poll, UV_READABLE, on_probe_result);
-    uv_timer_start(&p->timer, on_probe_limit, PATH_PROBE_MS + PATH_PROBE_MS / 4, 0);
+    uv_timer_start(&p->timer, on_probe_limit, (uint64_t)limit_ms, 0);
     n->probe = p;
     n->run.holds = true;
     return true;
@@ -513,13 +538,11 @@ static const char *find_named(const struct failure *f, const struct heard_node *
 }
 
 /* Return the address of the only node that a victim names as its peer. If it names several nodes or its own node, the
- * lost connection is unknown, so return NULL. Return NULL, too, if the attempt ends for another reason. */
+ * lost connection is unknown, so return NULL. */
 static const char *find_lost_peer(const struct node *n, const struct failure *f)
 {
     const char *found = NULL;
-    const bool is_cause = f->victim && !node_cause_is_elsewhere(n) && agent_stop_signal(n->agent) == 0 &&
-                          !agent_is_stuck(n->agent);
-    for (int i = 0; is_cause && n->meet.round != NULL && i < n->meet.round->n_nodes; i++) {
+    for (int i = 0; f->victim && n->meet.round != NULL && i < n->meet.round->n_nodes; i++) {
         const struct heard_node *node = &n->meet.round->nodes[i];
         const char *address = find_named(f, node);
         if (address == NULL)
@@ -531,14 +554,22 @@ static const char *find_lost_peer(const struct node *n, const struct failure *f)
     return found;
 }
 
+/* Begin the probe that this failure needs. Return false if it needs none, or if the attempt ends for another
+ * reason. */
+static bool probe_cause(struct node *n, const struct failure *f)
+{
+    if (node_cause_is_elsewhere(n) || agent_stop_signal(n->agent) != 0 || agent_is_stuck(n->agent))
+        return false;
+    const char *peer = find_lost_peer(n, f);
+    const struct report r = report_now(n);
+    return (peer != NULL || cause_is_gpu_in_use(&r)) && begin_probe(n, peer, f);
+}
+
 /* Send the cause with the worker's last lines, at once or after a probe. */
 static void send_cause(struct node *n)
 {
     struct failure f;
-    if (!read_cause(n, &f))
-        return;
-    const char *peer = find_lost_peer(n, &f);
-    if (peer == NULL || !begin_probe(n, peer, &f))
+    if (read_cause(n, &f) && !probe_cause(n, &f))
         store_link_send(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
 }
 
@@ -905,6 +936,7 @@ static void report(struct node *n)
         .hang = n->run.hang.code != FINDING_NONE ? &n->run.hang : NULL,
         .gpus = n->run.busy_gpus,
         .n_gpus = n->run.hang.code != FINDING_NONE ? n->run.n_busy_gpus : 0,
+        .gpu_answer = n->run.has_gpu_answer ? &n->run.gpu_answer : NULL,
         .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,
@@ -934,7 +966,7 @@ void node_finish(struct node *n, int exit_code)
     n->ended = true;
     n->exit_code = exit_code;
     node_close_dumps(n);
-    (void)end_probe(n);
+    end_probe(n);
     announce_end(&n->out.announce, exit_code, exit_code != 0 ? n->run.cause.words : "");
     close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);

@@ -148,8 +148,10 @@ struct node_run {
     /* The call that asks the GPU driver (check_gpus); it owns `gpu_query` while it runs. NULL = none. */
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
-    uint64_t gpu_query_ms; /* start of this query */
-    bool holds;            /* effects wait for the sample of the stacks, or for node.probe */
+    uint64_t gpu_query_ms;        /* start of this query */
+    struct gpu_answer gpu_answer; /* for the failure of this attempt, if `has_gpu_answer` */
+    bool has_gpu_answer;
+    bool holds; /* effects wait for the sample of the stacks, or for node.probe */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next turn. */
     bool reap;
     bool alone;   /* this process has no child left */
@@ -212,8 +214,8 @@ struct node {
     struct stop_memory stop_memory, pass_memory;
     struct received_signal stop_received; /* first request to stop, if agent_stop_signal() is not 0 */
 
-    struct buf effects;      /* array of struct agent_effect; the first `done` effects are carried out */
-    struct path_call *probe; /* owned: the probe of the path to a lost peer, in effects.c; NULL = none */
+    struct buf effects;        /* array of struct agent_effect; the first `done` effects are carried out */
+    struct cause_probe *probe; /* owned: the probe for the cause, in effects.c; NULL = none */
     size_t done;
     int exit_code;
 };

@@ -428,6 +428,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     n->run.hang.code = FINDING_NONE;
     n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     n->run.step = -1;
+    n->run.has_gpu_answer = false;
     node_begin_samples(n);
     n->run.spawner.failed = NULL;
     n->run.attempt_started_ms = clock_ms();

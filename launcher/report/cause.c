@@ -283,6 +283,7 @@ struct hint_facts {
     bool rank0_store;    /* --torch_store=rank0 applies */
     bool standalone;     /* --standalone is set */
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
+    bool has_gpu_users;  /* the failure of another node contains the processes on the GPU */
     const struct worker_evidence *evidence; /* limits of the worker; borrowed; NULL = not known */
     const struct full_disk *full;           /* a file that could not be written; borrowed; NULL = not known */
 };
@@ -557,10 +558,10 @@ static bool hint_full_disk(struct slice text, struct full_disk *full)
     return space != NULL || quota != NULL;
 }
 
-/* Return true if the report of the failed node shows values for this hint, which other nodes do not know. */
-static bool hint_has_values(const struct hint *h)
+/* Return true if only the report of the failed node shows values for this hint. */
+static bool hint_has_values(const struct hint *h, const struct hint_facts *facts)
 {
-    return h->is_gpu_in_use || strchr(h->sentence, '{') != NULL;
+    return (h->is_gpu_in_use && !facts->has_gpu_users) || strchr(h->sentence, '{') != NULL;
 }
 
 /* Append the sentence of a hint, or nothing if `found` is NULL. Return false when memory is short. */
@@ -583,7 +584,7 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
                                   { "commit", commit_text(commit, e) },
                                   { "space", limit_text(space, e->address_space, true) } };
     ok = ok && (found == NULL || words_fill(out, found->sentence, words, sizeof(words) / sizeof(words[0])));
-    if (ok && found != NULL && facts->host != NULL && hint_has_values(found))
+    if (ok && found != NULL && facts->host != NULL && hint_has_values(found, facts))
         ok = buf_printf(out, "; ddprun on %s reports the values", facts->host);
     buf_free(&room);
     return ok;
@@ -606,6 +607,7 @@ static struct hint_facts hint_facts(const struct report *r)
                                 .python = r->python,
                                 .evidence = r->evidence,
                                 .full = r->full,
+                                .has_gpu_users = r->elsewhere != NULL && r->elsewhere->gpu_users[0] != '\0',
                                 .no_gpu = r->elsewhere == NULL && plan->facts->physical_gpus == 0,
                                 .rank0_store = plan->rank0_store,
                                 .standalone = plan->cli->standalone,

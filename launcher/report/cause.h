@@ -13,6 +13,7 @@
 #include "plan/plan.h"
 #include "report/evidence.h"
 #include "report/exit_text.h"
+#include "report/host_checks.h"
 #include "report/spawn_error.h"
 #include "tables/signals.h"
 
@@ -91,8 +92,10 @@ struct report {
     struct store_end store;
     struct left_early left;
     const struct finding *hang; /* the store's finding that the last attempt hung; NULL = none */
-    const struct finding *gpus; /* array of n_gpus findings about this node's GPUs */
+    const struct finding *gpus; /* array of n_gpus findings about GPUs of this node or of the failed worker */
     int n_gpus;
+    const struct gpu_answer
+        *gpu_answer;           /* the driver's answer about the failed worker's GPU; NULL = not asked */
     const struct stuck *stuck; /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;
     const struct cJSON *stacks; /* rows of record/stacks.h at the first failure; NULL = none */

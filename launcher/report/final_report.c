@@ -197,11 +197,13 @@ static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 static bool add_facts(cJSON *o, const struct failure *f)
 {
     bool ok = true;
-#define ADD(X, kind, name, least, most, missing, what, shown, label) \
-    ok = ok && (FAILURE_##shown == FAILURE_HIDDEN ||                 \
-                json_add_number_or_null(o, #name, f->name != 0, (double)f->name));
+#define ADD_HIDDEN(name)
+#define ADD_BYTES(name)                                              ok = ok && json_add_number_or_null(o, #name, f->name != 0, (double)f->name);
+#define ADD(X, kind, name, least, most, missing, what, shown, label) ADD_##shown(name)
     FAILURE_ROWS(ADD, )
 #undef ADD
+#undef ADD_BYTES
+#undef ADD_HIDDEN
     return ok;
 }
 
@@ -618,13 +620,20 @@ static void find_room(struct report *r, struct details *d)
     add_room(full, "/dev/shm", "/dev/shm");
 }
 
-/* Ask the driver which other processes use the GPUs, if a worker failed because its GPU was full or busy. */
+/* Find which other processes use the GPUs, if a worker failed because its GPU was full or busy. Ask the driver, unless
+ * the agent has asked it before. If the worker is on another node, use that node's record of the failure. */
 static void find_gpu_users(struct report *r, struct details *d)
 {
-    if (!cause_is_gpu_in_use(r))
-        return;
-    r->gpus = d->gpus;
-    r->n_gpus = gpu_find(r->plan, true, GPU_FAILURE_MS, d->gpus);
+    const struct failure *f = r->elsewhere;
+    if (f != NULL) {
+        const bool has_users = finding_gpu_users(&d->gpus[0], f->gpu, f->host, f->rank, f->gpu_users);
+        r->gpus = has_users ? d->gpus : r->gpus;
+        r->n_gpus = has_users ? 1 : r->n_gpus;
+    } else if (cause_is_gpu_in_use(r)) {
+        const struct gpu_answer *known = r->gpu_answer;
+        r->gpus = known != NULL ? known->found : d->gpus;
+        r->n_gpus = known != NULL ? known->n : gpu_find(r->plan, true, GPU_FAILURE_MS, d->gpus);
+    }
 }
 
 /* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or
@@ -699,8 +708,8 @@ void final_report(struct report *r, struct output *output, const struct evidence
             find_room(r, &details);
             hand_on_error(r);
         }
-        find_gpu_users(r, &details);
     }
+    find_gpu_users(r, &details);
     print_it(r, output_is_midline(output));
     warn_of_local_only(r);
     warn_of_losses(lost, r->n_lost);

@@ -158,24 +158,30 @@ void host_warn(int workers, const char *host)
 
 enum { GPU_QUERY_MS = 200 }; /* the start of the workers waits at most this time for the driver */
 
+/* Format "pid 4242 (user ann), 31 GiB, and 2 more". */
+static void format_users(const struct gpu_users *users, char process[FINDING_SUBJECT_MAX])
+{
+    char bytes[SIZE_TEXT_MAX];
+    size_t n = (size_t)snprintf(process, FINDING_SUBJECT_MAX, "pid %d", users->pid);
+    if (users->user[0] != '\0')
+        n += (size_t)snprintf(process + n, FINDING_SUBJECT_MAX - n, " (user %s)", users->user);
+    if (users->bytes > 0)
+        n += (size_t)snprintf(process + n, FINDING_SUBJECT_MAX - n, ", %s", words_size(bytes, users->bytes));
+    if (users->count > 1)
+        snprintf(process + n, FINDING_SUBJECT_MAX - n, ", and %d more", users->count - 1);
+}
+
 /* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank 2)",
  * or "" if ranks are not known yet. Return false if no process uses the GPU. */
 static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *ranks, const char *host,
                         struct finding *out)
 {
-    char subject[FINDING_SUBJECT_MAX], process[FINDING_SUBJECT_MAX], bytes[SIZE_TEXT_MAX];
-    const bool is_number = gpu[strspn(gpu, "0123456789")] == '\0';
+    char subject[FINDING_SUBJECT_MAX], process[FINDING_SUBJECT_MAX];
     if (users->count == 0)
         return false;
-    snprintf(subject, sizeof(subject), "%s%.40s of %.100s", is_number ? "GPU " : "", gpu, host);
-    size_t n = (size_t)snprintf(process, sizeof(process), "pid %d", users->pid);
-    if (users->user[0] != '\0')
-        n += (size_t)snprintf(process + n, sizeof(process) - n, " (user %s)", users->user);
-    if (users->bytes > 0)
-        n += (size_t)snprintf(process + n, sizeof(process) - n, ", %s", words_size(bytes, users->bytes));
-    if (users->count > 1)
-        snprintf(process + n, sizeof(process) - n, ", and %d more", users->count - 1);
-    finding_make(out, FINDING_GPU_BUSY, subject, "ranks", ranks, "process", process, NULL);
+    format_users(users, process);
+    finding_make(out, FINDING_GPU_BUSY, finding_gpu_name(subject, gpu, host), "ranks", ranks, "process",
+                 process, NULL);
     return true;
 }
 
@@ -185,12 +191,10 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
 {
     enum { PROHIBITED = 2, EXCLUSIVE_PROCESS = 3 };
     char subject[FINDING_SUBJECT_MAX], count[32];
-    const bool is_number = gpu[strspn(gpu, "0123456789")] == '\0';
     if (users->mode != PROHIBITED && (users->mode != EXCLUSIVE_PROCESS || workers + users->count < 2))
         return false;
-    snprintf(subject, sizeof(subject), "%s%.40s of %.100s", is_number ? "GPU " : "", gpu, host);
     snprintf(count, sizeof(count), "%d worker%s", workers, workers == 1 ? "" : "s");
-    finding_make(out, FINDING_GPU_MODE, subject, "mode",
+    finding_make(out, FINDING_GPU_MODE, finding_gpu_name(subject, gpu, host), "mode",
                  users->mode == PROHIBITED ? "Prohibited" : "Exclusive_Process", "admits",
                  users->mode == PROHIBITED ? "no process" : "one process", "workers", count, "needs",
                  workers == 1 ? "needs" : "need", "gpu", gpu, NULL);
@@ -358,6 +362,20 @@ int gpu_query_findings(const struct gpu_query *query, const struct plan *plan,
                                   &out[n]);
     }
     return n;
+}
+
+void gpu_query_answer(const struct gpu_query *query, const struct plan *plan, int local_rank,
+                      struct gpu_answer *answer)
+{
+    const char *gpu = plan->workers[local_rank].gpu;
+    *answer = (struct gpu_answer){ 0 };
+    answer->n = gpu_query_findings(query, plan, answer->found);
+    for (int i = 0; gpu != NULL && i < query->n; i++) {
+        if (strcmp(query->names[i], gpu) != 0 || query->users[i].count == 0)
+            continue;
+        snprintf(answer->gpu, sizeof(answer->gpu), "%s", gpu);
+        format_users(&query->users[i], answer->users);
+    }
 }
 
 int gpu_find(const struct plan *plan, bool runs, int limit_ms, struct finding out[GPU_FINDINGS_MAX])

@@ -7,6 +7,7 @@
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
 #include "diagnosis/findings.h"
+#include "plan/gpus.h"
 #include "plan/plan.h"
 
 #include <stdbool.h>
@@ -45,6 +46,19 @@ bool gpu_query_is_complete(const struct gpu_query *query);
 /* Store a finding for each problem in the answer, and return the number of findings. */
 int gpu_query_findings(const struct gpu_query *query, const struct plan *plan,
                        struct finding out[GPU_FINDINGS_MAX]);
+
+/* The driver's answer after a worker failed because its GPU was full or busy. */
+struct gpu_answer {
+    int n;
+    struct finding found[GPU_FINDINGS_MAX]; /* see gpu_query_findings */
+    char gpu[GPU_NAME_MAX];                 /* GPU of the failed worker; "" = no GPU */
+    char users
+        [FINDING_SUBJECT_MAX]; /* other processes on this GPU: "pid 4242 (user ann), 31 GiB"; "" = none */
+};
+
+/* Format the answer for the failure of a worker. */
+void gpu_query_answer(const struct gpu_query *query, const struct plan *plan, int local_rank,
+                      struct gpu_answer *answer);
 
 /* Ask the driver, then call gpu_query_findings. Without an answer within `limit_ms`, return 0. */
 int gpu_find(const struct plan *plan, bool runs, int limit_ms, struct finding out[GPU_FINDINGS_MAX]);

@@ -524,22 +524,23 @@ static void headline(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
-static bool append_fact(struct buf *out, enum failure_shown shown, const char *label, int64_t value)
+static bool append_bytes(struct buf *out, const char *label, int64_t value)
 {
     char size[SIZE_TEXT_MAX];
-    if (shown == FAILURE_HIDDEN || value == 0)
-        return true;
-    return buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
+    return value == 0 || buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* Append the facts of the failure that are not FAILURE_HIDDEN, for example ", peak memory 1.2 GiB". */
+/* Append the facts of the failure that are not HIDDEN, for example ", peak memory 1.2 GiB". */
 static bool append_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
-#define PUT(X, kind, name, least, most, missing, what, shown, label) \
-    ok = ok && append_fact(out, FAILURE_##shown, label, f->name);
+#define PUT_HIDDEN(name, label)
+#define PUT_BYTES(name, label)                                       ok = ok && append_bytes(out, label, f->name);
+#define PUT(X, kind, name, least, most, missing, what, shown, label) PUT_##shown(name, label)
     FAILURE_ROWS(PUT, )
 #undef PUT
+#undef PUT_BYTES
+#undef PUT_HIDDEN
     return ok;
 }
 

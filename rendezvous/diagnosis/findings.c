@@ -184,6 +184,27 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
     fill_text(f->advice, rows[code].advice, &words);
 }
 
+const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, const char *host)
+{
+    const bool is_number = gpu[strspn(gpu, "0123456789")] == '\0';
+    snprintf(out, FINDING_SUBJECT_MAX, "%s%.40s of %.100s", is_number ? "GPU " : "", gpu, host);
+    return out;
+}
+
+/* Another node has found the processes. The sentence is printed on terminals, so replace its control characters. */
+bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users)
+{
+    char subject[FINDING_SUBJECT_MAX], ranks[32];
+    if (users[0] == '\0')
+        return false;
+    snprintf(ranks, sizeof(ranks), " (rank %d)", rank);
+    finding_make(f, FINDING_GPU_BUSY, finding_gpu_name(subject, gpu, host), "ranks", ranks, "process", users,
+                 NULL);
+    text_disarm(f->subject, strlen(f->subject), '\0');
+    text_disarm(f->sentence, strlen(f->sentence), '\0');
+    return true;
+}
+
 void finding_format(const struct finding *f, char *text, size_t size)
 {
     snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice, rows[f->code].code);

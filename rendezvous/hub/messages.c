@@ -260,6 +260,7 @@ static cJSON *encode_lines(const struct failure *f)
  * of them that is set, in this order. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
+#define FACT_TEXT(value)      ((value)[0] != '\0' ? (value) : NULL)
 #define FACT(kind, name, ...) .name = FACT_##kind(f->name),
 #define MEMBERS_OF_FAILURE(f)                                                                              \
     .error = (f)->error != 0 ? (f)->error : MESSAGE_NONE,                                                  \
@@ -321,8 +322,14 @@ void message_decode_failure(const cJSON *o, struct failure *f)
     f->error = (int)m.error;
     f->after_ms = (uint64_t)m.after_ms;
     f->victim = m.victim == 1;
-#define X(kind, name, ...) f->name = m.name;
+#define COPY_MARK(name)    f->name = m.name;
+#define COPY_WHOLE(name)   f->name = m.name;
+#define COPY_TEXT(name)    text_copy(f->name, sizeof(f->name), m.name);
+#define X(kind, name, ...) COPY_##kind(name)
     FAILURE_FACTS(X)
 #undef X
+#undef COPY_TEXT
+#undef COPY_WHOLE
+#undef COPY_MARK
     decode_lines(m.stderr, f);
 }

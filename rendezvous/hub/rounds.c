@@ -257,12 +257,30 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
+/* Report the processes on the GPU of the failed worker once, in the event log and in `ddpctl why`. The verdict contains
+ * the same facts for the reports of the nodes. If the node had reported the GPU before, replace its finding. */
+static void report_gpu_users(struct job *job)
+{
+    struct rdzv_facts facts;
+    struct finding f;
+    rdzv_facts(job->rdzv, &facts);
+    const struct failure *cause = facts.cause != NULL ? &facts.cause->failure : NULL;
+    if (cause == NULL || !finding_gpu_users(&f, cause->gpu, cause->host, cause->rank, cause->gpu_users) ||
+        notices_have(&job->troubles, f.code, f.subject))
+        return;
+    events_finding(job, &f);
+    notices_add(notices_have(&job->notices, f.code, f.subject) ? &job->notices : &job->troubles,
+                finding_code_name(f.code), f.subject, f.sentence, f.advice);
+}
+
 /* Record an event of the rendezvous (rdzv_env.record). At the end of a round, report a lost rank before the verdict,
  * so that the agents can print the finding with the failure. */
 static void record(void *user, const struct rdzv_record *what)
 {
-    if (what->kind == RDZV_RECORD_VERDICT)
+    if (what->kind == RDZV_RECORD_VERDICT) {
         lost_peer_verdict(user);
+        report_gpu_users(user);
+    }
     events_record(user, what);
 }
 

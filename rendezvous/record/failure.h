@@ -14,21 +14,24 @@
 
 enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
-/* Optional facts about a failure; 0 or false means unknown. The columns of R are: X, kind, name, least, most, value if
- * missing, description, shown as, label. The columns from `kind` to `description` are the arguments of X, as for a row
- * of hub/messages.h. `shown as` decides how reports print the fact: as BYTES after the label, or HIDDEN (not at
+/* Optional facts about a failure; 0, false or "" means unknown. The columns of R are: X, kind, name, least, most, value
+ * if missing, description, shown as, label. The columns from `kind` to `description` are the arguments of X, as for a
+ * row of hub/messages.h. `shown as` decides how reports print the fact: as BYTES after the label, or HIDDEN (not at
  * all). */
 #define FAILURE_ROWS(R, X)                                                                        \
     R(X, MARK, from_stdout, 0, 0, 0, "the lines are from stdout", HIDDEN, "")                     \
     R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory in bytes", BYTES, "peak memory") \
-    R(X, WHOLE, lost_bytes, 0, UINT16_MAX, 0, "size of packets lost on the path", HIDDEN, "")
+    R(X, WHOLE, lost_bytes, 0, UINT16_MAX, 0, "size of packets lost on the path", HIDDEN, "")     \
+    R(X, TEXT, gpu, 0, 63, 0, "worker's GPU", HIDDEN, "")                                         \
+    R(X, TEXT, gpu_users, 0, 127, 0, "foreign processes on it", HIDDEN, "")
 
 #define FAILURE_FACT(X, kind, name, least, most, missing, what, ...) X(kind, name, least, most, missing, what)
 #define FAILURE_FACTS(X)                                             FAILURE_ROWS(FAILURE_FACT, X)
 
-#define FAILURE_TYPE_WHOLE              int64_t
-#define FAILURE_TYPE_MARK               bool
-#define FAILURE_MEMBER(kind, name, ...) FAILURE_TYPE_##kind name;
+#define FAILURE_WHOLE(name, most)                    int64_t name;
+#define FAILURE_MARK(name, most)                     bool name;
+#define FAILURE_TEXT(name, most)                     char name[(most) + 1];
+#define FAILURE_MEMBER(kind, name, least, most, ...) FAILURE_##kind(name, most)
 
 /* Reasons why no further attempt follows, and their words in messages. */
 #define NO_RESTARTS(X)                                                                                    \

@@ -441,6 +441,50 @@ Test(loopback_nodes, the_first_failure_is_named_on_every_node)
     says(0, "ranks 0-1 were stopped");
 }
 
+static void expect_gpu_busy(const char *dir, const char *file, const char *words)
+{
+    char command[400];
+    snprintf(command, sizeof(command),
+             "grep -q '\"code\":[[:space:]]*\"GPU_BUSY\"' %s/%s && grep -q '%s' %s/%s", dir, file, words, dir,
+             file);
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", command, NULL }, NULL);
+    cr_expect_eq(r.exit_code, 0, "GPU_BUSY and '%s' are not in %s", words, file);
+}
+
+/* The process on GPU 1 is this test. The GPUs of both nodes are those of a stand-in for the driver. */
+Test(loopback_nodes, a_process_on_a_full_gpu_is_named_on_every_node)
+{
+    static const char script[] = ALL_HERE "; [ $RANK = 3 ] || exec sleep 1000; echo process 1 $FOREIGN 31744 "
+                                          ">$FAKE_NVML; echo CUDA out of memory >&2; exit 9";
+    char *dir = job_dir(), users[300], pid[20], words[40], logs[NODES][300], events[NODES][300];
+    snprintf(users, sizeof(users), "%s/users", dir);
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    snprintf(words, sizeof(words), "by pid %d (user ", (int)getpid());
+    setenv("LD_LIBRARY_PATH", bin("tests/fake/nvml"), 1);
+    setenv("FAKE_NVML", users, 1);
+    setenv("FOREIGN", pid, 1);
+    choose_port();
+    for (int i = NODES - 1; i >= 0; i--) {
+        snprintf(logs[i], sizeof(logs[i]), "--log_dir=%s/node%d", dir, i);
+        snprintf(events[i], sizeof(events[i]), "--events=%s/events%d", dir, i);
+        start(i, (const char *const[]){ "--nproc_per_node=2", logs[i], events[i], SH, script, NULL });
+    }
+    finish();
+    expect_codes(9, 9);
+    for (int i = 0; i < NODES; i++) {
+        char report[40];
+        says(i, "\n  gpu      GPU 1 of ");
+        says(i, " (rank 3) ");
+        says(i, words);
+        says(i, "), 31 GiB  [GPU_BUSY]\n");
+        snprintf(report, sizeof(report), "node%d/*/report.json", i);
+        expect_gpu_busy(dir, report, words);
+    }
+    cr_expect_null(strstr(end[0].err, "; ddprun on "), "node 0 has the values: %s", end[0].err);
+    expect_gpu_busy(dir, "events?", words);
+    job_dir_remove(dir);
+}
+
 /* Expect the same form of the report in the last event on the failed node and on the other. */
 static void expect_schema(int i, const char *code, const char *said)
 {

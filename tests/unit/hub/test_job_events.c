@@ -126,6 +126,27 @@ Test(job_events, a_rank_that_left_others_waiting_is_an_event)
     expect_event("\"code\":\"RANK_EXITED_EARLY\",\"subject\":\"rank 1 (n1, pid 201)\"");
 }
 
+/* The node with the full GPU had reported another process on this GPU before the start. */
+Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
+{
+    join(N0, 0, 1, true);
+    sim_say(&sim, N0,
+            "{\"op\":\"notice\",\"code\":\"GPU_BUSY\",\"subject\":\"GPU 0 of n0\",\"sentence\":\"old\"}");
+    sim_say(&sim, N0, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"words\":\"exit 1\"}");
+    events(N0);
+    sim_say(&sim, N0,
+            "{\"op\":\"cause\",\"round\":1,\"rank\":0,\"exit_code\":1,\"words\":\"exit 1\",\"gpu\":\"0\","
+            "\"gpu_users\":\"pid 9\"}");
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":1,\"rank0_code\":1}");
+    events(N0);
+    expect_event("\"code\":\"GPU_BUSY\",\"subject\":\"GPU 0 of n0\",\"words\":\"GPU 0 of n0 (rank 0) ");
+    expect_event(" pid 9\"");
+    const struct job *job = job_find(sim.hub, "demo");
+    cr_expect_eq(job->notices.count, 1);
+    cr_expect_not_null(strstr(job->notices.list[0].sentence, "(rank 0)"), "the new finding replaces the old");
+    cr_expect_eq(job->troubles.count, 0);
+}
+
 Test(job_events, only_one_of_those_who_asked_is_told)
 {
     join(N0, 0, 2, true);

@@ -81,6 +81,32 @@ Test(host_findings, a_gpu_with_another_process)
     cr_assert(!gpu_finding(&(struct gpu_users){ 0 }, "0", "", "n1", &f));
 }
 
+/* Ranks 2 and 3 have GPUs 0 and 1. Only the users of the failed worker's GPU go into its record. */
+Test(host_findings, the_answer_for_a_failed_worker)
+{
+    static struct plan_worker workers[] = { { .rank = 2, .gpu = "0" },
+                                            { .rank = 3, .gpu = "1" },
+                                            { .rank = 4 } };
+    static struct plan_facts facts = { .host = "n1" };
+    static const struct gpu_query query = { .runs = true,
+                                            .n = 2,
+                                            .names = { "0", "1" },
+                                            .users = { { .count = 0 },
+                                                       { .count = 2, .pid = 7, .user = "ann" } } };
+    const struct plan plan = { .facts = &facts, .workers = workers, .nproc = 3 };
+    static struct gpu_answer answer;
+    gpu_query_answer(&query, &plan, 1, &answer);
+    cr_assert_eq(answer.n, 1);
+    cr_assert_str_eq(answer.found[0].sentence,
+                     "GPU 1 of n1 (rank 3) is used by pid 7 (user ann), and 1 more");
+    cr_assert_str_eq(answer.gpu, "1");
+    cr_assert_str_eq(answer.users, "pid 7 (user ann), and 1 more");
+    for (int i = 0; i < 3; i += 2) {
+        gpu_query_answer(&query, &plan, i, &answer);
+        cr_assert(answer.n == 1 && answer.gpu[0] == '\0' && answer.users[0] == '\0');
+    }
+}
+
 static void expect_mode(int mode, int workers, int others, const char *words)
 {
     const struct gpu_users users = { .mode = mode, .count = others };

@@ -101,6 +101,9 @@ Test(hints, of_another_node_name_the_report_with_the_values)
     cr_expect(strstr(hint_with("Too many open files", &facts), pointer));
     cr_expect(strstr(hint_with("No space left on device", &facts), pointer));
     cr_expect(strstr(hint_with("CUDA out of memory", &facts), pointer));
+    const struct hint_facts with_users = { .host = "n1", .has_gpu_users = true };
+    cr_expect_null(strstr(hint_with("CUDA out of memory", &with_users), pointer),
+                   "the report has the values");
     cr_expect_null(strstr(hint_with("Stale file handle", &facts), "n1"));
     cr_expect_null(strstr(hint("Too many open files"), "ddprun on"));
 }

@@ -1082,6 +1082,12 @@ struct states {
     uint32_t n;
 };
 
+/* Return true if a thread sleeps. A thread that waits for a file system is "uninterruptible". */
+static bool is_asleep(const struct spot *spot)
+{
+    return strncmp(spot->does, "sleeping", 8) == 0 || strncmp(spot->does, "uninterruptible", 15) == 0;
+}
+
 /* Return true if the main thread of a rank without frames sleeps in the same state in both samples. The rank must be
  * connected to the store, because ranks of independent programs do not wait for each other. A thread in the state
  * "running" is not idle, because it may only lack CPU time on an overloaded machine. */
@@ -1091,7 +1097,7 @@ static bool is_idle_still(const struct hang *h, uint32_t rank)
     const struct rank_facts *f = &h->s->ranks[rank];
     const struct spot *a = r->spot[0], *b = r->spot[1];
     const bool is_known = f->connected && !f->node_lost && !f->has_steps;
-    return is_known && a->thread != NULL && b->thread != NULL && strncmp(b->does, "sleeping", 8) == 0 &&
+    return is_known && a->thread != NULL && b->thread != NULL && is_asleep(b) &&
            spot_number(a->thread, "pid") == spot_number(b->thread, "pid") && strcmp(a->does, b->does) == 0 &&
            strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
 }

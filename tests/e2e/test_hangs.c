@@ -493,6 +493,27 @@ Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = te
     SILENT(r, "[RANK_NEEDS_KEY]");
 }
 
+static bool py_spy_is_installed(void)
+{
+    return access("/usr/bin/py-spy", X_OK) == 0 || access("/bin/py-spy", X_OK) == 0 ||
+           access(bin("py-spy"), X_OK) == 0;
+}
+
+static void skip_if_py_spy_is_installed(void)
+{
+    if (py_spy_is_installed())
+        cr_skip_test("skipped, because py-spy is installed here");
+}
+
+/* Rank 1 of three sleeps in another system call than the others. */
+Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_open, .fini = test_dir_close)
+{
+    static const struct scene scene = { "sleep", " rank 1 (", "[RANK_STATE_DIFFERS]", "--nproc_per_node=3" };
+    skip_without_python();
+    skip_if_py_spy_is_installed();
+    expect_scene(&scene, start_plain(&scene, "PATH=/usr/bin:/bin", "--standalone", "1s"));
+}
+
 /* Skip the test if rank 1 cannot mount a file system in a new mount namespace. */
 static void skip_without_fuse(void)
 {
@@ -511,18 +532,22 @@ static struct run_result ask_stacks(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* The reader is in state D. The agent still reads its state and answers requests. */
+/* The reader is in state D. The agent still reads its state and answers requests. The second job has no py-spy. */
 Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "disk", "/disk/data, without progress", "[RANK_BLOCKED]",
                                         "--nproc_per_node=2" };
+    static const struct scene without = { "disk", "/disk/data, while", "[RANK_STATE_DIFFERS]",
+                                          "--nproc_per_node=3" };
     char addr[40], master[40];
     const int port = free_port();
     skip_without_python();
     skip_without_fuse();
     snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
     snprintf(master, sizeof(master), "--master_port=%d", port);
-    struct run_process *job = start_plain(&scene, py_spy_path(), master, "1s");
+    struct run_process *job = start_plain(&scene, py_spy_path(), master, "1s"), *second = NULL;
+    if (!py_spy_is_installed())
+        second = start_plain(&without, "PATH=/usr/bin:/bin", "--standalone", "1s");
     cr_expect(run_until_error(job, scene.code, SCENE_MS));
     struct run_result r = ask_stacks(addr);
     for (struct patience left = { 0 }; r.exit_code != 0 && patience_left(&left);)
@@ -531,22 +556,8 @@ Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir
     cr_expect(strstr(r.out, "/disk/data") != NULL && strstr(r.out, "> read_disk  worker.py:") != NULL, "%s",
               r.out);
     expect_scene(&scene, job);
-}
-
-static void skip_if_py_spy_is_installed(void)
-{
-    if (access("/usr/bin/py-spy", X_OK) == 0 || access("/bin/py-spy", X_OK) == 0 ||
-        access(bin("py-spy"), X_OK) == 0)
-        cr_skip_test("skipped, because py-spy is installed here");
-}
-
-/* Rank 1 of three sleeps in another system call than the others. */
-Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_open, .fini = test_dir_close)
-{
-    static const struct scene scene = { "sleep", " rank 1 (", "[RANK_STATE_DIFFERS]", "--nproc_per_node=3" };
-    skip_without_python();
-    skip_if_py_spy_is_installed();
-    expect_scene(&scene, start_plain(&scene, "PATH=/usr/bin:/bin", "--standalone", "1s"));
+    if (second != NULL)
+        expect_scene(&without, second);
 }
 
 /* The state "running" may be progress, so the diagnosis only explains why it names no rank. */

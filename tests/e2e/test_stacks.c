@@ -357,7 +357,7 @@ Test(stacks_e2e, a_program_without_python_shows_its_state)
 
 /* --- processes that a worker has started --------------------------------------------------------------------- */
 
-/* Print a row of a child with `words` as JSON, or "" if there is none. The caller frees the text. */
+/* Print a row of a child with `words` as JSON, or "" without such a row. The caller frees the text. */
 static char *child_row(const char *json, const char *words)
 {
     cJSON *answer = cJSON_Parse(json);

@@ -116,7 +116,7 @@ def read_pipe():
 def read_disk():
     """Read a file of a file system that does not answer. It is mounted only for this process and its server, and ends with them."""
     folder, libc = sys.argv[3] + "/disk", ctypes.CDLL(None, use_errno=True)
-    os.mkdir(folder)
+    os.makedirs(folder, exist_ok=True)
     if libc.unshare(0x20000) != 0 or libc.mount(b"none", b"/", None, 0x44000, None) != 0:  # CLONE_NEWNS; MS_REC | MS_PRIVATE
         sys.exit(f"mount namespace: {os.strerror(ctypes.get_errno())}")
     server = os.path.dirname(os.path.abspath(__file__)) + "/../../nodes/quota_fs.py"

@@ -678,6 +678,17 @@ Test(hang, states_without_stacks_that_differ)
     cr_expect_eq(d.n, 1);
 }
 
+/* A file system that does not answer leaves its reader in state D. */
+Test(hang, a_state_without_a_stack_may_be_uninterruptible)
+{
+    const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "uninterruptible in read (nfs_wait)", 9) "," STATE(
+        2, GLOO, 9) "," STATE(3, GLOO, 9) "," NO_PY_SPY "]";
+    struct diagnosis d = judge_rows(rows, rows, true);
+    expect_at(
+        &d, 0, "RANK_STATE_DIFFERS", "rank 1 (n1, pid 71)",
+        "is uninterruptible in read (nfs_wait), while 3 ranks are sleeping in futex; no progress for 43.0 s");
+}
+
 /* A rank that waits in a collective of Gloo sleeps in futex, so the majority may be the culprits. */
 Test(hang, most_states_without_stacks_differ_from_a_wait)
 {

@@ -51,7 +51,7 @@ WAYS = {
     "network": r"all \d ranks .* all_reduce \(worker\.py:LINE\).* PAIR \(rank \d .*\[ALL_RANKS_WAIT\]",
     "broken": r"(?m)^ddprun: the connection .*NODES.* \[CONNECTION_BROKE\]",
     "gpu": r"GPU 1 of .* pid PID .*31 GiB.*\[GPU_BUSY\]",
-    "stop": r"rank 1 .* SIGSTOP|rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
+    "stop": r"rank 1(?: .* SIGSTOP;|: stopped \(state T\)).*\[RANK_STOPPED\]",
     "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "exit": r"rank 1 .*exited with code 0.*\[RANK_EXITED_EARLY\]",
     "spawn": r"process_group.*\[(?:RANK_REPEATED|GROUP_TOO_LARGE)\]",

@@ -919,6 +919,9 @@ void node_run_effects(struct node *n)
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
+    /* a job that succeeds hangs no more, even if it has shown no progress since */
+    const bool is_ok = agent_exit_code(n->agent) == 0 && agent_stop_signal(n->agent) == 0;
+    const bool hangs = n->run.hang.code != FINDING_NONE && !is_ok;
     struct report r = {
         .plan = n->plan,
         .agent = n->agent,
@@ -933,9 +936,9 @@ static void report(struct node *n)
                    .node = n->meet.store_node,
                    .advice = loss->advice,
                    .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },
-        .hang = n->run.hang.code != FINDING_NONE ? &n->run.hang : NULL,
+        .hang = hangs ? &n->run.hang : NULL,
         .gpus = n->run.busy_gpus,
-        .n_gpus = n->run.hang.code != FINDING_NONE ? n->run.n_busy_gpus : 0,
+        .n_gpus = hangs ? n->run.n_busy_gpus : 0,
         .gpu_answer = n->run.has_gpu_answer ? &n->run.gpu_answer : NULL,
         .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
         .stuck = n->run.stuck,

@@ -166,7 +166,7 @@ struct node_run {
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)" */
     char left_waiting[FINDING_TEXT_MAX];    /* sentence of the finding; "" = no finding */
     enum finding_code left_code;
-    struct finding hang;           /* last finding about a hang in this attempt; FINDING_NONE = none */
+    struct finding hang;           /* finding about a hang that is not over; FINDING_NONE = none */
     struct stuck stuck[STUCK_MAX]; /* processes that cannot be killed, for the report */
     size_t n_stuck;
 };

@@ -605,7 +605,7 @@ static void keep_hang(struct node *n, const cJSON *findings)
         struct message_finding m;
         message_read_finding(row, &m);
         const enum finding_code code = finding_by_name(m.code);
-        if (!finding_is_hang(code))
+        if (!finding_names_hang(code, n->run.hang.code))
             continue;
         n->run.hang = (struct finding){ .code = code };
         text_copy(n->run.hang.subject, sizeof(n->run.hang.subject), m.subject);
@@ -614,13 +614,17 @@ static void keep_hang(struct node *n, const cJSON *findings)
     }
 }
 
-/* Print findings of the store. The last finding about a hang is kept for the report. */
+/* Print findings of the store. A push without text and findings ends the hang. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
     struct message_findings m;
     message_read_findings(push, &m);
     decode_first_cause(push, n->meet.first_cause, sizeof(n->meet.first_cause));
+    if (m.text[0] == '\0' && cJSON_GetArraySize(m.findings) == 0) {
+        n->run.hang.code = FINDING_NONE;
+        return;
+    }
     keep_hang(n, m.findings);
     announce_findings(&n->out.announce, m.text, push);
 }

@@ -333,6 +333,8 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
+    if (*screen == '\0') /* this node has printed the finding */
+        return;
     while (*screen != '\0' && !is_repeated(a)) {
         const size_t len = strcspn(screen, "\n");
         output_note(a->output, "%.*s", (int)len, screen);
@@ -460,8 +462,8 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
     if (wants_events(a))
         emit_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
     if (!a->plan->cli->json && !a->plan->cli->quiet)
-        output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d", who->rank, name,
-                    pid);
+        output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d  [%s]", who->rank,
+                    name, pid, finding_code_name(FINDING_RANK_STOPPED));
 }
 
 /* --- status ----------------------------------------------------------------------------------------------- */

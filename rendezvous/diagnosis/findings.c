@@ -47,15 +47,16 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
-/* Return true for the rows of FINDINGS_OF_HANGS. That macro generates the cases, so that a new row needs no change
- * here. */
-bool finding_is_hang(enum finding_code code)
+/* Compare the code with the macros of findings.h. They generate the cases, so that a new row needs no change here. */
+bool finding_names_hang(enum finding_code code, enum finding_code kept)
 {
     switch (code) {
 #define X(code, ...) case FINDING_##code:
         FINDINGS_OF_HANGS(X)
-#undef X
         return true;
+        HANG_SYMPTOMS(X)
+#undef X
+        return kept == FINDING_NONE || kept == code;
     default:
         return false;
     }

@@ -1011,7 +1011,7 @@
 
 /* Ranks for which all other ranks wait, found by two samples of the stacks (hang.c). If several ranks are
  * culprits, hang.c reports the first matching row. So the rows are ordered by certainty: a child process that
- * has ended is stronger evidence than a long computation. finding_is_hang returns true for these rows. ${is},
+ * has ended is stronger evidence than a long computation. finding_names_hang prefers these rows. ${is},
  * ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
@@ -1210,6 +1210,19 @@
     FINDINGS_OF_RANKS(X)                                                                                    \
     FINDINGS_OF_WAITERS(X)
 
+/* Codes of findings that describe a hang without a comparison of stacks, or without certainty. report.json contains
+ * them as `hang`, as it does the rows of FINDINGS_OF_HANGS. --on_hang acts only after a verdict (hub/monitor.c). */
+#define HANG_SYMPTOMS(X)  \
+    X(RANK_STOPPED)       \
+    X(RANK_STALLED)       \
+    X(RANK_IN_KERNEL)     \
+    X(RANK_EXITED_EARLY)  \
+    X(RANKS_DIVERGED)     \
+    X(RANK_STATE_DIFFERS) \
+    X(KEY_NOT_SET)        \
+    X(GROUP_TOO_LARGE)    \
+    X(RANK_REPEATED)
+
 /* clang-format on */
 
 enum finding_grade {
@@ -1246,8 +1259,11 @@ struct finding {
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
-bool finding_is_hang(enum finding_code code);    /* true if the finding is from hang.c */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
+/* Return true if the finding is about a hang, and replaces `kept`, an earlier finding about this hang (FINDING_NONE =
+ * none). A verdict replaces all findings. A symptom only replaces a finding with the same code, because it is often a
+ * consequence: a user may stop a rank that hangs. */
+bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 

@@ -373,10 +373,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, created_ms, 0, MESSAGE_NUMBER_MAX, 0, "since 1970")   \
     X(TEXT, at, 0, 127, 0, "function, file and line")
 
-#define FIELDS_OF_findings(X)                                         \
-    X(FLAG, final, 0, 0, 0, "last report before the job fails")       \
-    X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines of text") \
-    X(LIST, findings, 0, 0, 0, "rows: see finding")
+#define FIELDS_OF_findings(X)                                   \
+    X(FLAG, final, 0, 0, 0, "last report before the job fails") \
+    X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines")   \
+    X(LIST, findings, 0, 0, 0, "rows: see finding; both empty: the hang is over")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                                      \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "finding, see `ddprun explain`") \

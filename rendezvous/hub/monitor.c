@@ -555,6 +555,16 @@ static void send_report(struct job *job, struct report_texts *t)
     }
 }
 
+/* Record that the nodes get a finding about a hang. */
+static void note_told(struct job_hang *hang, const struct diagnosis *d)
+{
+    for (uint32_t i = 0; i < d->n; i++)
+        if (finding_names_hang(d->list[i].code, FINDING_NONE)) {
+            hang->is_told = true;
+            hang->resumed_ms = 0;
+        }
+}
+
 /* Report findings to the nodes and to the event log. The event log gets the new findings, or, with the last report,
  * all findings. */
 static void report_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
@@ -562,26 +572,39 @@ static void report_findings(struct job *job, const struct snapshot *s, const str
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
     struct report_texts t = { .s = s, .now = now };
     send_report(job, &t);
+    note_told(&job->hang, &now->all);
     for (uint32_t i = 0; i < log->n; i++)
         events_finding(job, &log->list[i]);
     cJSON_free(t.all);
     cJSON_free(t.news);
 }
 
-/* Send the i-th finding as a separate line to all nodes, except the node `but` (0 = no exception). */
-static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
+/* Format a push with the findings and the line of `f`. If `f` is NULL, the nodes print nothing. The caller frees the
+ * text (cJSON_free). Return NULL if memory is short. */
+static char *format_line(const struct diagnosis *d, const struct finding *f)
+{
+    cJSON *o = begin_push(false);
+    const bool whole = f != NULL ? screen_add_line(o, f) : cJSON_AddStringToObject(o, "text", "") != NULL;
+    return end_push(o, whole && screen_add_findings(o, d));
+}
+
+/* Send the i-th finding as a separate line to all nodes. The node `silent` gets the finding without a line (0 = no
+ * such node). */
+static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t silent)
 {
     static const struct diagnosis none;
-    cJSON *o = begin_push(false);
-    const bool whole = screen_add_line(o, &d->list[i]) && screen_add_findings(o, i + 1 == d->n ? d : &none);
-    char *text = end_push(o, whole);
+    const struct diagnosis *findings = i + 1 == d->n ? d : &none;
+    char *text = format_line(findings, &d->list[i]);
+    char *bare = silent != 0 ? format_line(findings, NULL) : NULL;
+    note_told(&job->hang, d);
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->is_node && s->id != but)
-            push(job->hub, s, text);
+        if (s->is_node)
+            push(job->hub, s, s->id == silent ? bare : text);
     }
     cJSON_free(text);
+    cJSON_free(bare);
 }
 
 /* Report why nodes are missing. */
@@ -692,7 +715,7 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. If a signal has stopped the rank (state T), its own agent gets no report,
+/* Report each stopped rank once per stop. If a signal has stopped the rank (state T), its own agent prints no line,
  * because it has already printed the stop. If ranks wait in the store, report nothing, because the report of their
  * wait names the stopped rank. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
@@ -940,6 +963,28 @@ static void run_hang(struct job *job)
         job->hang.asks = true;
 }
 
+/* Send a push without findings to all nodes, because the hang is over. If a rank is still stopped, the hang is not
+ * over, although other ranks make progress. */
+static void report_over(struct job *job)
+{
+    static const struct diagnosis none;
+    struct job_snapshot l;
+    job->hang.is_over = false;
+    job->hang.resumed_ms = 0;
+    if (!is_running(job) || !snapshot_job(job, &l))
+        return;
+    job->hang.is_told = has_stopped_rank(&l.snapshot);
+    char *text = job->hang.is_told ? NULL : format_line(&none, NULL);
+    LIST_EACH(node, &job->sessions)
+    {
+        struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (s->is_node)
+            push(job->hub, s, text);
+    }
+    cJSON_free(text);
+    snapshot_free(&l);
+}
+
 /* --- slow ranks ---------------------------------------------------------------------------------------------- */
 
 /* Report a slow rank in one line. */
@@ -964,6 +1009,8 @@ static void report_slow(struct job *job)
 void monitor_run(struct job *job)
 {
     run_hang(job);
+    if (job->hang.is_over)
+        report_over(job);
     if (job->profile.has_news)
         report_slow(job);
     const struct schedule_due due = schedule_due(job);

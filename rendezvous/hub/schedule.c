@@ -72,7 +72,7 @@ uint64_t schedule_deadline(const struct job *job)
         return UINT64_MAX;
     rdzv_facts(job->rdzv, &facts);
     const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.checked_ms + APART_MS;
-    const uint64_t hang_ms = job->hang.fresh != NULL || job->profile.has_news
+    const uint64_t hang_ms = job->hang.fresh != NULL || job->hang.is_over || job->profile.has_news
                                  ? job->hub->now_ms
                                  : not_before_now(job, hang_watch_deadline(&job->hang.watch));
     const uint64_t profile_ms =
@@ -375,13 +375,27 @@ static void drop_samples(struct job *job)
     job->sample.for_hang = false;
 }
 
+/* Time from the first sign of progress after a hang to the sign that ends the hang. It is this long because ranks that
+ * fail after a hang print lines, which may look like progress. */
+enum { HANG_OVER_MS = 10000 };
+
+/* Record a sign of progress after the nodes got a finding about a hang. */
+static void note_resumed(struct job_hang *hang, uint64_t now_ms)
+{
+    if (hang->is_told && hang->resumed_ms == 0)
+        hang->resumed_ms = now_ms;
+    hang->is_over = hang->is_told && now_ms - hang->resumed_ms >= HANG_OVER_MS;
+}
+
 /* New keys of the store are no sign of progress. A thread of a hung rank may set new keys, for example a heartbeat with
  * the time in the key, and such keys would hide the hang. The store cannot detect which thread of a process sets a key.
  * The same applies to PyTorch's barriers, which are keys that count. */
 void schedule_moved(struct job *job, uint64_t ago_ms)
 {
-    if (hang_watch_moved(&job->hang.watch, ago_ms, job->hub->now_ms))
-        drop_samples(job);
+    if (!hang_watch_moved(&job->hang.watch, ago_ms, job->hub->now_ms))
+        return;
+    drop_samples(job);
+    note_resumed(&job->hang, job->hub->now_ms);
 }
 
 void schedule_joined(struct job *job)
@@ -403,6 +417,8 @@ void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 void schedule_attempt(struct job *job, bool begins)
 {
     drop_samples(job);
+    job->hang.is_told = job->hang.is_over = false;
+    job->hang.resumed_ms = 0;
     profile_free(&job->profile.counts);
     job->profile.has_news = job->sample.for_profile = false;
     job->profile.due_ms = begins && job->profile.is_on ? job->hub->now_ms + PROFILE_EVERY_MS : 0;

@@ -929,6 +929,13 @@ Test(findings_ranks_sim, a_wait_that_is_usual_for_the_job_is_told_once)
     keep_waiting(10, 2, 12000);
     expect_told(N0, "RANK_STALLED", "rank 2");
     go_on(10);
+    beat(N0, "[0,2,10,\"\"]");
+    live_until(sim.now_ms + 1000);
+    cJSON *over = last_push(N0, "findings");
+    cr_assert_not_null(over, "the wait is over");
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(over, "findings")), 0);
+    cr_expect_str_eq(text_of(over, "text"), "");
+    cJSON_Delete(over);
     for (int i = 11; i <= 14; i++) {
         keep_waiting(i, 2, 12000 + (uint64_t)i * 1000);
         go_on(i);

@@ -297,6 +297,10 @@ Test(hang_sim, a_job_that_goes_on_again_has_no_finding)
     cr_expect_eq(findings[0], 1);
     live(5 * S, true);
     cr_expect(strstr(why(), "RANK_SLEEPS") == NULL, "%s", why());
+    cr_expect_eq(findings[0], 1, "the last lines of a rank that fails are no end of the hang");
+    live(100 * S, true);
+    cr_expect_eq(findings[0], 2);
+    cr_expect_str_eq(told[0], "", "the hang is over");
 }
 
 Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
@@ -603,7 +607,8 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     live(5 * S, false);
     cr_expect_eq(findings[0], 1);
     expect_told(0, "rank 3: stopped (state T)");
-    cr_expect_eq(findings[1], 0, "its own agent has said so: %s", told[1]);
+    cr_expect_eq(findings[1], 1, "the report of this node contains the finding, too");
+    cr_expect_str_eq(told[1], "", "its own agent has printed the stop");
     live(100 * S, false);
     cr_expect_eq(findings[0], 1, "%s", told[0]);
     cr_expect(strstr(why(), "RANK_STOPPED") != NULL, "%s", why());
@@ -611,7 +616,24 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    cr_expect_eq(findings[1], 1, "an agent does not see a debugger");
+    expect_told(1, "rank 3: stopped"); /* an agent does not see a debugger */
+}
+
+/* Other ranks may make progress while a rank is stopped. */
+Test(hang_sim, a_stop_is_over_after_it_was_continued_and_the_job_makes_progress)
+{
+    run_job("");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
+    live(40 * S, true);
+    cr_expect_eq(findings[0], 1, "%s", told[0]);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"S\",0,\"\"]]}");
+    live(20 * S, false);
+    cr_expect_eq(findings[0], 1, "the job shows no progress: %s", told[0]);
+    live(30 * S, true);
+    for (int n = 0; n < NODES; n++) {
+        cr_expect_eq(findings[n], 2);
+        cr_expect_str_eq(told[n], "");
+    }
 }
 
 /* The steps of libddp show the hang earlier, and this report is the only one. */

@@ -727,6 +727,19 @@ Test(findings, placeholders_of_an_advice_explain_themselves)
     buf_free(&out);
 }
 
+/* report.json contains the finding that names the cause of the hang. */
+Test(findings, a_verdict_about_a_hang_replaces_a_symptom)
+{
+    cr_expect(finding_names_hang(FINDING_RANK_SLEEPS, FINDING_NONE));
+    cr_expect(finding_names_hang(FINDING_RANK_STOPPED, FINDING_NONE));
+    cr_expect(finding_names_hang(FINDING_RANK_SLEEPS, FINDING_RANK_STALLED));
+    cr_expect(finding_names_hang(FINDING_RANK_STOPPED, FINDING_RANK_STOPPED), "a later stop");
+    cr_expect_not(finding_names_hang(FINDING_RANK_STOPPED, FINDING_RANK_SLEEPS), "a debugger stops the rank");
+    cr_expect_not(finding_names_hang(FINDING_RANK_STALLED, FINDING_RANK_STOPPED));
+    cr_expect_not(finding_names_hang(FINDING_RANK_SLOW, FINDING_NONE));
+    cr_expect_not(finding_names_hang(FINDING_NODE_MISSING, FINDING_NONE));
+}
+
 Test(findings, explain_prints_the_row)
 {
     struct buf out = { 0 };

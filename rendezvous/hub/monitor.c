@@ -556,11 +556,11 @@ static void send_report(struct job *job, struct report_texts *t)
 }
 
 /* Record that the nodes get a finding about a hang. */
-static void note_told(struct job_hang *hang, const struct diagnosis *d)
+static void note_reported(struct job_hang *hang, const struct diagnosis *d)
 {
     for (uint32_t i = 0; i < d->n; i++)
         if (finding_names_hang(d->list[i].code, FINDING_NONE)) {
-            hang->is_told = true;
+            hang->is_reported = true;
             hang->resumed_ms = 0;
         }
 }
@@ -572,7 +572,7 @@ static void report_findings(struct job *job, const struct snapshot *s, const str
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
     struct report_texts t = { .s = s, .now = now };
     send_report(job, &t);
-    note_told(&job->hang, &now->all);
+    note_reported(&job->hang, &now->all);
     for (uint32_t i = 0; i < log->n; i++)
         events_finding(job, &log->list[i]);
     cJSON_free(t.all);
@@ -596,7 +596,7 @@ static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, 
     const struct diagnosis *findings = i + 1 == d->n ? d : &none;
     char *text = format_line(findings, &d->list[i]);
     char *bare = silent != 0 ? format_line(findings, NULL) : NULL;
-    note_told(&job->hang, d);
+    note_reported(&job->hang, d);
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
@@ -973,8 +973,8 @@ static void report_over(struct job *job)
     job->hang.resumed_ms = 0;
     if (!is_running(job) || !snapshot_job(job, &l))
         return;
-    job->hang.is_told = has_stopped_rank(&l.snapshot);
-    char *text = job->hang.is_told ? NULL : format_line(&none, NULL);
+    job->hang.is_reported = has_stopped_rank(&l.snapshot);
+    char *text = job->hang.is_reported ? NULL : format_line(&none, NULL);
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);

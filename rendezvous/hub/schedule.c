@@ -382,9 +382,9 @@ enum { HANG_OVER_MS = 10000 };
 /* Record a sign of progress after the nodes got a finding about a hang. */
 static void note_resumed(struct job_hang *hang, uint64_t now_ms)
 {
-    if (hang->is_told && hang->resumed_ms == 0)
+    if (hang->is_reported && hang->resumed_ms == 0)
         hang->resumed_ms = now_ms;
-    hang->is_over = hang->is_told && now_ms - hang->resumed_ms >= HANG_OVER_MS;
+    hang->is_over = hang->is_reported && now_ms - hang->resumed_ms >= HANG_OVER_MS;
 }
 
 /* New keys of the store are no sign of progress. A thread of a hung rank may set new keys, for example a heartbeat with
@@ -417,7 +417,7 @@ void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 void schedule_attempt(struct job *job, bool begins)
 {
     drop_samples(job);
-    job->hang.is_told = job->hang.is_over = false;
+    job->hang.is_reported = job->hang.is_over = false;
     job->hang.resumed_ms = 0;
     profile_free(&job->profile.counts);
     job->profile.has_news = job->sample.for_profile = false;

@@ -8,9 +8,8 @@ hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without t
 line or object and the right finding, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common
 secret. Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial. In
 the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The way `disk` mounts a file system (root). The ways `network` and
-`broken` drop or reset the packets of two nodes of two or three. In `straggler` the steps of rank 1 take 20 % longer, in `equal` all take
-the same time: 1 s, with libddp 0.2 s. Exit 0 only if all trials are good. After Ctrl-C or SIGTERM the trials that run come to their end,
-and no other begins."""
+`broken` drop or reset the packets between two of two or three nodes. A step takes 1 s, with libddp 0.2 s; in `straggler`, rank 1 takes
+20 % longer. Exit 0 only if all trials are good. After Ctrl-C or SIGTERM, running trials finish and no other begins."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -68,7 +67,8 @@ ALONE = ("sequence", "network", "broken", "spawn", "gpu", "slow") + PROFILED  # 
 
 
 def sh(command):
-    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                   start_new_session=True)
 
 
 class Network:
@@ -362,7 +362,7 @@ def ended_of(jobs):
         try:
             ended, left = concurrent.futures.wait(left, return_when=concurrent.futures.FIRST_COMPLETED)
         except KeyboardInterrupt:
-            print(f"interrupted: {sum(job.cancel() for job in left)} jobs do not begin", flush=True)
+            print(f"interrupted: {sum(job.cancel() for job in left)} jobs were cancelled", flush=True)
             continue
         yield from ended
 

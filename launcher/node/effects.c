@@ -386,7 +386,7 @@ static bool read_cause(const struct node *n, struct failure *f)
 
 static void on_more(uv_idle_t *idle);
 
-/* --- facts that take time -------------------------------------------------------------------------------- */
+/* --- evidence that takes time -------------------------------------------------------------------------------- */
 
 /* If a worker has lost its peer on another node, the path to that node may lose large packets. So the agent probes
  * the path, which takes up to a second. If a worker failed because its GPU was full or busy, the agent asks the driver
@@ -397,7 +397,7 @@ struct cause_probe {
     uv_poll_t poll;   /* polls the descriptor of `call` */
     uv_timer_t timer; /* the limit */
     struct timed_call *call;
-    struct path_question *path; /* the question, owned by `call`: one of these two, the other is NULL */
+    struct path_question *path; /* owned by `call`; exactly one of `path` and `gpus` is not NULL */
     struct gpu_query *gpus;
     struct failure failure; /* the cause that waits for the result */
 };
@@ -443,13 +443,14 @@ static void end_probe(struct node *n)
     struct cause_probe *p = n->probe;
     if (p == NULL)
         return;
+    const bool has_expired = !uv_is_active((const uv_handle_t *)&p->timer);
     n->probe = NULL;
     uv_timer_stop(&p->timer);
     uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* before timed_call_end closes the descriptor */
     const bool is_done = timed_call_end(p->call);
-    if (p->path == NULL)
+    if (p->path == NULL && (is_done || has_expired)) /* else the report asks the driver again */
         add_gpu_users(n, is_done ? p->gpus : NULL, &p->failure);
-    else if (is_done)
+    if (p->path != NULL && is_done)
         p->failure.lost_bytes = p->path->lost_bytes;
     if (is_done) { /* else the thread frees the question */
         free(p->path);
@@ -919,7 +920,7 @@ void node_run_effects(struct node *n)
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
-    /* a job that succeeds hangs no more, even if it has shown no progress since */
+    /* a job that succeeds has no hang, even if it showed no progress after the last finding */
     const bool is_ok = agent_exit_code(n->agent) == 0 && agent_stop_signal(n->agent) == 0;
     const bool hangs = n->run.hang.code != FINDING_NONE && !is_ok;
     struct report r = {

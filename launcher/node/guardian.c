@@ -197,14 +197,6 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
-/* Clean up after a killed agent or guardian. With --hosts, the killed processes may include the agents of this host,
- * which then leave the records of their jobs. */
-static void sweep_all(struct contain *contain)
-{
-    sweep(contain, false);
-    record_sweep(true);
-}
-
 /* Run the agent in the child. Close the writing end of the lifeline, because the lifeline must end when the guardian
  * dies. If the guardian dies before prctl(), SIGCONT never arrives, but the agent still reads the end of the
  * lifeline. */
@@ -242,8 +234,9 @@ static int watch_over(struct guardian *g, struct contain *contain)
         sweep(contain, WEXITSTATUS(status) == EXIT_CODE_UNKILLABLE);
         return WEXITSTATUS(status);
     }
-    sweep_all(contain);
+    sweep(contain, false);
     print_agent_died(g->agent, WTERMSIG(status));
+    record_sweep(false); /* with --hosts, sweep() has killed agents, which leave the records of their jobs */
     return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
 
@@ -264,6 +257,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
 
 int guardian_is_gone(struct contain *contain)
 {
-    sweep_all(contain);
+    sweep(contain, false);
+    record_sweep(false);
     return EXIT_CODE_SIGNAL + SIGKILL;
 }

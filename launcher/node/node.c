@@ -892,7 +892,7 @@ int node_run(void *arg, int lifeline)
     list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         char remedy[FILES_REMEDY_MAX];
-        log_error("cannot create an event loop: no descriptor or memory is left%s",
+        log_error("cannot create an event loop: out of memory or file descriptors%s",
                   files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }

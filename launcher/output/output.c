@@ -475,8 +475,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
                                   : "it accepts bytes more slowly than the workers print",
                     e->error == EPIPE ? "workers that still write there get SIGPIPE"
                     : waits           ? "workers that write there wait for free space (--log_policy=block)"
-                            : "ddprun drops such output until a write succeeds again, and reports the number "
-                              "of lost bytes at the end");
+                            : "ddprun drops output for it until a write succeeds, and reports the number of "
+                              "lost bytes at the end");
     }
 }
 
@@ -642,7 +642,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
     output_close(o);
     char remedy[FILES_REMEDY_MAX];
     return ddp_fail(err, DDP_ERR_NOMEM, "cannot read the workers' output: %s%s",
-                    has_bell ? "out of memory" : "no file descriptor left",
+                    has_bell ? "out of memory" : "out of file descriptors",
                     files_remedy(has_bell ? 0 : EMFILE, remedy));
 }
 

@@ -81,9 +81,9 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  * `signals` is a signalfd. `in` contains the bytes that were read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
-/* Map the bytes of --ship: this program without symbols and debug information, and in the last *library bytes the
- * library of cJSON. *library is 0 if cJSON is linked statically. Debian has no static one, so the bytes make the loader
- * read SHIPPED_LIBRARY. Unmap with munmap. Return false and set errno after a failure. */
+/* Map the bytes that --ship sends: this program without symbols and debug information, then *library bytes of the
+ * library of cJSON (0 = cJSON is linked statically). Debian has no static library of cJSON, so the mapped program names
+ * SHIPPED_LIBRARY instead. Unmap the bytes with munmap. Return false and set errno after a failure. */
 bool ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if this program was shipped with a library. */

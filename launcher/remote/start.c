@@ -214,10 +214,10 @@ static bool append_ship_script(const struct start_facts *f, struct buf *out)
         "full or "
         "noexec' >&2; exit 4; fi; "
         "exec 3>\"$d/ddprun\" 4>\"$d/library\"; chmod 700 \"$d/ddprun\"; rm -rf \"$d\"; d=; "
-        "head -c %zu >&3 && head -c %zu >&4 && "
-        "test $(cat /proc/self/fd/3 /proc/self/fd/4 | wc -c) -eq %zu || exit 6; "
+        "head -c %zu >&3 && test $(wc -c </proc/self/fd/3) -eq %zu && "
+        "tail -c %zu /proc/self/fd/3 >&4 || exit 6; "
         "exec 3</proc/self/fd/3 4</proc/self/fd/4; exec /proc/self/fd/3 --relay",
-        f->machine, f->machine, f->ship.len - f->ship_library, f->ship_library, f->ship.len);
+        f->machine, f->machine, f->ship.len, f->ship.len, f->ship_library);
 }
 
 /* Append a word to the NULL-terminated array *argv, which has *n words. */

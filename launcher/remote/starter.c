@@ -1190,7 +1190,7 @@ int starter_run(void *arg, int lifeline)
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {
         char remedy[FILES_REMEDY_MAX];
-        log_error("cannot start %d hosts: out of memory or descriptors%s", job->n,
+        log_error("cannot start %d hosts: out of memory or file descriptors%s", job->n,
                   files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }

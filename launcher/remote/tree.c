@@ -152,6 +152,8 @@ static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
     if (getppid() != branch || dup2(pipes[0][0], 0) < 0 || dup2(pipes[1][1], 1) < 0 ||
         dup2(pipes[2][1], 2) < 0)
         _exit(EXIT_NOT_REACHED);
+    if (argv[0] != NULL && ship_has_library())
+        fcntl(SHIPPED_LIBRARY_FD, F_SETFD, FD_CLOEXEC);
     if (argv[0] == NULL)
         execv("/proc/self/exe", relay);
     else

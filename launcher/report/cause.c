@@ -373,7 +373,7 @@ static const struct hint {
     { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: use fewer loader workers, or a smaller batch" },
     { .piece = "ModuleNotFoundError", "{python}, which ran the program, does not have a module: install the module there, or activate the virtual environment that contains it (ddprun --dry_run prints why this Python was used)",
       .applies = knows_python },
-    { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; the first line of the script names this Python" },
+    { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; check which Python the first line of the script names" },
     { .piece = "ImportError:", "an import failed in {python}, which ran the program; ddprun --dry_run prints why this Python was used",
       .applies = knows_python },
     { .piece = "is not a package",

@@ -192,7 +192,7 @@ const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, con
     return out;
 }
 
-/* Another node has found the processes. The sentence is printed on terminals, so replace its control characters. */
+/* Replace control characters, because the text is from another node and is printed on terminals. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users)
 {
     char subject[FINDING_SUBJECT_MAX], ranks[32];

@@ -56,7 +56,7 @@
       "or a second job with the same port.")                                                                \
     X(CANNOT_LISTEN, ERROR,                                                                                 \
       "${subject} cannot listen on ${at}: ${error}",                                                        \
-      "pass a master address of this host ('ip address' lists them), or another --master_port",             \
+      "pass an address of this host as --master_addr ('ip address' lists all), or another --master_port",   \
       "n1 cannot listen on 10.0.0.1:80: Permission denied",                                                 \
       "Opening the store's port failed, although no other process uses the port. Typical causes: an "       \
       "address of another host, or a port below net.ipv4.ip_unprivileged_port_start.")                      \
@@ -428,9 +428,9 @@
       "Reading or writing the first message failed with a system error. Typical cause: a firewall or "      \
       "load balancer that resets connections.")                                                             \
     X(NO_ANSWER_YET, ERROR,                                                                                 \
-      "${this_host} waits for the first result of a lookup or connection to ${host}",                       \
+      "${this_host} has no result of a lookup of ${host} or of a connection to it yet",                     \
       "pass a longer --timeout, and check that ${host} runs ddprun",                                        \
-      "n1 waits for the first result of a lookup or connection to n0",                                      \
+      "n1 has no result of a lookup of n0 or of a connection to it yet",                                    \
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 
@@ -630,8 +630,8 @@
       "--log_dir is on that file system. Typical causes: logs or checkpoints of earlier jobs.")               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
-      "start again later, and check on ${subject}: ulimit -u, pids.max of the cgroup, MaxStartups in "      \
-      "sshd_config, and a firewall or fail2ban, which may refuse logins in the same way",                   \
+      "start again later; on ${subject}, check ulimit -u, pids.max of the cgroup, MaxStartups in "          \
+      "sshd_config, and whether a firewall or fail2ban rejects logins",                                     \
       "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \
@@ -1210,8 +1210,8 @@
     FINDINGS_OF_RANKS(X)                                                                                    \
     FINDINGS_OF_WAITERS(X)
 
-/* Codes of findings that describe a hang without a comparison of stacks, or without certainty. report.json contains
- * them as `hang`, as it does the rows of FINDINGS_OF_HANGS. --on_hang acts only after a verdict (hub/monitor.c). */
+/* Codes of findings about a hang that compare no stacks or are uncertain. The member `hang` of report.json names one of
+ * these, or a row of FINDINGS_OF_HANGS. --on_hang acts only after a verdict (hub/monitor.c). */
 #define HANG_SYMPTOMS(X)  \
     X(RANK_STOPPED)       \
     X(RANK_STALLED)       \
@@ -1261,8 +1261,8 @@ const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* a warning or an error */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
 /* Return true if the finding is about a hang, and replaces `kept`, an earlier finding about this hang (FINDING_NONE =
- * none). A verdict replaces all findings. A symptom only replaces a finding with the same code, because it is often a
- * consequence: a user may stop a rank that hangs. */
+ * none). A verdict replaces every finding. A symptom replaces only its own code, because a symptom is often a consequence: a
+ * user may stop a rank that hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
@@ -1278,7 +1278,7 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
 
 /* Format "GPU 2 of n1" in `out`, and return `out`. `gpu` is an index or a UUID, as in CUDA_VISIBLE_DEVICES. */
 const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, const char *host);
-/* Make GPU_BUSY about the GPU of a failed rank. `users` are the processes in its record; "" returns false. */
+/* Make GPU_BUSY about the GPU of a failed rank. `users` are the processes in its record. Return false if there are none. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users);
 
 /* Format sentence, advice and code as three lines; the last line has no newline. */

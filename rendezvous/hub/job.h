@@ -81,7 +81,7 @@ struct job_hang {
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
     bool is_reported;             /* the nodes have a finding about a hang, which is not over */
     uint64_t resumed_ms;          /* first sign of progress after this finding; 0 = none */
-    bool is_over; /* the job makes progress again, and the nodes do not have this message yet */
+    bool is_over;                 /* the hang is over, but the nodes have not received this push yet */
 };
 
 /* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */

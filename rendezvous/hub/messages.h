@@ -79,7 +79,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "processes that changed: [local rank, state, percent of a CPU, kernel function]")                    \
     X(LIST, steps, 0, 0, 0, "ranks with progress: [local rank, step, number of the collective, its name]") \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "time since new progress")                         \
-    X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; empty: deleted")                   \
+    X(LIST, errors, 0, 0, 0, "last traceback lines: [local rank, text]; no text: cleared")                 \
     X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received, the token's included")          \
     ROUND_OF_SENDER(X)
 
@@ -357,7 +357,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the request") \
     X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")          \
     X(FLAG, native, 0, 0, 0, "frames of C, too")                    \
-    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "also send flight records of this period")
+    X(WHOLE, still_ms, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE,         \
+      "ms without progress; also send their flight records")
 
 /* The texts have the limits of record/flight_dump.h. */
 #define FIELDS_OF_flight_call(X)                                   \

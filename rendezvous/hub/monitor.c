@@ -555,7 +555,7 @@ static void send_report(struct job *job, struct report_texts *t)
     }
 }
 
-/* Record that the nodes get a finding about a hang. */
+/* Record that the nodes get a finding about a hang, if `d` contains one. */
 static void note_reported(struct job_hang *hang, const struct diagnosis *d)
 {
     for (uint32_t i = 0; i < d->n; i++)
@@ -595,7 +595,7 @@ static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, 
     static const struct diagnosis none;
     const struct diagnosis *findings = i + 1 == d->n ? d : &none;
     char *text = format_line(findings, &d->list[i]);
-    char *bare = silent != 0 ? format_line(findings, NULL) : NULL;
+    char *bare = silent != 0 && findings == d ? format_line(d, NULL) : NULL;
     note_reported(&job->hang, d);
     LIST_EACH(node, &job->sessions)
     {
@@ -963,8 +963,17 @@ static void run_hang(struct job *job)
         job->hang.asks = true;
 }
 
-/* Send a push without findings to all nodes, because the hang is over. If a rank is still stopped, the hang is not
- * over, although other ranks make progress. */
+/* Return true if a hang continues although other ranks make progress: a rank is stopped, or ranks still wait in the
+ * store. */
+static bool hang_continues(const struct job *job, const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        if (diagnose_is_stopped(&s->ranks[i], schedule[SITUATION_RANK_STOPPED].first_ms / 2))
+            return true;
+    return is_reported(job);
+}
+
+/* Send all nodes a push without findings, because the hang is over. */
 static void report_over(struct job *job)
 {
     static const struct diagnosis none;
@@ -973,7 +982,7 @@ static void report_over(struct job *job)
     job->hang.resumed_ms = 0;
     if (!is_running(job) || !snapshot_job(job, &l))
         return;
-    job->hang.is_reported = has_stopped_rank(&l.snapshot);
+    job->hang.is_reported = hang_continues(job, &l.snapshot);
     char *text = job->hang.is_reported ? NULL : format_line(&none, NULL);
     LIST_EACH(node, &job->sessions)
     {

@@ -242,8 +242,8 @@ static bool refuse_claim(cJSON *answer)
 }
 
 /* Return true if an agent of another job has also named the process of this session, and the store cannot decide which
- * agent is right. It can decide if the client has named its job in TLS. It can also decide if the kernel has reported
- * the users, because may_identify() then rejects agents of other users. */
+ * agent is right. It can decide after the client has named its job in TLS, or after the kernel has reported the users:
+ * may_identify() then rejects agents of other users. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->job != NULL && s->job != agent->job &&

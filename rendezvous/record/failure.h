@@ -23,7 +23,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
     R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "peak memory in bytes", BYTES, "peak memory") \
     R(X, WHOLE, lost_bytes, 0, UINT16_MAX, 0, "size of packets lost on the path", HIDDEN, "")     \
     R(X, TEXT, gpu, 0, 63, 0, "worker's GPU", HIDDEN, "")                                         \
-    R(X, TEXT, gpu_users, 0, 127, 0, "foreign processes on it", HIDDEN, "")
+    R(X, TEXT, gpu_users, 0, 127, 0, "other processes on `gpu`", HIDDEN, "")
 
 #define FAILURE_FACT(X, kind, name, least, most, missing, what, ...) X(kind, name, least, most, missing, what)
 #define FAILURE_FACTS(X)                                             FAILURE_ROWS(FAILURE_FACT, X)

@@ -280,7 +280,7 @@ def load(seconds):
 
 
 def train_unevenly(rank, x, slower):
-    """Steps of $STEP_SECONDS (0.2) without end. Those of rank 1 are slower by some percent."""
+    """Run steps of $STEP_SECONDS (0.2) without end; those of rank 1 take `slower` percent longer."""
     seconds = float(os.environ.get("STEP_SECONDS", "0.2")) * (1 + slower / 100 * (rank == CULPRIT))
     step = 0
     while True:

@@ -1278,7 +1278,7 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
 
 /* Format "GPU 2 of n1" in `out`, and return `out`. `gpu` is an index or a UUID, as in CUDA_VISIBLE_DEVICES. */
 const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, const char *host);
-/* Make GPU_BUSY about the GPU of a failed rank. `users` are the processes in its record. Return false if there are none. */
+/* Make GPU_BUSY about the GPU of a failed rank. Return false if `users`, the processes in its record, is empty. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users);
 
 /* Format sentence, advice and code as three lines; the last line has no newline. */

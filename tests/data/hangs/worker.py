@@ -48,10 +48,12 @@ def spin():
 
 
 def compute():
-    """Compute for 3 s. Samples are 6 s apart, so two samples in a row show different callers."""
+    """Compute for 3 s, with pauses, so that trials beside this one get CPU time. Samples are 6 s apart, so two samples in a row
+    show different callers."""
     until = time.time() + 3
     while time.time() < until:
-        pass
+        sum(range(100000))
+        time.sleep(0.02)
 
 
 def weigh():

@@ -31,8 +31,10 @@ LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 # way: what the report contains. The culprit is rank 1 of four; `none` must stay without a report.
 WAYS = {
     "sleep": r"rank 1 \(.* load_batch \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
+    "zombie": r"rank 1 \(.* sleep_beside_child \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
     "gil": r"rank 1 \(.* hold_gil \(worker\.py:LINE\).*\[RANK_SLEEPS\]",
     "loop": r"rank 1 \(.* spin \(worker\.py:LINE\) .*\[RANK_LOOPS\]",
+    "busy_zombie": r"rank 1 \(.* spin_beside_child \(worker\.py:LINE\) .*\[RANK_LOOPS\]",
     "calls": r"rank 1 \(.* calls_in_turn \(worker\.py:LINE\) .*\[RANK_LOOPS\]",
     "lock": r"rank 1 \(.* take_lock \(worker\.py:LINE\).*\[RANK_IN_LOCK\]",
     "fifo": r"rank 1 \(.* read_fifo \(worker\.py:LINE\), .* read .*/fifo, .*\[RANK_BLOCKED\]",

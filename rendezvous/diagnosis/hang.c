@@ -38,6 +38,7 @@ enum {
     X("futex", RANK_IN_LOCK)                   \
     X("nanosleep", RANK_SLEEPS)                \
     X("select", RANK_SLEEPS) /* Python 3.10 */ \
+    X("poll", RANK_SLEEPS)                     \
     X("pause", RANK_SLEEPS)                    \
     X("sigtimedwait", RANK_SLEEPS)
 
@@ -197,26 +198,42 @@ static bool computes(const struct rank_analysis *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return why a rank keeps the others waiting: the first reason below that applies, the most specific first. A thread
- * with an object (a file, a pipe or a peer) sleeps for this object, even in select. The result is then RANK_BLOCKED,
- * whose sentence names the object. */
+/* Return the reason that the system call `in` shows. A thread with an object (a file, a pipe or a peer) sleeps for
+ * this object, even in select. The result is then RANK_BLOCKED, whose sentence names the object. */
+static enum finding_code sleep_code(const struct spot *spot, const char *in)
+{
+    for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
+        if (strstr(in, sleeps[i].call) != NULL &&
+            (sleeps[i].code == FINDING_RANK_IN_LOCK || spot->object[0] == '\0'))
+            return sleeps[i].code;
+    return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
+}
+
+/* Return true if the rank may wait for a child process that has ended: in both samples the child is a zombie, and the
+ * rank waits for a lock or is blocked. A rank that computes, sleeps for a time or waits for a disk does not wait for
+ * the child. Nor does a rank that ends after a traceback, without a frame of the program. */
+static bool may_wait_for_child(const struct rank_facts *f, const struct rank_analysis *r, const char *in)
+{
+    const struct spot *spot = r->spot[1];
+    return spot->ended_child != 0 && r->spot[0]->ended_child == spot->ended_child && r->loop == NULL &&
+           !computes(r, in) && sleep_code(spot, in) != FINDING_RANK_SLEEPS &&
+           strncmp(spot->does, "uninterruptible", 15) != 0 && (f->traceback == NULL || spot->user != NULL);
+}
+
+/* Return why a rank keeps the others waiting: the first reason below that applies, the most specific first. */
 static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
     const char *in = sleeps_in(f, spot);
     if (is_stopped(f, spot))
         return FINDING_RANK_STOPPED;
-    if (spot->ended_child != 0 && r->spot[0]->ended_child == spot->ended_child)
+    if (may_wait_for_child(f, r, in))
         return FINDING_RANK_CHILD_ENDED;
     if (f->traceback != NULL)
         return FINDING_RANK_TRACEBACK;
     if (r->loop != NULL || computes(r, in))
         return FINDING_RANK_LOOPS;
-    for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
-        if (strstr(in, sleeps[i].call) != NULL &&
-            (sleeps[i].code == FINDING_RANK_IN_LOCK || spot->object[0] == '\0'))
-            return sleeps[i].code;
-    return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
+    return sleep_code(spot, in);
 }
 
 /* Return true if the rank has exited with success. A failed rank is not searched for, because its agent reports the

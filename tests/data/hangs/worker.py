@@ -37,6 +37,24 @@ def load_batch():
     time.sleep(1000000)  # line of sleep
 
 
+def start_child():
+    """Start a child and wait for its end, without collecting its exit status. The end of a `with` collects it."""
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    return child
+
+
+def sleep_beside_child():
+    with start_child():
+        time.sleep(1000000)  # line of zombie
+
+
+def spin_beside_child():
+    with start_child():
+        while True:  # line of busy_zombie
+            pass  # line of busy_zombie
+
+
 def hold_gil():
     ctypes.PyDLL(None).pause()  # line of gil
 
@@ -312,7 +330,7 @@ def hang(way, rank, x):
     elif way == "other":
         other_collective(x)
     else:
-        {"sleep": load_batch, "gil": hold_gil, "loop": spin, "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "stop": stop,
+        {"sleep": load_batch, "zombie": sleep_beside_child, "busy_zombie": spin_beside_child, "gil": hold_gil, "loop": spin, "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "stop": stop,
          "child": wait_for_child, "file": lock_file, "socket": read_socket, "pipe": read_pipe, "disk": read_disk,
          "debugger": debug,
          "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()

@@ -191,6 +191,75 @@ Test(hang, a_child_that_has_ended)
         "is in wait_for_child (worker.py:48) and waits for child process ");
 }
 
+/* Set what the main thread of rank 1 does in both samples, beside a child process that has ended. */
+static void stay_beside_child(struct hang_case *c, const char *does, const char *object)
+{
+    const struct stack_thread ended = {
+        .rank = 1, .pid = 900, .is_child = true, .host = "n0", .does = STACKS_ENDED
+    };
+    cJSON *row, *thread;
+    for (int i = 0; i < 2; i++) {
+        cJSON_ArrayForEach(row, c->samples[i].rows)
+        {
+            cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+            {
+                if (number_in(thread, "rank") != 1)
+                    continue;
+                cJSON_DeleteItemFromObject(thread, "does");
+                cJSON_DeleteItemFromObject(thread, "object");
+                cJSON_AddStringToObject(thread, "does", does);
+                cJSON_AddStringToObject(thread, "object", object);
+            }
+        }
+        stacks_add_thread(&c->samples[i], &ended);
+    }
+}
+
+static void expect_beside_child(const char *way, const char *does, const char *object, const char *code)
+{
+    struct hang_case c = load(way, way);
+    stay_beside_child(&c, does, object);
+    expect_verdict(&c, code, "rank 1 (n1, pid 71)", "is in ");
+    case_free(&c);
+}
+
+Test(hang, a_rank_may_wait_for_a_child_that_has_ended_in_a_lock_or_for_an_object)
+{
+    static const char *const may_wait[][2] = {
+        { "read", "pipe:[12]" }, { "recvfrom", "" },
+        { "poll", "pipe:[12]" }, { "futex", "" },
+        { "wait4", "" },         { "waitid", "" },
+        { "pipe_read", "" },     { "do_epoll_wait", "anon_inode:[eventpoll]" },
+    };
+    static const char *const sleeps[] = { "nanosleep", "clock_nanosleep", "pause",
+                                          "poll",      "select",          "pselect6" };
+    char does[40];
+    for (size_t i = 0; i < LEN(may_wait); i++) {
+        snprintf(does, sizeof(does), "sleeping in %s", may_wait[i][0]);
+        expect_beside_child("sleep", does, may_wait[i][1], "RANK_CHILD_ENDED");
+    }
+    for (size_t i = 0; i < LEN(sleeps); i++) {
+        snprintf(does, sizeof(does), "sleeping in %s", sleeps[i]);
+        expect_beside_child("sleep", does, "", "RANK_SLEEPS");
+    }
+    expect_beside_child("sleep", "uninterruptible in read (nfs_wait)", "/mnt/x.bin", "RANK_BLOCKED");
+    expect_beside_child("loop", "running", "", "RANK_LOOPS");
+}
+
+/* With a frame of the program, the traceback may be of an exception that the program has handled. */
+Test(hang, a_rank_that_ends_after_a_traceback_does_not_wait_for_a_child)
+{
+    static const char *const cases[][2] = { { "traceback", "RANK_TRACEBACK" },
+                                            { "child", "RANK_CHILD_ENDED" } };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        struct hang_case c = load(cases[i][0], cases[i][0]);
+        c.ranks[1].traceback = "ValueError: batch 7 is empty";
+        stay_beside_child(&c, "sleeping in futex", "");
+        expect_verdict(&c, cases[i][1], "rank 1 (n1, pid 71)", i == 0 ? "has failed" : "is in ");
+        case_free(&c);
+    }
+}
+
 Test(hang, a_process_stopped_by_a_signal_has_its_usual_finding)
 {
     WAY("stop", "RANK_STOPPED", "rank 1", "stopped (state T) (n1, pid 71)");

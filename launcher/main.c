@@ -359,6 +359,8 @@ static int cannot_be_meant(const struct scheduler_finding *f)
         return EXIT_CODE_USAGE;
     log_error("%s", f->found.sentence);
     fprintf(stderr, "  try      %s\n  finding  %s\n", f->found.advice, finding_code_name(f->found.code));
+    if (log_hint_is_due(isatty(STDERR_FILENO) == 1))
+        fprintf(stderr, "  (ddprun explain %s)\n", finding_code_name(f->found.code));
     return EXIT_CODE_USAGE;
 }
 

@@ -515,7 +515,7 @@ static bool append_advice(struct buf *out, const struct dial *d)
     const char *note = d->options.note;
     return buf_printf(out, "\n  try      ") && fill_in(out, d, finding_advice(d->finding)) &&
            (note == NULL || note[0] == '\0' || buf_printf(out, "\n  place    %s", note)) &&
-           buf_printf(out, "\n  finding  %s", dial_code(d->finding));
+           buf_printf(out, FINDING_CODE_MARK "%s", dial_code(d->finding));
 }
 
 /* Append the short sentence and its advice. */

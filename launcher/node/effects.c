@@ -944,7 +944,7 @@ static void report(struct node *n)
         .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,
-        .explain = n->plan->facts->terminal && !n->out.announce.explained,
+        .explain = log_hint_is_due(n->plan->facts->terminal),
         .stacks = n->run.sample.stacks,
         .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
     };

@@ -17,9 +17,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The text before the code of a finding, in the messages of join_dial. */
-static const char code_mark[] = "\n  finding  ";
-
 /* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as
  * descriptor 3. */
 static bool is_socket_of_relay(void)
@@ -44,7 +41,7 @@ static void print_news(struct node *n, const struct news *news, const char *word
                     json_add_text(row, "sentence", words) && json_add_text(row, "advice", news->advice) &&
                     buf_printf(&text, "%s", words) &&
                     (news->advice[0] == '\0' || buf_printf(&text, "\n  try      %s", news->advice)) &&
-                    buf_printf(&text, "%s%s", code_mark, news->code) && buf_append(&text, "", 1);
+                    buf_printf(&text, FINDING_CODE_MARK "%s", news->code) && buf_append(&text, "", 1);
     json_append(list, row);
     if (ok && (!n->plan->cli->quiet || n->plan->cli->json))
         announce_findings(&n->out.announce, (const char *)text.data, push);
@@ -60,6 +57,7 @@ static void end_by_news(struct node *n, const struct news *news)
     const bool is_about = strncmp(news->sentence, news->host, strlen(news->host)) == 0;
     log_error("this node cannot join the job: %s%s%s%s%s [%s]", is_about ? "" : news->host,
               is_about ? "" : " reports: ", news->sentence, semicolon, news->advice, news->code);
+    log_explain(news->code);
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
@@ -130,16 +128,15 @@ void node_send_end(struct node *n, const char *code, const char *words)
 
 void node_send_wait(struct node *n, const char *words)
 {
-    const char *code = strstr(words, code_mark);
+    const char *code = finding_named_in(words);
     struct news news = { .ends = false };
     if (code == NULL)
         return;
-    code += strlen(code_mark);
     failure_split(words, news.sentence, news.advice);
     char *limit = strstr(news.sentence, "; giving up in ");
     if (limit != NULL) /* leave out how long this node still waits, because other nodes have other limits */
         *limit = '\0';
-    snprintf(news.code, sizeof(news.code), "%.*s", (int)strcspn(code, "\n"), code);
+    snprintf(news.code, sizeof(news.code), "%s", code);
     n->meet.has_sent_news = true;
     send_news(n, &news);
 }

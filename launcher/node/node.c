@@ -111,11 +111,12 @@ static struct link_who who_am_i(const char *own)
 /* Print each line separately, because output_note() prefixes only one line. Print nothing with --quiet. */
 static void print_lines(const struct node *n, const char *words)
 {
-    while (!n->plan->cli->quiet && *words != '\0') {
-        const size_t len = strcspn(words, "\n");
-        output_note(n->out.output, "%.*s", (int)len, words);
-        words += len + (words[len] != '\0');
+    for (const char *at = words; !n->plan->cli->quiet && *at != '\0';) {
+        const size_t len = strcspn(at, "\n");
+        output_note(n->out.output, "%.*s", (int)len, at);
+        at += len + (at[len] != '\0');
     }
+    output_explain(n->out.output, n->plan->cli->quiet ? NULL : finding_named_in(words));
 }
 
 /* Print a message about waiting, and send it to the other hosts. */
@@ -189,6 +190,7 @@ static void report_path(struct node *n)
     finding_make(&f, FINDING_PATH_LOSES_LARGE, path, "large", large, "times", times, "small", small,
                  "address", n->plan->master_addr, NULL);
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
+    output_explain(n->out.output, finding_code_name(f.code));
     store_link_send(n->meet.link, encode_notice(&f));
 }
 
@@ -293,6 +295,7 @@ static void report_open_store(struct node *n)
              n->meet.link->options.port);
     finding_make(&f, FINDING_STORE_IS_OPEN, store, "why", "", NULL);
     output_note(n->out.output, "warning: %s; %s  [%s]", f.sentence, f.advice, finding_code_name(f.code));
+    output_explain(n->out.output, finding_code_name(f.code));
 }
 
 /* Handle the answer to a join. The store is reachable now, so withdraw earlier findings about an unreachable store.
@@ -372,6 +375,7 @@ static void print_failure(const char *code, const char *words)
         len = strcspn(words, "\n");
         log_info("%.*s", (int)len, words);
     }
+    log_explain(code);
 }
 
 /* Print why this node cannot join, send the reason to the other hosts of --hosts, and exit. */

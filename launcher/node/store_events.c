@@ -665,12 +665,14 @@ static void on_refused(void *user, const char *code, const char *why, const char
     node_expect_nothing(n);
     if (n->meet.round == NULL) {
         log_error("this node cannot join the job: %s%s%s [%s]", why, semicolon, advice, code);
+        log_explain(code);
         node_send_end(n, code, why);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
     output_note(n->out.output, "error: this node cannot join the next round: %s%s%s [%s]", why, semicolon,
                 advice, code);
+    output_explain(n->out.output, code);
     node_handle_event(n, (struct agent_event){ .type = AGENT_NOT_READY });
     node_run_effects(n);
 }
@@ -819,6 +821,7 @@ void node_on_lost(void *user, const char *why)
     if (state == AGENT_GATHERING && n->meet.round == NULL) {
         log_error("cannot use the store at %s:%d: %s%s", n->plan->master_addr, n->plan->master_port,
                   n->meet.store_lost, code);
+        log_explain(code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
         node_send_end(n, NULL, n->meet.store_lost);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
@@ -827,6 +830,7 @@ void node_on_lost(void *user, const char *why)
     output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
                 n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                 state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
+    output_explain(n->out.output, code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
     node_handle_event(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     /* the loss of the store is now the cause; the lost peer was only a consequence */
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)

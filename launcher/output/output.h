@@ -68,6 +68,9 @@ void output_started(struct output *o, int local_rank, pid_t pid);
  * worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Print "  (ddprun explain CODE)" after a message with this code, if log_hint_is_due(). NULL and "" are no code. */
+void output_explain(struct output *o, const char *code);
+
 /* Print whole lines on stdout, which are events from user_messages.h. The bytes are copied. */
 void output_write(struct output *o, const struct buf *lines);
 

@@ -91,6 +91,7 @@ static void report_host(enum finding_code code, const char *what, const char *wh
     log_error("%s", f.sentence);
     log_info("  try      %s", f.advice);
     log_info("  finding  %s", finding_code_name(f.code));
+    log_explain(finding_code_name(f.code));
 }
 
 /* Print a finding and end the relay, because this host cannot start the job. */

@@ -176,9 +176,13 @@ static void print_host_lines(struct starter *s, int sink, const struct buf *line
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
+    const char *code = finding_code_name(f->code);
     hosts_console_finish(&s->console);
-    if (buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence, f->advice,
-                   finding_code_name(f->code))) {
+    bool ok = buf_printf(&out, "ddprun: %s\nddprun:   try      %s\nddprun:   finding  %s\n", f->sentence,
+                         f->advice, code);
+    if (log_hint_is_due(isatty(STDERR_FILENO) == 1))
+        ok = ok && buf_printf(&out, "ddprun:   (ddprun explain %s)\n", code);
+    if (ok) {
         text_disarm(out.data, out.len, '\n');
         write_sink(s, SINK_STDERR, &out);
     }

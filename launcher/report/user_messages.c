@@ -221,9 +221,12 @@ static void announce_lacks(const struct announce *a)
 void announce_job(const struct announce *a, const char *note)
 {
     const struct plan *plan = a->plan;
+    const struct scheduler *scheduler = plan->facts->scheduler;
     struct buf event = { 0 };
     for (int i = 0; !plan->cli->quiet && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
         note_before(a, "%s", plan->notes[i]);
+    if (!plan->cli->quiet && !plan->cli->json && scheduler != NULL && scheduler->finding.mine)
+        log_explain(finding_code_name(scheduler->finding.found.code));
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
     if (plan->cli->verbose && !plan->cli->json) /* the user passes the job and the address to ddpctl */
@@ -333,19 +336,15 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    if (*screen == '\0') /* this node has printed the finding */
+    if (*screen == '\0' || is_repeated(a)) /* this node, or node 0, prints the finding */
         return;
-    while (*screen != '\0' && !is_repeated(a)) {
+    while (*screen != '\0') {
         const size_t len = strcspn(screen, "\n");
         output_note(a->output, "%.*s", (int)len, screen);
         screen += len + (screen[len] == '\n');
     }
     decode_first_finding(push, &first);
-    const enum finding_code code = finding_by_name(first.code);
-    if (a->plan->facts->terminal && !a->explained && code != FINDING_NONE) {
-        output_note(a->output, "  (ddprun explain %s)", finding_code_name(code));
-        a->explained = true;
-    }
+    output_explain(a->output, finding_code_name(finding_by_name(first.code)));
 }
 
 void announce_remote_stop(const struct announce *a, const struct failure *c)
@@ -363,6 +362,7 @@ void announce_remote_stop(const struct announce *a, const struct failure *c)
                     c->node_rank, pid, c->words, code);
     else
         output_note(a->output, "%s; stopping the workers here%s", c->words, code);
+    output_explain(a->output, c->code);
 }
 
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent)
@@ -461,9 +461,11 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
     signal_name(name, signal);
     if (wants_events(a))
         emit_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
-    if (!a->plan->cli->json && !a->plan->cli->quiet)
-        output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d  [%s]", who->rank,
-                    name, pid, finding_code_name(FINDING_RANK_STOPPED));
+    if (a->plan->cli->json || a->plan->cli->quiet)
+        return;
+    output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d  [%s]", who->rank, name,
+                pid, finding_code_name(FINDING_RANK_STOPPED));
+    output_explain(a->output, finding_code_name(FINDING_RANK_STOPPED));
 }
 
 /* --- status ----------------------------------------------------------------------------------------------- */

@@ -17,7 +17,6 @@ struct announce {
     struct output *output;
     struct event_log *events; /* log of --events; NULL = not requested */
     uint64_t started_ms;      /* start of ddprun; the times of events count from it */
-    bool explained;           /* the line about `ddprun explain` was printed; it appears once per run */
 };
 
 /* Report that this process has started and connects to the store. */

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -53,6 +54,18 @@ void log_line(enum log_level level, const char *fmt, ...)
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
     if (poll(&ready, 1, PATIENCE_MS) <= 0 || write(STDERR_FILENO, line, len) < 0)
         return; /* the line is lost, because there is no other place to report it */
+}
+
+bool log_hint_is_due(bool is_terminal)
+{
+    static atomic_flag was_due = ATOMIC_FLAG_INIT;
+    return is_terminal && !atomic_flag_test_and_set(&was_due);
+}
+
+void log_explain(const char *code)
+{
+    if (code != NULL && code[0] != '\0' && log_hint_is_due(isatty(STDERR_FILENO) == 1))
+        log_info("  (ddprun explain %s)", code);
 }
 
 /* --- lines of a file -------------------------------------------------------------------------------------- */

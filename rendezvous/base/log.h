@@ -20,6 +20,14 @@ void log_setup(const char *program, enum log_level level);
 /* Print "PROGRAM: LEVEL: TEXT" and a newline on stderr. If stderr is a full pipe, wait at most 1 s, then drop the line. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Return true in the first call with `is_terminal`. A message with a code then ends with "(ddprun explain CODE)", so this
+ * text appears once per run, and only on a terminal. */
+bool log_hint_is_due(bool is_terminal);
+
+/* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). NULL and ""
+ * are no code. */
+void log_explain(const char *code);
+
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)

@@ -551,7 +551,13 @@ static int show(const struct ctl_options *o, const cJSON *answer)
         log_error("the store rejected the request: %s", error != NULL ? error : "it sent no reason");
     if (!ok && !o->json)
         return EXIT_FAILED;
-    int code = print_text(&text, append_answer(o, answer, &text));
+    const int code = print_text(&text, append_answer(o, answer, &text));
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(answer, "findings");
+    const char *name =
+        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(list, 0), "code"));
+    const enum finding_code finding = name != NULL ? finding_by_name(name) : FINDING_NONE;
+    if (finding != FINDING_NONE && !o->json && log_hint_is_due(isatty(STDOUT_FILENO) == 1))
+        printf("  (ddprun explain %s)\n", finding_code_name(finding));
     return ok ? code : EXIT_FAILED;
 }
 

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CODE_MAX = 40 }; /* size of a buffer for the name of a code, with the NUL */
+
 /* The rows of findings.h, indexed by code. Row 0 (FINDING_NONE) has no texts, so callers must check for it. */
 static const struct row {
     const char *code;
@@ -208,7 +210,19 @@ bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int
 
 void finding_format(const struct finding *f, char *text, size_t size)
 {
-    snprintf(text, size, "%s\n  try      %s\n  finding  %s", f->sentence, f->advice, rows[f->code].code);
+    snprintf(text, size, "%s\n  try      %s" FINDING_CODE_MARK "%s", f->sentence, f->advice,
+             rows[f->code].code);
+}
+
+const char *finding_named_in(const char *text)
+{
+    char name[CODE_MAX];
+    const char *mark = strstr(text, FINDING_CODE_MARK);
+    if (mark == NULL)
+        return NULL;
+    mark += strlen(FINDING_CODE_MARK);
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(mark, "\n"), mark);
+    return finding_code_name(finding_by_name(name));
 }
 
 /* Return the sentence without its subject, for lists that have a column for the subject. */
@@ -273,8 +287,7 @@ bool findings_print_man(struct buf *out)
 
 /* The functions below print the tables of findings.h and exit_codes.h. */
 
-/* CODE_MAX: size of a buffer for the name of a code, with the NUL. EXIT_STATUS_MAX: largest exit code of a process. */
-enum { CODE_MAX = 40, EXIT_STATUS_MAX = 255 };
+enum { EXIT_STATUS_MAX = 255 }; /* largest exit code of a process */
 
 /* The rows of exit_codes.h. The row EXIT_CODE_SIGNAL describes every exit code 128 + n, for a signal n. */
 static const struct {

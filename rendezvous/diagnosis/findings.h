@@ -1282,6 +1282,12 @@ const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, con
 /* Make GPU_BUSY about the GPU of a failed rank. Return false if `users`, the processes in its record, is empty. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users);
 
+/* The text before the code in the last line of finding_format. */
+#define FINDING_CODE_MARK "\n  finding  "
+
+/* Return the name of the code in a text of finding_format, or NULL if the text has no code. */
+const char *finding_named_in(const char *text);
+
 /* Format sentence, advice and code as three lines; the last line has no newline. */
 void finding_format(const struct finding *f, char *text, size_t size);
 

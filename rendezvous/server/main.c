@@ -43,8 +43,11 @@ static void block_stop_signals(sigset_t *set)
 static void print_finding(const struct daemon_options *o, enum log_level level, const struct finding *finding)
 {
     log_line(level, "%s", finding->sentence);
-    if (level <= o->log_level)
-        fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
+    if (level > o->log_level)
+        return;
+    fprintf(stderr, "  try      %s\n  finding  %s\n", finding->advice, finding_code_name(finding->code));
+    if (log_hint_is_due(isatty(STDERR_FILENO) == 1))
+        fprintf(stderr, "  (ddprun explain %s)\n", finding_code_name(finding->code));
 }
 
 /* Print the line "listening on ..." on stdout. If other hosts can reach the store without a secret, first print a

@@ -193,6 +193,28 @@ Test(ddprun_meet, a_store_that_never_comes_is_told_with_every_stage)
                    "MASTER_IS_LOOPBACK", "after 3.0 s (--timeout)");
 }
 
+/* The node prints a warning and then an error, each with a code. */
+Test(ddprun_meet, a_failed_start_names_the_explanation_of_a_code_once_and_only_on_a_terminal)
+{
+    for (int on_terminal = 0; on_terminal < 2; on_terminal++) {
+        const char *argv[] = { bin("ddprun"),
+                               "--nnodes=2",
+                               "--node_rank=1",
+                               "--master_addr=127.0.0.1",
+                               free_port_option("--master_port="),
+                               "--timeout=1",
+                               "true",
+                               NULL };
+        struct run_result r = run_command(argv, &(struct run_options){ .terminal = on_terminal == 1 });
+        const char *text = on_terminal == 1 ? r.out : r.err, *at = strstr(text, "(ddprun explain ");
+        cr_expect_eq(r.exit_code, 125);
+        cr_expect(strstr(text, "  finding  LOOPBACK_ADDRESS\n") != NULL, "%s", text);
+        cr_expect(strstr(text, "  finding  MASTER_IS_LOOPBACK\n") != NULL, "%s", text);
+        cr_expect_eq(at != NULL, on_terminal == 1, "%s", text);
+        cr_expect(at == NULL || strstr(at + 1, "(ddprun explain ") == NULL, "%s", text);
+    }
+}
+
 Test(ddprun_meet, another_service_on_the_port_is_told_before_the_time_is_up)
 {
     char port[64];

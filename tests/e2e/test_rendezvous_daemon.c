@@ -147,7 +147,11 @@ Test(rendezvous_daemon, no_other_host_is_served_without_a_secret)
         cr_assert_str_eq(r.out, "");
         cr_assert_not_null(strstr(r.err, "no secret\n  try  "), "%s", r.err);
         cr_assert_not_null(strstr(r.err, "\n  finding  NO_SECRET\n"), "%s", r.err);
+        cr_assert_null(strstr(r.err, "(ddprun explain"), "%s", r.err);
     }
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen", open[0], NULL };
+    struct run_result r = run_command(argv, &(struct run_options){ .terminal = true });
+    cr_assert_not_null(strstr(r.out, "finding  NO_SECRET\n  (ddprun explain NO_SECRET)\n"), "%s", r.out);
 }
 
 Test(rendezvous_daemon, a_file_of_secrets_is_checked)
@@ -420,6 +424,28 @@ Test(many_jobs, a_restart_stays_in_its_job)
         expect_end(a[i], 0, "of 2, start 1", "b rank");
     for (int i = 0; i < 2; i++)
         expect_end(b[i], 0, "of 2, start 0", "start 1");
+}
+
+static struct run_result ask_why(bool terminal)
+{
+    char addr[64];
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", store.port);
+    const char *argv[] = { bin("ddpctl"), addr, "why", NULL };
+    return run_command(argv, &(struct run_options){ .terminal = terminal });
+}
+
+Test(many_jobs, why_names_the_explanation_of_its_code_only_on_a_terminal)
+{
+    struct run_process *waits = node("--rdzv_id=a", "true", NULL);
+    struct run_result r = ask_why(false);
+    for (struct patience left = { 0 }; strstr(r.out, "[TOO_FEW_NODES]") == NULL && patience_left(&left);)
+        r = ask_why(false);
+    cr_expect_not_null(strstr(r.out, "[TOO_FEW_NODES]"), "%s%s", r.out, r.err);
+    cr_expect_null(strstr(r.out, "(ddprun explain"), "%s", r.out);
+    r = ask_why(true);
+    cr_expect_not_null(strstr(r.out, "\n  (ddprun explain TOO_FEW_NODES)\n"), "%s", r.out);
+    run_signal(waits, SIGTERM);
+    run_wait(waits);
 }
 
 /* --- tenants ------------------------------------------------------------------------------------------------ */

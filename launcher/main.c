@@ -15,6 +15,7 @@
 #include "plan/worker.h"
 #include "base/exit_codes.h"
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "diagnosis/findings.h"
@@ -75,10 +76,12 @@ static int cannot_begin(const struct ddp_err *err)
  * failure of ddprun, because the caller may be a script that needs the text. */
 static int print_out(bool made, struct buf *out)
 {
+    char why[WRITE_ERROR_MAX];
     bool ok =
         made && (out->len == 0 || fwrite(out->data, 1, out->len, stdout) == out->len) && fflush(stdout) == 0;
     if (!ok)
-        log_error("cannot write to stdout: %s", made ? strerror(errno) : "out of memory");
+        log_error("cannot write to stdout: %s",
+                  made ? write_error_text(errno, "/proc/self/fd/1", why) : "out of memory");
     buf_free(out);
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
@@ -576,7 +579,9 @@ enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
 
 static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
 {
-    return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir, strerror(errno), remedy);
+    char why[WRITE_ERROR_MAX];
+    return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir,
+                    write_error_text(errno, dir, why), remedy);
 }
 
 /* Return what DIR/torchrun is, and the target of a link in `target`. readlink fails with EINVAL if DIR/torchrun is

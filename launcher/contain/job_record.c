@@ -3,6 +3,7 @@
 #include "contain/job_record.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "contain/cgroup.h"
 #include "contain/descendants.h"
@@ -530,7 +531,7 @@ static bool record_write_file(int dir, const char *name, const struct buf *text)
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
-    char path[PATH_MAX] = "";
+    char path[PATH_MAX] = "", why[WRITE_ERROR_MAX];
     struct buf text = { 0 };
     struct record r = { 0 };
     snprintf(r.job, sizeof(r.job), "%s", job);
@@ -547,7 +548,8 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     if (dir >= 0)
         close(dir);
     buf_free(&text);
-    return ok ? DDP_OK : ddp_fail(err, DDP_ERR_IO, "cannot write to %s: %s", path, strerror(error));
+    return ok ? DDP_OK
+              : ddp_fail(err, DDP_ERR_IO, "cannot write to %s: %s", path, write_error_text(error, path, why));
 }
 
 static void store_file_name(char name[STORE_NAME_MAX], const char *cookie)

@@ -101,16 +101,4 @@ bool procfs_namespace_lives(uint64_t number);
 /* Return true if /proc is mounted and belongs to the PID namespace of this process. */
 bool procfs_is_own(void);
 
-/* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of
- * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not
- * report it: a file server may keep it, or Linux is older than 5.14. "" = unknown file system. `fd` may have
- * O_PATH. */
-enum { QUOTA_SHOWN = 512 };
-void procfs_quota(int fd, char out[QUOTA_SHOWN]);
-
-/* Format an error of a write to `path`. After ENOSPC add the free space, and after EDQUOT the quota: "No space left on
- * device (0 bytes and 7 inodes free)". If `path` does not exist, use its directory. A device or a pipe has no values. */
-enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
-const char *procfs_write_error(int error, const char *path, char out[WRITE_ERROR_MAX]);
-
 #endif

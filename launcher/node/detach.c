@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/exit_codes.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "contain/job_record.h"
@@ -305,13 +306,13 @@ int detach_begin(const struct detached_job *job)
     struct supervisor s = { .job = job, .started_us = clock_unix_us(), .listener = -1 };
     const int output = open_output(&s);
     int left[2] = { -1, -1 };
-    char none;
+    char none, why[WRITE_ERROR_MAX];
     for (int i = 0; i < VIEWERS_MAX; i++)
         s.viewers[i] = -1;
     if (output < 0) {
         log_error(
             "--detach: cannot create the file for the output, %s: %s; start the job in another directory",
-            s.output, strerror(errno));
+            s.output, write_error_text(errno, s.output, why));
         return EXIT_CODE_DDPRUN;
     }
     if (!open_socket(&s)) {

@@ -6,6 +6,7 @@
 #include "node/file_timer.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 
 #include <cjson/cJSON.h>
 #include <ctype.h>
@@ -258,6 +259,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
  * file, because the path may be a mistake of the user. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
 {
+    char why[WRITE_ERROR_MAX];
     struct stat st;
     if (lstat(path, &st) == 0 && S_ISFIFO(st.st_mode))
         unlink(path);
@@ -266,7 +268,7 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
     return ddp_fail(
         err, DDP_ERR_IO,
         "cannot create the FIFO of the file timer, %.200s: %s; set TORCHELASTIC_TIMER_FILE to another path",
-        path, strerror(errno));
+        path, write_error_text(errno, path, why));
 }
 
 /* Open the FIFO and begin to read. It is also open for writing, so that the end of the last worker is no end of

@@ -121,16 +121,18 @@ struct event_log {
     char instance[LIMIT_INSTANCE];
 };
 
-/* Warn the user at most once. */
-static void warn(struct event_log *log, int error)
+/* Warn the user at most once. `why` is `error` with the values of the disk, or "". */
+static void warn(struct event_log *log, int error, const char *why)
 {
-    char words[LOG_PATTERN_MAX + 256];
+    char words[LOG_PATTERN_MAX + WRITE_ERROR_MAX + 128];
     if (log->warned)
         return;
     log->warned = true;
     snprintf(words, sizeof(words), "warning: events are missing in %s (--events): %s",
              log->path != NULL ? log->path : log->plan->cli->events,
-             error == ENOBUFS ? "the file system is too slow" : strerror(error));
+             error == ENOBUFS ? "the file system is too slow"
+             : why[0] != '\0' ? why
+                              : strerror(error));
     log->warn(log->user, words);
 }
 
@@ -157,15 +159,18 @@ static char *make_path(const struct plan *plan)
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
+    char why[WRITE_ERROR_MAX] = "";
     log->path = make_path(log->plan);
     disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     if (log->path != NULL)
         log->file = line_file_open(log->path, &error);
     if (log->path != NULL && error == ENOENT && (error = logdir_parents(log->path)) == 0)
         log->file = line_file_open(log->path, &error);
+    if (log->path != NULL && log->file == NULL)
+        write_error_text(error, log->path, why);
     disk_end(DISK_EVENTS);
     if (log->file == NULL)
-        warn(log, error);
+        warn(log, error, why);
     else if (log->early.len > 0)
         line_file_append(log->file, buf_slice(&log->early));
     buf_free(&log->early);
@@ -188,7 +193,7 @@ static void event_log_line(struct event_log *log, struct slice line)
         line_file_append(log->file, line);
         const struct line_file_state state = line_file_state(log->file);
         if (state.error != 0)
-            warn(log, state.error);
+            warn(log, state.error, state.why);
     } else if (log->path == NULL && log->early.len + line.len <= EARLY_BYTES) {
         buf_append(&log->early, line.data, line.len);
     }
@@ -220,7 +225,7 @@ void event_log_close(struct event_log *log)
     if (state.error != ETIMEDOUT) /* after ETIMEDOUT the thread still hangs in the file system */
         disk_end(DISK_EVENTS);
     if (state.error != 0)
-        warn(log, state.error);
+        warn(log, state.error, state.why);
     buf_free(&log->early);
     free(log->path);
     free(log);

@@ -256,6 +256,7 @@ int logdir_parents(const char *path)
 /* Create a directory. A worker's directory may exist already, because the job's directory above it is private. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
+    char why[WRITE_ERROR_MAX];
     int error = logdir_parents(path);
     if (error == 0 && mkdir(path, mode) != 0 && (must_be_new || errno != EEXIST))
         error = errno;
@@ -265,7 +266,7 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     const char *slash = must_be_new && error != EEXIST ? strrchr(path, '/') : NULL;
     const int shown = slash != NULL ? (int)(slash - path) + (slash == path) : PATH_MAX;
     return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s%.*s: %s; choose another --log_dir",
-                    slash != NULL ? "below " : "", shown, path, strerror(error));
+                    slash != NULL ? "below " : "", shown, path, write_error_text(error, path, why));
 }
 
 /* Create the link under a temporary name and rename it to "latest", so that "latest" exists at any time. If the
@@ -328,7 +329,7 @@ ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err)
 int logdir_create(const char *path, int mode, struct ddp_err *err)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
-    char why[WRITE_ERROR_MAX], remedy[FILES_REMEDY_MAX];
+    char why[WRITE_ERROR_MAX];
     int fd = open(path, flags, (mode_t)mode);
     if (fd < 0 && errno == ENOENT && (errno = logdir_parents(path)) == 0)
         fd = open(path, flags, (mode_t)mode);
@@ -339,8 +340,8 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
                  "or put %%j (job id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
-        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path,
-                 procfs_write_error(error, path, why), files_remedy(error, remedy));
+        ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s", path,
+                 write_error_text(error, path, why));
     return fd;
 }
 

@@ -5,6 +5,7 @@
  * checks each name and size. */
 #include "remote/remote.h"
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "output/disk_watch.h"
 #include "output/log_files.h"
@@ -153,11 +154,12 @@ static bool stop_at(struct collected *c, const char *what, const char *why)
  * are still received. */
 static bool close_file(struct collected *c)
 {
+    char why[WRITE_ERROR_MAX];
     const bool whole = c->left == 0, was_open = c->open;
     c->open = false;
     c->left = 0;
     if (was_open && close(c->fd) != 0)
-        return stop_at(c, c->name, strerror(errno));
+        return stop_at(c, c->name, write_error_text(errno, c->dir, why));
     if (!whole)
         note_fault(c, c->name, "the file became shorter during the transfer");
     return true;
@@ -192,11 +194,13 @@ static bool receive_FILE(struct collected *c, struct slice body)
 
 static bool receive_DATA(struct collected *c, struct slice body)
 {
+    char why[WRITE_ERROR_MAX];
     if (!c->open || body.len > c->left)
         return stop_at(c, c->open ? c->name : "a file", "more bytes than announced");
     c->left -= body.len;
     c->bytes += body.len;
-    return write_bytes(c->fd, body.data, body.len) || stop_at(c, c->name, strerror(errno));
+    return write_bytes(c->fd, body.data, body.len) ||
+           stop_at(c, c->name, write_error_text(errno, c->dir, why));
 }
 
 static bool receive_TOTAL(struct collected *c, struct slice body)

@@ -454,7 +454,7 @@ static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
         unlink(path);
     why[0] = '\0';
     if (error == ENOSPC || error == EDQUOT)
-        procfs_write_error(error, directory, why);
+        write_error_text(error, directory, why);
 }
 
 /* The directories of the job. A thread checks the directories, because a file server may hang. */

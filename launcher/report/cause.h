@@ -7,6 +7,7 @@
 #include "contain/procfs.h"
 #include "agent/agent.h"
 #include "base/buf.h"
+#include "base/limits.h"
 #include "contain/descendants.h"
 #include "diagnosis/findings.h"
 #include "output/lines.h"
@@ -39,7 +40,7 @@ struct full_disk {
     bool is_quota;
     int n_rooms;
     struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; a quota has none */
-    char quota[QUOTA_SHOWN]; /* " is on FILE SYSTEM" with the values of the quota, see procfs_quota */
+    char quota[QUOTA_SHOWN];           /* " is on FILE SYSTEM" with the values of the quota, see quota_text */
 };
 
 /* An attempt that has failed, on any node. */

@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "base/exit_codes.h"
+#include "base/text.h"
 #include "tables/signals.h"
 #include "tables/text.h"
 

@@ -5,6 +5,7 @@
 
 #include "agent/agent.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/timed_call.h"
 #include "contain/procfs.h"
@@ -413,17 +414,20 @@ enum {
     LOSSES_PRINTED = 4 /* limit of such targets that are printed; the others are counted */
 };
 
-/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. */
+/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Read the
+ * free space before the removal. */
 static void write_file(int fd, const char *path, const char *text)
 {
+    char why[WRITE_ERROR_MAX];
     int error = patient_write(fd, slice_str(text), UNREAD_MS);
     error = error == 0 ? patient_write(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
         error = errno; /* a file server may report a full disk only here */
     if (error == 0)
         return;
+    write_error_text(error, path, why);
     unlink(path);
-    log_warn("cannot write %s: %s", path, strerror(error));
+    log_warn("cannot write %s: %s", path, why);
 }
 
 /* Data of the thread that writes report.json. The thread owns this copy, because the thread may outlive the
@@ -594,7 +598,7 @@ static void find_quota(struct full_disk *full, const char *file)
     struct statvfs fs;
     snprintf(path, sizeof(path), "%s", file);
     const int fd = find_existing(path, &fs) ? open(path, O_PATH | O_CLOEXEC) : -1;
-    procfs_quota(fd, full->quota);
+    quota_text(fd, full->quota);
     if (fd >= 0)
         close(fd);
 }

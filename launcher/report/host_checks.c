@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/timed_call.h"
 #include "contain/procfs.h"
 #include "record/rank_set.h"

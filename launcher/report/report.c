@@ -5,6 +5,7 @@
 #include "report/report.h"
 
 #include "agent/agent.h"
+#include "base/text.h"
 #include "diagnosis/findings.h"
 #include "report/cause.h"
 #include "record/rank_set.h"

@@ -90,25 +90,6 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* Format a size. A number below 100 has one decimal, unless the decimal is 0: 1.5 GiB, but 64 MiB. */
-const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
-{
-    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
-    double value = (double)bytes / 1024;
-    size_t unit = 0;
-    if (bytes < 1024) {
-        snprintf(out, SIZE_TEXT_MAX, "%d bytes", (int)bytes);
-        return out;
-    }
-    while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        value /= 1024;
-        unit++;
-    }
-    bool whole = value >= 100 || value - (double)(uint64_t)value < 0.05;
-    snprintf(out, SIZE_TEXT_MAX, whole ? "%.0f %s" : "%.1f %s", value, units[unit]);
-    return out;
-}
-
 /* Format a duration in ms, s, min or h, so that the number has few digits. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {

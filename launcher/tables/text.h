@@ -26,10 +26,6 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
 /* Append a word, quoted for a POSIX shell if necessary. Return false when memory is short. */
 bool shell_word(struct buf *out, const char *word);
 
-/* Format a size as "64 MiB", "1.5 GiB" or "512 bytes". Return `out`. */
-enum { SIZE_TEXT_MAX = 32 };
-const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
-
 /* Format a duration as "3 ms", "2.5 s", "12 min" or "3.4 h". Return `out`. */
 enum { TIME_TEXT_MAX = 32 };
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);

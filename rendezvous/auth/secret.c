@@ -5,6 +5,7 @@
 #include "auth/secret.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/not_null.h"
 #include "base/syscalls.h"
 #include "base/timed_call.h"
@@ -331,7 +332,7 @@ ddp_status secret_make(struct secret **out, struct ddp_err *err)
 ddp_status secret_write(const char *path, struct ddp_err *err)
 {
     struct secret *secret;
-    char line[SECRET_TEXT];
+    char line[SECRET_TEXT], why[WRITE_ERROR_MAX];
     ddp_status status = secret_make(&secret, err);
     if (status != DDP_OK)
         return status;
@@ -344,9 +345,10 @@ ddp_status secret_write(const char *path, struct ddp_err *err)
                      errno == EEXIST ? "the file exists, and ddprun overwrites no secret; use that file, or "
                                        "choose another name"
                      : errno == ENOENT ? "no such directory; create it first"
-                                       : strerror(errno));
+                                       : write_error_text(errno, path, why));
     else if (write(fd, line, sizeof(line)) != (ssize_t)sizeof(line) || fsync(fd) != 0) {
-        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot write the secret: %s", path, strerror(errno));
+        status = ddp_fail(err, DDP_ERR_IO, "%s: cannot write the secret: %s", path,
+                          write_error_text(errno, path, why));
         unlink(path);
     }
     if (fd >= 0)

@@ -58,6 +58,19 @@ static inline const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
     return out;
 }
 
+/* Describe the file system of `fd`, and the quota of this user or of the user's group on it. Example: " is on ext4 of
+ * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not
+ * report it: a file server may keep it, or Linux is older than 5.14. "" = unknown file system. `fd` may have
+ * O_PATH. */
+enum { QUOTA_SHOWN = 512 };
+void quota_text(int fd, char out[QUOTA_SHOWN]);
+
+/* Format an error of an open or a write of `path`. After ENOSPC add the free space, after EDQUOT the quota, and after
+ * EMFILE the text of files_remedy: "No space left on device (0 bytes and 7 inodes free)". If `path` does not exist, use
+ * the nearest directory above it that exists. A device or a pipe has no values. */
+enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
+const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
+
 /* Key: how many waiting nodes a restart would add to the job, in decimal digits. A missing key means 0. */
 #define GROW_WAITING_KEY "ddprun/waiting_nodes"
 /* Prefix of keys: "ddprun/grow/3" exists if rank 3 agrees to a restart with a larger world. */

@@ -106,12 +106,21 @@ static int write_line(int fd, const char *line, size_t len, bool *torn)
     return n < 0 ? errno : ENOSPC;
 }
 
+/* Count a lost line. Format the first error here, because only this thread may wait for the disk. */
 static void note_error(struct line_file *f, int error)
 {
+    char path[32], why[WRITE_ERROR_MAX] = "";
     pthread_mutex_lock(&f->mutex);
-    f->state.lost++;
-    if (f->state.error == 0)
+    const bool is_first = f->state.lost++ == 0;
+    pthread_mutex_unlock(&f->mutex);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
+    if (is_first)
+        write_error_text(error, path, why);
+    pthread_mutex_lock(&f->mutex);
+    if (f->state.error == 0) {
         f->state.error = error;
+        memcpy(f->state.why, why, sizeof(why));
+    }
     pthread_mutex_unlock(&f->mutex);
 }
 

@@ -7,6 +7,7 @@
 #define RENDEZVOUS_BASE_LOG_H
 
 #include "base/buf.h"
+#include "base/limits.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,6 +75,8 @@ void line_file_append(struct line_file *f, struct slice line);
 struct line_file_state {
     int error;     /* errno of the first lost line; 0 = none; ENOBUFS = the disk was too slow */
     uint64_t lost; /* number of lost lines */
+    char why
+        [WRITE_ERROR_MAX]; /* `error` of the disk with its values, see write_error_text(); "" for another error */
 };
 struct line_file_state line_file_state(struct line_file *f);
 

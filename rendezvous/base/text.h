@@ -28,6 +28,10 @@ char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX]);
 /* Append a duration, formatted by text_ms. */
 bool text_append_ms(struct buf *out, uint64_t ms);
 
+/* Format a size as "64 MiB", "1.5 GiB" or "512 bytes". Return `out`. */
+enum { SIZE_TEXT_MAX = 32 };
+const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
+
 /* Copy at most `size - 1` bytes, and append a NUL. A text that is too long is cut between two characters of UTF-8. If
  * `text` is NULL, the copy is "". */
 void text_copy(char *to, size_t size, const char *text);

@@ -5,6 +5,7 @@
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "base/buf.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/syscalls.h"
 #include "base/text.h"
@@ -210,12 +211,13 @@ static bool read_events(struct timeline_events *events, const char *name)
 
 static bool write_file(const char *name, const struct buf *text)
 {
+    char why[WRITE_ERROR_MAX];
     FILE *file = fopen(name, "we");
     bool ok = file != NULL && fwrite(text->data, 1, text->len, file) == text->len;
     if (file != NULL && fclose(file) != 0)
         ok = false;
     if (!ok)
-        log_error("cannot write %s: %s", name, strerror(errno));
+        log_error("cannot write %s: %s", name, write_error_text(errno, name, why));
     return ok;
 }
 

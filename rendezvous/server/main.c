@@ -5,6 +5,7 @@
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/events.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "server/daemon_options.h"
@@ -100,12 +101,13 @@ struct event_log {
     bool warned;            /* the warning was logged, which happens only once */
 };
 
-/* Warn that events are missing in the file, if `error` (an errno) is not 0. */
-static void warn_of(struct event_log *log, int error)
+/* Warn that events are missing in the file, if the state has an error. */
+static void warn_of(struct event_log *log, struct line_file_state state)
 {
-    if (error != 0 && !log->warned)
-        log_warn("events are missing in %s (--events): %s", log->path, strerror(error));
-    log->warned = log->warned || error != 0;
+    if (state.error != 0 && !log->warned)
+        log_warn("events are missing in %s (--events): %s", log->path,
+                 state.why[0] != '\0' ? state.why : strerror(state.error));
+    log->warned = log->warned || state.error != 0;
 }
 
 /* Append an event to the event log. Called on the server's thread; another thread writes the file. */
@@ -119,18 +121,22 @@ static void on_event(void *user, const char *json)
         line_file_append(log->file, buf_slice(&line));
     buf_free(&more);
     buf_free(&line);
-    warn_of(log, line_file_state(log->file).error);
+    warn_of(log, line_file_state(log->file));
 }
 
 /* Open the event log. If the file cannot be opened, log a warning and continue without an event log, because jobs do not
  * need one. */
 static void open_events(struct event_log *log, const char *path)
 {
-    int error = 0;
+    struct line_file_state state = { 0 };
     *log = (struct event_log){ .path = path };
     if (path != NULL)
-        log->file = line_file_open(path, &error);
-    warn_of(log, log->file == NULL ? error : 0);
+        log->file = line_file_open(path, &state.error);
+    if (log->file != NULL)
+        state.error = 0;
+    else if (path != NULL)
+        write_error_text(state.error, path, state.why);
+    warn_of(log, state);
 }
 
 /* --- the server ------------------------------------------------------------------------------------------- */
@@ -176,7 +182,7 @@ static int serve(const struct daemon_options *o, const struct secret *secrets)
     announce(o, server);
     wait_for_stop(&stop_signals);
     store_server_stop(server);
-    warn_of(&events, line_file_close(events.file, LINE_FILE_CLOSE_MS).error);
+    warn_of(&events, line_file_close(events.file, LINE_FILE_CLOSE_MS));
     return EXIT_OK;
 }
 

@@ -207,7 +207,36 @@ Test(ddprun_files, a_report_that_the_disk_cannot_take_is_not_left_there_in_half)
         cr_skip_test("skipped, because this user cannot mount a small disk");
     PRINTS(r, "code 0");
     cr_expect_null(strstr(r.out, "report.json"), "%s", r.out);
-    SAYS(r, "/report.json: No space left on device");
+    SAYS(r, "/report.json: No space left on device (");
+    SAYS(r, " inodes free)");
+}
+
+/* The records of jobs are in XDG_RUNTIME_DIR. `begin` is an event log without events of ranks. */
+Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
+{
+    static const struct {
+        const char *command, *object;
+    } cases[] = {
+        { "$DDPRUN --make_secret $D/disk/key", "/disk/key: " },
+        { "${DDPRUN%/*}/ddpctl timeline -o $D/disk/t.html $D/begin", "/disk/t.html: " },
+        { "$DDPRUN --standalone --events=$D/disk/events true", "/disk/events (--events): " },
+        { "XDG_RUNTIME_DIR=$D/disk $DDPRUN --standalone -v true", "/disk/ddprun: " },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char script[1000];
+        snprintf(
+            script, sizeof(script),
+            "exec unshare -m sh -c 'mkdir -p $D/disk && mount -t tmpfs -o size=64k none $D/disk || exit 99;"
+            "cat /dev/zero > $D/disk/filler 2>&-; $DDPRUN --standalone -q --events=$D/begin true; %s'",
+            cases[i].command);
+        struct run_result r = shell(script);
+        if (cannot_mount(&r) && strstr(r.err, cases[i].object) == NULL)
+            cr_skip_test("skipped, because this user cannot mount a small disk");
+        const char *at = strstr(r.err, cases[i].object);
+        cr_assert_not_null(at, "%s: %s", cases[i].command, r.err);
+        cr_expect_not_null(strstr(at, "No space left on device (0 bytes and "), "%s", r.err);
+        cr_expect_not_null(strstr(at, " inodes free)"), "%s", r.err);
+    }
 }
 
 Test(ddprun_files, a_file_at_its_limit_costs_bytes_and_not_the_job)

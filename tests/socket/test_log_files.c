@@ -356,6 +356,7 @@ Test(line_file, a_full_disk_costs_lines_and_keeps_the_first_error)
     const struct line_file_state state = line_file_close(f, 10000);
     cr_expect_eq(state.error, ENOSPC);
     cr_expect_eq(state.lost, 2);
+    cr_expect_str_eq(state.why, strerror(ENOSPC), "a device has no values");
 }
 
 Test(line_file, says_why_it_cannot_be_opened)

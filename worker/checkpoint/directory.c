@@ -12,6 +12,7 @@
  * The second pass usually reads from the page cache. */
 #include "checkpoint/directory.h"
 
+#include "base/limits.h"
 #include "base/syscalls.h"
 #include "checkpoint/file.h"
 #include "checkpoint/manifest.h"
@@ -42,7 +43,9 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what,
                              struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what, strerror(errno));
+    char why[WRITE_ERROR_MAX];
+    return ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what,
+                    write_error_text(errno, dir->path, why));
 }
 
 /* --- listing -------------------------------------------------------------------------------------------- */
@@ -318,12 +321,15 @@ static int flush_parent(int fd)
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
+    char why[WRITE_ERROR_MAX];
     const bool made = mkdir(dir->path, 0777) == 0;
     if (!made && errno != EEXIST)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", dir->path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", dir->path,
+                        write_error_text(errno, dir->path, why));
     int fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path,
+                        write_error_text(errno, dir->path, why));
     ddp_status status = made && flush_parent(fd) != 0 ? fail_errno(dir, "..", "cannot flush to the disk", err)
                                                       : write_in(dir, fd, point, blocks, n, err);
     close(fd);

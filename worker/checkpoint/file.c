@@ -21,6 +21,7 @@
  * damaged near its end cannot leave half a model. */
 #include "checkpoint/file.h"
 
+#include "base/limits.h"
 #include "base/not_null.h"
 
 #include <errno.h>
@@ -114,7 +115,9 @@ static void atomic_discard(struct atomic_file *file)
 /* Report that `what` failed with errno, then clean up. Report first, because the clean-up changes errno. */
 static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
 {
-    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", written_name(file), what, strerror(errno));
+    char why[WRITE_ERROR_MAX];
+    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", written_name(file), what,
+             write_error_text(errno, written_name(file), why));
     atomic_discard(file);
     return DDP_ERR_IO;
 }
@@ -170,7 +173,9 @@ static ddp_status atomic_open(struct atomic_file *file, const char *path, struct
     }
     file->fd = open_for_writing(file);
     if (file->fd < 0) {
-        ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", written_name(file), strerror(errno));
+        char why[WRITE_ERROR_MAX];
+        ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", written_name(file),
+                 write_error_text(errno, written_name(file), why));
         atomic_forget(file);
         return DDP_ERR_IO;
     }

@@ -1,6 +1,8 @@
 /* files.c -- see files.h. */
 #include "train/files.h"
 
+#include "base/limits.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,7 +26,7 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
  * the first epoch. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
-    char part[PATH_MAX];
+    char part[PATH_MAX], why[WRITE_ERROR_MAX];
     struct stat s;
     size_t len = strlen(path);
     if (len == 0 || len >= sizeof(part))
@@ -35,7 +37,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
         memcpy(part, path, end);
         part[end] = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", part, strerror(errno));
+            return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", part,
+                            write_error_text(errno, part, why));
     }
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
         return ddp_fail(err, DDP_ERR_IO, "%s: not a directory", path);

@@ -4,6 +4,7 @@
  * file never contains a bar. A number that is not finite becomes null, because JSON has only finite numbers. */
 #include "train/journal.h"
 
+#include "base/limits.h"
 #include "ddp/ckpt.h"
 
 #include <cjson/cJSON.h>
@@ -82,22 +83,25 @@ static FILE *bar_stream(void)
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, struct ddp_err *err)
 {
     *r = (struct journal){ .lines = speak && !quiet, .bar_shown = -1, .metrics_path = metrics };
+    char why[WRITE_ERROR_MAX];
     r->bar = r->lines ? bar_stream() : NULL;
     if (!speak || metrics == NULL)
         return DDP_OK;
     r->metrics = fopen(metrics, "we");
-    return r->metrics != NULL
-               ? DDP_OK
-               : ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot open: %s", metrics, strerror(errno));
+    return r->metrics != NULL ? DDP_OK
+                              : ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot open: %s", metrics,
+                                         write_error_text(errno, metrics, why));
 }
 
 ddp_status journal_close(struct journal *r, struct ddp_err *err)
 {
+    char why[WRITE_ERROR_MAX];
     FILE *metrics = r->metrics;
     r->metrics = NULL;
     if (metrics == NULL || fclose(metrics) == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path, strerror(errno));
+    return ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path,
+                    write_error_text(errno, r->metrics_path, why));
 }
 
 /* --- for users --------------------------------------------------------------------------------------- */
@@ -158,9 +162,10 @@ static ddp_status append_line(struct journal *r, cJSON *json, struct ddp_err *er
     /* Flush each line, so that a reader finds whole lines, even after a crash. */
     bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
     free(text);
-    return failed
-               ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path, strerror(errno))
-               : DDP_OK;
+    char why[WRITE_ERROR_MAX];
+    return failed ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: cannot write: %s", r->metrics_path,
+                             write_error_text(errno, r->metrics_path, why))
+                  : DDP_OK;
 }
 
 /* Add 64 bits as text, because a JSON number has only 53 exact bits. */

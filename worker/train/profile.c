@@ -5,6 +5,7 @@
 #include "train/profile.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "train/library.h"
 
 #include <assert.h>
@@ -89,7 +90,9 @@ static void trace_piece(FILE *to, int rank, const struct phases_piece *p, uint64
 
 static ddp_status bad(const struct profile *p, const char *what, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_IO, "--profile %s: %s: %s", p->path, what, strerror(errno));
+    char why[WRITE_ERROR_MAX];
+    return ddp_fail(err, DDP_ERR_IO, "--profile %s: %s: %s", p->path, what,
+                    write_error_text(errno, p->path, why));
 }
 
 static ddp_status begin_file(struct profile *p, struct ddp_err *err)

@@ -9,6 +9,7 @@
 #include "train/trainer.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "train/compute.h"
 #include "train/files.h"
 #include "train/library.h"
@@ -133,12 +134,14 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
     bool failed = false;
     if (t->dump == NULL)
         return DDP_OK;
+    char why[WRITE_ERROR_MAX];
     for (size_t i = 0; i < t->model->params.n; i++) {
         size_t n = t->model->params.each[i].count;
         failed |= fwrite(t->optimizer.grad[i], sizeof(float), n, t->dump) != n;
     }
     return failed ? ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot write: %s",
-                             t->options->dump_gradients, strerror(errno))
+                             t->options->dump_gradients,
+                             write_error_text(errno, t->options->dump_gradients, why))
                   : DDP_OK;
 }
 
@@ -462,10 +465,11 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
         status = check_outputs(o, err);
     if (status != DDP_OK || !trainer_is_first(t) || o->dump_gradients == NULL)
         return status;
+    char why[WRITE_ERROR_MAX];
     t->dump = fopen(o->dump_gradients, "wbe");
     return t->dump != NULL ? DDP_OK
                            : ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot open: %s",
-                                      o->dump_gradients, strerror(errno));
+                                      o->dump_gradients, write_error_text(errno, o->dump_gradients, why));
 }
 
 /* Open the data. Every rank opens all data, because each epoch distributes the samples anew. */
@@ -638,8 +642,9 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
         return DDP_OK;
+    char why[WRITE_ERROR_MAX];
     return ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: cannot write: %s", t->options->dump_gradients,
-                    strerror(errno));
+                    write_error_text(errno, t->options->dump_gradients, why));
 }
 
 /* Close everything, even after a failure, and return the first error. First wait for the device, which may still

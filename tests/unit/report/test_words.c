@@ -1,4 +1,5 @@
 /* Sentences with gaps, sizes and times for readers, and hints from the last lines of a worker. */
+#include "base/text.h"
 #include "report/cause.c"
 #include "tables/text.h"
 

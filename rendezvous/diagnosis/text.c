@@ -559,11 +559,11 @@ static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
 {
     const struct finding *f = &d->list[i];
-    bool ok = buf_printf(out, "\n  %-8s %s  [%s]", finding_grade_name(f->code), f->sentence,
+    bool ok = buf_printf(out, "  %-8s %s  [%s]\n", finding_grade_name(f->code), f->sentence,
                          finding_code_name(f->code));
     if (ok && f->more > 0)
-        ok = buf_printf(out, "\n           and %u more like this", f->more);
-    return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
+        ok = buf_printf(out, "           and %u more like this\n", f->more);
+    return ok && (!advice_is_due(d, i) || buf_printf(out, "    try    %s\n", f->advice));
 }
 
 /* Escape the control characters of the text from position `from` on, because other hosts have sent parts of it. Newlines
@@ -616,29 +616,31 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
                             duration(still, s->hang.still_ms), duration(due, s->hang.due_ms));
 }
 
-/* Append a headline with the number of nodes, the time, and the option that limits the time. Then append the nodes,
- * and the findings with their advice. Lines end with a newline, except the last line. */
+/* Append the findings with their advice, so that the first line names the culprit. Then append a headline with the
+ * number of nodes, the time, and the option that limits the time, and the nodes. Lines end with a newline, except the
+ * last line. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
     words others;
-    bool ok = append_headline(s, out) && append_nodes(s, out) && append_findings(d, out);
+    bool ok = append_findings(d, out);
     if (ok && d->left_out > 0)
-        ok = buf_printf(out, "\n           and %s", counted(others, d->left_out, "other finding"));
-    ok = ok && (d->n > 0 || append_no_findings(s, out));
+        ok = buf_printf(out, "           and %s\n", counted(others, d->left_out, "other finding"));
+    ok = ok && append_headline(s, out) && append_nodes(s, out) && (d->n > 0 || append_no_findings(s, out));
     disarm(out, from);
     return ok;
 }
 
-/* Append the headline and the new findings, for users who have seen an earlier report. `before` is the number of
+/* Append the new findings and the headline, for users who have seen an earlier report. `before` is the number of
  * findings that the earlier report contained and that still apply. The table of nodes is not repeated. */
 static bool append_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
                         struct buf *out)
 {
     const size_t from = out->len;
-    bool ok = append_headline(s, out) && append_findings(news, out);
+    bool ok = append_findings(news, out);
     if (ok && before > 0)
-        ok = buf_printf(out, "\n           all other findings are unchanged");
+        ok = buf_printf(out, "           all other findings are unchanged\n");
+    ok = ok && append_headline(s, out);
     disarm(out, from);
     return ok;
 }

@@ -18,15 +18,15 @@ Test(screen, a_node_is_missing)
 {
     char *text = screen(CASE(GATHERING, NODES(NODE(0))));
     cr_assert_str_eq(
-        text, "job 'k3': 1 of 2 nodes has joined after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
-              "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
-              "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
-              "     1  -                -                      -        -         -  missing\n"
-              "  error    node 1 has not joined within 62.0 s  "
+        text, "  error    node 1 has not joined within 62.0 s  "
               "[NODE_MISSING]\n"
               "    try    check that ddprun runs on each missing node, with its --node_rank and with "
               "10.9.0.10:29500 as the master; if so, the output of ddprun on that node shows why the node "
-              "has not joined");
+              "has not joined\n"
+              "job 'k3': 1 of 2 nodes has joined after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
+              "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
+              "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
+              "     1  -                -                      -        -         -  missing");
     free(text);
 }
 
@@ -65,8 +65,8 @@ Test(screen, a_store_without_anybody)
     s.gone = &gone;
     s.n_gone = 1;
     text = screen(s);
-    cr_expect(strstr(text, "job 'k3': all nodes have left\n  error    n0 (pid 7) had joined, ") == text, "%s",
-              text);
+    cr_expect(strstr(text, "  error    n0 (pid 7) had joined, ") == text, "%s", text);
+    cr_expect(strstr(text, "\njob 'k3': all nodes have left") != NULL, "%s", text);
     free(text);
 }
 
@@ -82,9 +82,10 @@ Test(screen, the_time_is_up)
 {
     struct snapshot s = CASE(GATHERING, .is_final = true, NODES(NODE(0)));
     char *text = screen(s);
-    cr_assert(strncmp(text, "job 'k3': given up: 1 of 2 nodes has joined after 62.0 s (--timeout is 900 s)\n",
-                      75) == 0,
-              "%s", text);
+    cr_assert(
+        strstr(text, "\njob 'k3': given up: 1 of 2 nodes has joined after 62.0 s (--timeout is 900 s)\n") !=
+            NULL,
+        "%s", text);
     free(text);
 }
 

@@ -186,6 +186,48 @@ DETACH_TEST(hosts_run_in_the_background)
     expect_no_job();
 }
 
+/* A terminal with a shell that starts argv[1:] and then waits. Print what the terminal shows. The kernel closes the terminal
+ * when this process ends. */
+static const char terminal[] =
+    "import os, pty, sys\n"
+    "pid, fd = pty.fork()\n"
+    "if pid == 0:\n"
+    "    shell = 'trap \"echo closed >hangup; exit\" HUP; \"$@\"; while :; do sleep 0.1; done'\n"
+    "    os.execvp('sh', ['sh', '-c', shell, 'sh'] + sys.argv[1:])\n"
+    "while True:\n"
+    "    os.write(1, os.read(fd, 4096))\n";
+
+/* The shell receives SIGHUP, and with it all processes that still belong to the terminal. */
+DETACH_TEST(a_job_survives_the_terminal_of_its_start)
+{
+    const char *const env[] = { runtime, "OMP_NUM_THREADS=1", NULL };
+    const char *const argv[] = {
+        "python3",   "-c",      terminal, bin("ddprun"), "--detach", "--standalone", bin("tests/prog/worker"),
+        "say:ready", "forever", NULL
+    };
+    struct run_process *window = run_start(argv, &(struct run_options){ .env = env, .cwd = dir });
+    char id[16], *text = NULL;
+    cr_assert(run_until_output(window, "'ddprun stop ", PATIENCE_MS), "%s", run_output(window));
+    const char *advice = strstr(run_output(window), "'ddprun attach ");
+    cr_assert_eq(sscanf(advice, "'ddprun attach %8[0-9a-z]", id), 1, "%s", advice);
+    struct run_process *viewer = START("attach", id);
+    cr_assert(run_until_output(viewer, "ready\n", PATIENCE_MS), "%s", run_output(viewer));
+    run_signal(window, SIGKILL);
+    run_wait(window);
+    for (struct patience p = { 0 }; text == NULL && patience_left(&p);)
+        text = job_file(dir, "hangup");
+    cr_expect_not_null(text, "the shell has received no SIGHUP");
+    free(text);
+    text = list("--json");
+    cr_expect_not_null(strstr(text, id), "%s", text);
+    cr_expect_not_null(strstr(text, "\"state\":\"running\""), "%s", text);
+    free(text);
+    stop(id);
+    struct run_result r = run_wait(viewer);
+    EXPECT(r, 130);
+    expect_no_job();
+}
+
 /* --- faults ------------------------------------------------------------------------------------------------------ */
 
 /* Return the number of sockets in the runtime directory. */

@@ -69,13 +69,13 @@ static const char script[] =
     "holder) sleep 1000 & ;;\n"
     "dies) sh -c \"$*\" | dd bs=64k count=6 2>/dev/null; exit 255 ;;\n"
     "clean) exec env -i \"PATH=$PATH\" sh -c \"$*\" ;;\n"
-    "low) ulimit -S -n 100 ;;\n"
+    "low) ulimit -S -n 100; ulimit -S -l 8 ;;\n"
     "gpus) LD_LIBRARY_PATH=${0%/*}/nvml; export LD_LIBRARY_PATH ;;\n"
     "masked) umask 077 ;;\n"
     "tapped) tee \"${0%/*}/tapped\" | sh -c \"$*\"; exit ;;\n"
     "slow*) mkdir \"${0%/*}/on/$host\" && ls \"${0%/*}/on\" | wc -l >>\"${0%/*}/counts\" && " AT_GATE
     "; rmdir \"${0%/*}/on/$host\" ;;\n"
-    "capped) ulimit -n 100 ;;\n"
+    "capped) ulimit -n 100; ulimit -l 8 ;;\n"
     "hung) exec unshare -mr python3 -c \"\n"
     "import ctypes, os, subprocess, sys\n"
     "f = os.open('/dev/fuse', os.O_RDWR)\n"
@@ -270,11 +270,14 @@ HOSTS_TEST(a_named_variable_reaches_a_host)
     cr_expect_str_eq(r.out, "[clean:0] a b\n", "%s%s", r.out, r.err);
 }
 
-/* Run a job on a host from a shell with a soft limit of 300 descriptors. The job prints its limit. */
+/* Run a job on a host from a shell with soft limits of 300 descriptors and 40 KiB of locked memory. The job prints its
+ * limits. */
 static struct run_result run_with_limit(const char *host)
 {
     char command[800];
-    snprintf(command, sizeof(command), "ulimit -S -n 300; exec %s --hosts=%s '%s' sh -c 'ulimit -S -n'",
+    snprintf(command, sizeof(command),
+             "ulimit -S -n 300; ulimit -S -l 40; exec %s --hosts=%s '%s' sh -c 'echo $(ulimit -S -n) "
+             "$(ulimit -S -l)'",
              bin("ddprun"), host, shell);
     const char *const argv[] = { "sh", "-c", command, NULL };
     return run_command(argv, NULL);
@@ -284,12 +287,13 @@ HOSTS_TEST(a_host_gets_the_limits_of_the_starting_host)
 {
     struct run_result r = run_with_limit("low");
     EXPECT(r, 0);
-    cr_expect_str_eq(r.out, "[low:0] 300\n", "%s%s", r.out, r.err);
+    cr_expect_str_eq(r.out, "[low:0] 300 40\n", "%s%s", r.out, r.err);
     SILENT(r, "starting host");
     r = run_with_limit("capped");
     EXPECT(r, 0);
-    cr_expect_str_eq(r.out, "[capped:0] 100\n", "%s%s", r.out, r.err);
+    cr_expect_str_eq(r.out, "[capped:0] 100 8\n", "%s%s", r.out, r.err);
     SAYS(r, "100 open files, but");
+    SAYS(r, " 8192 bytes of ");
 }
 
 HOSTS_TEST(a_host_gets_the_umask_of_the_starting_host)
@@ -1580,6 +1584,7 @@ HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
     struct run_result r = JOB("--hosts=127.0.0.1", ssh, "true");
     EXPECT(r, 125);
     SAYS(r, "HOST_BUSY");
+    cr_expect_eq(count(r.err, "finding  "), 1, "%s", r.err);
     close(fd);
     stop_sshd();
 }

@@ -9,6 +9,8 @@
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -619,6 +621,105 @@ Test(store_link_peers, the_owner_hears_of_a_full_queue_when_his_step_is_done, .i
     cr_expect_eq(lost, 0, "not inside of a call");
     uv_run(&loop, UV_RUN_NOWAIT);
     cr_expect_eq(lost, 1);
+}
+
+/* --- a changed byte ----------------------------------------------------------------------------------------------
+ *
+ * A relay on the path between the agent and the store flips one bit of a byte from the store. */
+
+static struct {
+    pthread_t thread;
+    int listener, port;
+    size_t flips; /* index of the changed byte among all bytes from the store; SIZE_MAX = none */
+    _Atomic bool flipped;
+    bool closed; /* the agent closed the connection before the store */
+} path;
+
+/* Bytes from the store before its first frame with a tag: the answer of AUTH. Then follow the status and the empty text
+ * of the answer to IDENTIFY, and the answer to `join`. */
+enum {
+    LENGTH = 8,
+    AT_WELCOME = LENGTH + AUTH_ANSWER_BYTES,
+    AT_TAG = AT_WELCOME + 1 + LENGTH,
+    AT_ANSWER = AT_TAG + AUTH_TAG_BYTES + LENGTH
+};
+
+/* Forward bytes until one side closes. Return true if the agent has closed the connection. */
+static bool forward(int agent, int store)
+{
+    uint8_t bytes[4096];
+    for (size_t at = 0;;) {
+        struct pollfd ends[] = { { .fd = agent, .events = POLLIN }, { .fd = store, .events = POLLIN } };
+        if (poll(ends, 2, PATIENCE_MS) <= 0)
+            return false;
+        ssize_t n = ends[0].revents != 0 ? recv(agent, bytes, sizeof(bytes), 0) : 1;
+        if (n <= 0)
+            return true;
+        if (ends[0].revents != 0)
+            (void)!send(store, bytes, (size_t)n, MSG_NOSIGNAL);
+        if (ends[1].revents == 0)
+            continue;
+        n = recv(store, bytes, sizeof(bytes), 0);
+        if (n <= 0)
+            return false;
+        if (path.flips >= at && path.flips < at + (size_t)n) {
+            bytes[path.flips - at] ^= 4;
+            path.flipped = true;
+        }
+        at += (size_t)n;
+        (void)!send(agent, bytes, (size_t)n, MSG_NOSIGNAL);
+    }
+}
+
+static void *relay_one(void *unused)
+{
+    (void)unused;
+    const int agent = accept(path.listener, NULL, NULL), store = peer_connect(store_server_port(server));
+    cr_assert_geq(agent, 0);
+    path.closed = forward(agent, store);
+    close(agent);
+    close(store);
+    return NULL;
+}
+
+static void open_path(size_t flips)
+{
+    path.listener = fake_port_reserve(&path.port);
+    path.flips = flips;
+    path.flipped = path.closed = false;
+    ready = joined = lost = 0;
+    cr_assert_eq(listen(path.listener, 1), 0);
+    cr_assert_eq(pthread_create(&path.thread, NULL, relay_one, NULL), 0);
+    open_link(path.port);
+}
+
+static void close_path(void)
+{
+    pthread_join(path.thread, NULL);
+    close(path.listener);
+}
+
+/* Change the status or the tag of the welcome, or the text of the answer to `join`. Without a change, the link works. */
+Test(store_link_peers, a_changed_byte_of_the_store_ends_the_link_with_the_reason)
+{
+    static const size_t flips[] = { AT_WELCOME, AT_TAG,         AT_TAG + AUTH_TAG_BYTES - 1,
+                                    AT_ANSWER,  AT_ANSWER + 20, SIZE_MAX };
+    static struct secret key = { .key = { 1, 2, 3 } };
+    plan.secret = &key;
+    for (size_t i = 0; i < sizeof(flips) / sizeof(flips[0]); i++) {
+        const bool changes = flips[i] != SIZE_MAX;
+        start_server_with(&key, NULL);
+        open_path(flips[i]);
+        until(changes ? &lost : &joined);
+        close_all();
+        close_path();
+        cr_expect(path.closed, "byte %zu: the agent has not closed the link", flips[i]);
+        cr_expect_eq(path.flipped, changes);
+        cr_expect_eq(lost, changes);
+        cr_expect_eq(joined, !changes, "byte %zu", flips[i]);
+        cr_expect(!changes || strstr(why_lost, "authentication tag") != NULL, "byte %zu: %s", flips[i],
+                  why_lost);
+    }
 }
 
 /* --- MUNGE -------------------------------------------------------------------------------------------------------

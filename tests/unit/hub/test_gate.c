@@ -282,6 +282,29 @@ static void arrive(int i)
     hub_set_foreign(sim.hub, conn);
 }
 
+/* The limit is 128 strangers, each with a separate address. */
+Test(gate, beyond_128_strangers_of_separate_addresses_the_oldest_goes)
+{
+    enum { PENDING = 128 };
+    uint8_t proof[AUTH_PROOF_BYTES];
+    for (int i = 0; i < PENDING; i++)
+        arrive(i);
+    for (int i = 0; i < PENDING; i++)
+        cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
+    arrive(PENDING);
+    expect_closed(FIRST, "too many connections wait for authentication");
+    for (int i = 1; i <= PENDING; i++)
+        cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
+    /* an authenticated stranger leaves its place to the next one */
+    cr_assert_eq(greet_for(FIRST + PENDING, &secret, AUTH_AGENT, "demo", proof), AUTH_OK);
+    send_frame(FIRST + PENDING, OP_AUTH, slice_of(proof, sizeof(proof)), false);
+    arrive(PENDING + 1);
+    cr_expect(sim.conn[FIRST + 1].open, "%s", sim.conn[FIRST + 1].closed);
+    arrive(PENDING + 2);
+    expect_closed(FIRST + 1, "too many connections wait for authentication");
+    cr_expect(sim.conn[FIRST + 2].open, "%s", sim.conn[FIRST + 2].closed);
+}
+
 /* 300 nodes connect before the store reads from the first of them. The store drops the oldest, whose agents connect again, as
  * launcher/node/node.c does. */
 Test(gate, three_hundred_agents_that_arrive_at_once_all_join)

@@ -324,9 +324,8 @@ static int run_job(const struct cli *cli, char *const *argv, const struct schedu
     if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
-        log_warn(
-            "workers cannot write error files: no safe directory was found; set XDG_RUNTIME_DIR, TMPDIR or "
-            "--log_dir to a directory of this user");
+        log_warn("workers cannot write error files: no directory is safe; set XDG_RUNTIME_DIR, TMPDIR or "
+                 "--log_dir to a directory of this user");
     if (facts.error_stem != NULL && !cli->quiet && !cli->dry_run)
         note_unsafe_runtime_dir(facts.error_stem);
     int exit_code = detach(cli, argv, machine.nonce);

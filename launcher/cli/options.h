@@ -300,7 +300,7 @@
       "nodes, node rank, address (first host of the step), port, GPUs (SLURM_GPUS_ON_NODE), job id")         \
     X(PYTORCHJOB, "pytorchjob", "Kubernetes (PyTorchJob)",                                                   \
       "KUBERNETES_SERVICE_HOST, MASTER_ADDR, WORLD_SIZE and RANK are set",                                   \
-      "pods as nodes, node rank, address, port, job id; PET_* variables of the operator are options")        \
+      "pods as nodes, node rank, address, port, job id; PET_* variables of the operator as options")        \
     X(KUBERNETES, "kubernetes", "Kubernetes (indexed Job)",                                                  \
       "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set",                                            \
       "node rank, address of pod 0 (with a headless service), job id; give --nnodes")                         \

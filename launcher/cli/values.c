@@ -36,7 +36,7 @@ static const struct option_words words[OPTIONS] = {
                                           [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
     /* etcd is not accepted, because a user of this backend expects that an etcd server is used. */
     [OPT_RDZV_BACKEND] =
-        OPTION_WORDS("'static' or 'c10d'; ddprun supports neither etcd nor plug-ins: use ddprun's own "
+        OPTION_WORDS("'static' or 'c10d'; ddprun supports neither etcd nor plug-ins; use ddprun's own "
                      "store, on a node or in ddp-rendezvous",
                      [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
     [OPT_HOST_STORE] = OPTION_WORDS("'yes', 'no' or 'auto'", [HOST_STORE_AUTO] = "auto",

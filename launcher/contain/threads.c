@@ -409,16 +409,18 @@ void threads_explain_ptrace(const char *file, bool is_child, char note[STACK_NOT
     const int scope = ptrace_scope(file);
     if (scope > 2)
         snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: kernel.yama.ptrace_scope is %d, so py-spy may not read the process; "
+                 "no Python stacks: kernel.yama.ptrace_scope is %d, so the kernel does not let py-spy read "
+                 "the process; "
                  "boot with kernel.yama.ptrace_scope=1 in /etc/sysctl.d",
                  scope);
     else if (scope == 2 || (scope == 1 && is_child))
         snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: kernel.yama.ptrace_scope is %d, so py-spy may not read the process; "
+                 "no Python stacks: kernel.yama.ptrace_scope is %d, so the kernel does not let py-spy read "
+                 "the process; "
                  "run 'sysctl kernel.yama.ptrace_scope=%d' as root",
                  scope, scope - 1);
     else
         snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: py-spy may not read the process: CAP_SYS_PTRACE is missing; give the "
+                 "no Python stacks: py-spy lacks CAP_SYS_PTRACE, so it cannot read the process; give the "
                  "container this capability, or run ddprun as the user of the process");
 }

@@ -709,7 +709,8 @@ struct path_sockets {
     int bytes;   /* bytes of a large packet with its headers */
 };
 
-/* Open a UDP socket whose packets are never fragmented. The kernel ignores any MTU that it has learnt for them. */
+/* Open a UDP socket whose packets are never fragmented. For these packets the kernel ignores
+ * the MTU that it has learnt. */
 static int path_open(const struct addrinfo *to)
 {
     const int level = to->ai_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;

@@ -162,7 +162,7 @@ struct dial {
         uint64_t at_ms;
         enum finding_code finding;
         bool anything; /* the user has got a message in this dial */
-        bool in_full;  /* the message, or an earlier message about the same finding, was in full */
+        bool in_full;  /* this message, or an earlier one about the same finding, had the advice */
     } printed;
 };
 

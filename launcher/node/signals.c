@@ -50,7 +50,7 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
-/* A request for the status (SIGQUIT, Ctrl-\) is answered with the states of the processes and the answer of the
+/* ddprun answers a request for the status (SIGQUIT, Ctrl-\) with the states of the processes and the answer of the
  * store. The store's answer may take at most STORE_PATIENCE_MS. */
 
 enum { STORE_PATIENCE_MS = 1000 };

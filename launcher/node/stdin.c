@@ -161,7 +161,7 @@ struct pipe_end {
 struct input {
     uv_loop_t *loop;
     const struct plan *plan;
-    pid_t guardian; /* its process group shows whether the job is in the foreground */
+    pid_t guardian; /* the process group of the guardian shows whether the job is in the foreground */
     enum input_way way;
     struct fan fan;
     struct pipe_end **ends; /* by local rank; NULL = closed */

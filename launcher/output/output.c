@@ -355,7 +355,7 @@ enum {
     REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
     UNREAD_MS = 5000,      /* after the workers' end, how long a sink may accept nothing */
     WATCH_MS = 250,        /* interval between checks of UNREAD_MS */
-    DISK_REPORT_MS = 5000, /* a disk that has not answered for this time is reported */
+    DISK_REPORT_MS = 5000, /* report a disk that has not answered for this time */
     DISK_CHECK_MS = 2000,
     REPORTED_FILES_MAX = 4
 };

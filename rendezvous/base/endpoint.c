@@ -39,7 +39,7 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
                         sizeof(out->host) - 1);
     for (size_t i = 0; i < len; i++)
         if (!isgraph((unsigned char)host[i]))
-            return ddp_fail(err, DDP_ERR_ARG, "blanks are not allowed in a host");
+            return ddp_fail(err, DDP_ERR_ARG, "the host contains a blank");
     memcpy(out->host, host, len);
     out->host[len] = '\0';
     return DDP_OK;
@@ -70,7 +70,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     if (colon == NULL)
         return set_host(out, text, strlen(text), text, err);
     if (memchr(text, ':', (size_t)(colon - text)) != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "an IPv6 address needs brackets: write [%.*s]:%s or [%s]",
+        return ddp_fail(err, DDP_ERR_ARG, "an IPv6 address needs brackets; write [%.*s]:%s or [%s]",
                         (int)(colon - text), text, colon + 1, text);
     ddp_status status = parse_port(colon + 1, &out->port, err);
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);

@@ -391,7 +391,7 @@ static bool list_all(struct buf *out)
     for (int i = 0; ok && i < EXIT_ROWS; i++)
         ok = buf_printf(out, "%-24d %s\n", exit_rows[i].code, exit_rows[i].meaning);
     return ok &&
-           buf_printf(out, "\n'ddprun explain CODE' prints the meaning, the causes and the remedy of one.\n");
+           buf_printf(out, "\n'ddprun explain CODE' prints the meaning, causes and remedy of a code.\n");
 }
 
 /* Return the exit code for the name of a signal ("SIGKILL": 137), or 0. */

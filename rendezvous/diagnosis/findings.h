@@ -484,7 +484,7 @@
       "install the same version of ddprun on every node, and of ddp-rendezvous if you use it; only the "    \
       "third number may differ",                                                                            \
       "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
-      "A node joined with another version than the other nodes or the store. Typical causes: an update "    \
+      "The version of a node differs from that of the other nodes or of the store. Typical causes: an update "    \
       "of ddprun on some nodes only, or several ddprun in PATH.")                                           \
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -619,14 +619,14 @@
       "${subject} has a full disk: ${words}",                                                               \
       "free space there, or choose another directory with --log_dir",                                       \
       "n1 has a full disk: /home/ann/run/logs: No space left on device (0 bytes and 7 inodes free)",        \
-      "A file could not be written on that host before the job started. ddprun stops the job only if "     \
+      "ddprun cannot write a file on that host before the job starts. ddprun stops the job only if "     \
       "--log_dir is on the full disk. Typical causes: logs or checkpoints of earlier jobs.")                  \
     X(HOST_QUOTA_FULL, ERROR,                                                                               \
       "${subject} has no quota left for this user: ${words}",                                               \
       "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "A file could not be written on that host before the job started. ddprun stops the job only if "     \
+      "ddprun cannot write a file on that host before the job starts. ddprun stops the job only if "     \
       "--log_dir is on that file system. Typical causes: logs or checkpoints of earlier jobs.")               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \

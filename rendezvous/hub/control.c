@@ -34,7 +34,7 @@ static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const 
 static bool is_node(struct hub *hub, const struct session *s)
 {
     if (!s->is_node)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "the sender has not joined a job: send `join` first");
+        ddp_fail(&hub->err, DDP_ERR_ARG, "the sender has not joined a job; send `join` first");
     return s->is_node;
 }
 
@@ -716,7 +716,7 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     if (id == MESSAGE_COUNT || message_class(id) != MESSAGE_IS_AGENT_CALL ||
         (s->role == ROLE_AGENT && gate_is_agent(hub, s)))
         return id;
-    ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents: send IDENTIFY as an agent first", op.op);
+    ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents; send IDENTIFY as an agent first", op.op);
     return MESSAGE_COUNT;
 }
 

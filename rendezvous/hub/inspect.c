@@ -36,8 +36,8 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
     if (n == 0)
         ddp_fail(&hub->err, DDP_ERR_ARG, "this store has no job%s", whose);
     else
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this store has %u job%s%s: name one (\"job\", ddpctl --job ID)", n,
-                 n == 1 ? "" : "s", whose);
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this store has %u job%s%s; name one with \"job\" (ddpctl --job ID)",
+                 n, n == 1 ? "" : "s", whose);
 }
 
 /* Return the job that a call is about: the job `name`, or the job that an agent has joined, or the only job. */

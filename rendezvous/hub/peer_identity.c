@@ -338,7 +338,7 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
     if (!agent->is_node) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "the sender has not joined a job: send `join` first");
+        ddp_fail(&hub->err, DDP_ERR_ARG, "the sender has not joined a job; send `join` first");
         return refuse_claim(answer);
     }
     struct session *s = session_find(hub, (conn_id)conn);

@@ -223,7 +223,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
-        return refuse_barrier(hub, req->blob[0], "the client has no rank: send IDENTIFY as a worker first");
+        return refuse_barrier(hub, req->blob[0], "the client has no rank; send IDENTIFY as a worker first");
     struct barrier_call call = {
         .name = req->blob[0],
         .timeout_ms = req->number,

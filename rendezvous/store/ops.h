@@ -100,7 +100,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
       "joins a named barrier (ddprun only)")                                                                        \
     X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
       "carries a JSON call (ddprun only)")                                                                 \
-    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer (a proof gets none)",   \
+    X(AUTH,          0x83, NO, NO, PROOF, NIL, NIL,          false, false, "blob answer (no answer to a proof)",   \
       "proves that both sides have the secret (ddprun only)")
 
 /* clang-format on */

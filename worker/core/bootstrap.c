@@ -264,7 +264,7 @@ ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, 
         status = err->code;
     } else if (found != len + 1)
         status = ddp_fail(err, DDP_ERR_CORRUPT,
-                          "the store's key %s holds %zu bytes instead of %zu: check that all ranks run "
+                          "the store's key %s holds %zu bytes instead of %zu; check that all ranks run "
                           "the same version",
                           key, found, len + 1);
     else

@@ -54,7 +54,8 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     ddp_status status = DDP_OK;
 
     if (getifaddrs(&all) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "getifaddrs: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot list the network interfaces: getifaddrs: %s",
+                        strerror(errno));
     const struct ifaddrs *i = all;
     while (i != NULL &&
            !(address_of(i, address) && (strcmp(i->ifa_name, iface) == 0 || strcmp(address, iface) == 0)))

@@ -75,7 +75,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
 {
     struct stat st;
     if (fstat(segment->fd, &st) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "fstat of shared memory: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot examine shared memory: fstat: %s", strerror(errno));
     *offer = (struct segment_offer){ getpid(), segment->fd, st.st_dev, st.st_ino };
     return DDP_OK;
 }
@@ -86,7 +86,7 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "fstat of shared memory: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot examine shared memory: fstat: %s", strerror(errno));
     int seals = fcntl(fd, F_GET_SEALS);
     if (st.st_dev != offer->device || st.st_ino != offer->inode || st.st_size != (off_t)bytes || seals < 0 ||
         (seals & SEALS) != SEALS)
@@ -97,7 +97,7 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
     if (st.st_uid != geteuid())
         return ddp_fail(
             err, DDP_ERR_CORRUPT,
-            "the shared memory of pid %d belongs to uid %u, but this rank has uid %u: all ranks must "
+            "the shared memory of pid %d belongs to uid %u, but this rank has uid %u; all ranks must "
             "run as the same user",
             offer->pid, (unsigned)st.st_uid, (unsigned)geteuid());
     return DDP_OK;

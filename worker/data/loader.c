@@ -264,8 +264,8 @@ struct ddp_loader {
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Read samples one by one. The first failure ends the batch, and its error names the sample. Subnormals are flushed
- * here, so a batch has the same bytes with and without threads. */
+/* Read samples one by one. The first failure ends the batch, and its error names the sample. Flush subnormals here, so
+ * that a batch has the same bytes with and without threads. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);

@@ -396,7 +396,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 /* If a rank had another learning rate, it would update its share of the parameters differently, and no rank would
  * detect this. So ddp_zero1_create gathers all hyperparameters, and all ranks find the same difference. */
 
-/* Rows of field, and the condition under which the rule uses the field. */
+/* Columns: a field, and the condition under which the rule of the optimizer uses the field. */
 #define OPTIM_FIELDS(X)           \
     X(rule, true)                 \
     X(lr, true)                   \

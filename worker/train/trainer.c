@@ -66,7 +66,7 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
     if (counts[1] != (int64_t)(set->n * set->length))
         return ddp_fail(err, DDP_ERR_MISMATCH,
                         "the ranks together tested %" PRId64
-                        " predictions, but the test set needs %zu; use the same data "
+                        " predictions, but the test set has %zu; use the same data "
                         "and the same version of this program on all hosts",
                         counts[1], set->n * set->length);
     *a = (struct accuracy){ counts[0], counts[1], a->loss / (double)(set->n * set->length) };

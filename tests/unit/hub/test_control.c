@@ -172,10 +172,10 @@ Test(control, only_a_node_reports_about_ranks)
     };
     sim_client(&sim, OTHER);
     sim_identify(&sim, OTHER, "{\"role\":\"agent\"}", NULL);
-    expect_error(OTHER, reports[0], "has not joined a job: send `join` first");
+    expect_error(OTHER, reports[0], "has not joined a job; send `join` first");
     sim_node(&sim, 2);
     for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++)
-        expect_error(OTHER, reports[i], "has not joined a job: send `join` first");
+        expect_error(OTHER, reports[i], "has not joined a job; send `join` first");
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"why\"}"), "LIMIT_NOFILE"));
 }

@@ -619,7 +619,7 @@ Test(jobs, a_question_must_name_one_of_several)
     agent(AGENT_A, "a", 0);
     expect_words("{\"op\":\"status\"}", "\"job\":\"a\"");
     agent(AGENT_B, "b", 0);
-    expect_words("{\"op\":\"status\"}", "2 jobs: ");
+    expect_words("{\"op\":\"status\"}", "2 jobs; ");
     expect_words("{\"op\":\"status\",\"job\":\"b\"}", "\"job\":\"b\"");
     expect_words("{\"op\":\"keys\",\"job\":\"c\"}", "no job 'c'");
 }

@@ -529,8 +529,8 @@ static bool has_peer(const struct failure *f, const char *name)
     return false;
 }
 
-/* Return the address of the node if a line of the failure names the node as a peer, by this or its other address or by
- * its host name. Otherwise return NULL. The store uses the same rule (hub/lost_rank.c). */
+/* Return the address of the node if a line of the failure names the node as a peer, by one of its two addresses or its
+ * host name. Otherwise return NULL. The store uses the same rule (hub/lost_rank.c). */
 static const char *find_named(const struct failure *f, const struct heard_node *node)
 {
     if (has_peer(f, node->own))

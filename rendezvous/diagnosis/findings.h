@@ -139,8 +139,8 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so data loaders or NCCL would be killed by "       \
       "SIGBUS. Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* The two rows about GPUs are not reported if NVML (NVIDIA Management Library) does not answer within  \
-     * 200 ms before the start, 1 s after a failure, or by the next sample of a suspected hang. */           \
+    /* The two rows about GPUs need an answer of NVML (NVIDIA Management Library). Its limit is 200 ms      \
+     * before the start, 1 s after a failure, and the next sample of a suspected hang. */                    \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject}${ranks} is used by ${process}",                                                           \
       "stop that process if it belongs to an earlier job, or set CUDA_VISIBLE_DEVICES for ddprun to "         \
@@ -180,11 +180,11 @@
      * finding, a user would look for the fault in the program. */                                          \
     X(PATH_LOSES_LARGE, WARNING,                                                                            \
       "${subject} loses large packets: segments of ${large} bytes were sent ${times} times without an "     \
-      "acknowledgement, segments of ${small} bytes arrive",                                                 \
+      "acknowledgement, but segments of ${small} bytes arrive",                                                 \
       "compare the MTU of all interfaces on the way ('ip link', 'ping -M do -s 1472 ${address}'), and "     \
       "permit ICMP 'fragmentation needed'; until then, large messages between workers are lost, too",       \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
-      "an acknowledgement, segments of 536 bytes arrive",                                                   \
+      "an acknowledgement, but segments of 536 bytes arrive",                                                   \
       "The kernel has sent a segment of the agent's connection several times without an "                   \
       "acknowledgement. The next connection, with smaller segments, works. If a connection between two "    \
       "nodes breaks or hangs, an agent also sends UDP packets of two sizes to port 33434 of the peer: "     \

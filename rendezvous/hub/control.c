@@ -47,7 +47,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
         return true;
     rdzv_facts(r, &facts);
     if (how == RDZV_STALE_ROUND)
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, the current round is %u", round,
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over; the current round is %u", round,
                  facts.round);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not a member of round %u", facts.round);

@@ -4,8 +4,8 @@
  * there is no report. A node that joins late gets its first report with the next new finding, or after it has waited
  * long enough itself. The last report before the job fails contains all findings again.
  *
- * A finding is new if its digest was not reported yet. The digest is computed from the code and the subject of the
- * finding, and not from its sentence, because the times in the sentence change with each check. */
+ * A finding is new if its digest was not reported yet. The digest covers the code and the subject of the finding. It
+ * leaves out the sentence, whose times change with each check. */
 #include "hub/monitor.h"
 
 #include "auth/auth.h"

@@ -86,8 +86,8 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status;
 }
 
-/* Publish the card of this rank. If two processes have the same rank, the second process fails and must not replace
- * the first card, because the job would otherwise split into two groups that wait for each other. */
+/* Publish the card of this rank. If two processes have the same rank, the second process fails. It must not replace
+ * the first card: the job would split into two groups that wait for each other. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;

@@ -87,8 +87,8 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* Report the failed start to the other ranks at once, because they may wait in the first barrier, or for the control
- * page (shm.h), which this rank may have to create. */
+/* Report the failed start to the other ranks at once, because they may wait in the first barrier. They may also
+ * wait for the control page (shm.h), which this rank may have to create. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     if (cpu->meeting.hosts > 1 && cpu->net == NULL)

@@ -631,7 +631,7 @@ Test(control_rdzv, after_a_restart_the_keys_are_gone_and_the_round_is_another)
     expect_answer(N0, "{\"op\":\"done\",\"round\":1}", "\"code\":\"STALE_ROUND\"");
     expect_answer(N0, "{\"op\":\"worker_started\",\"round\":1,\"rank\":0,\"pid\":9}",
                   "\"code\":\"STALE_ROUND\"");
-    expect_answer(N0, "{\"op\":\"heartbeat\",\"round\":1}", "round 1 is over, the current round is 2");
+    expect_answer(N0, "{\"op\":\"heartbeat\",\"round\":1}", "round 1 is over; the current round is 2");
     expect_answer(N0, "{\"op\":\"worker_started\",\"round\":2,\"rank\":0,\"pid\":9}", "{\"ok\":true}");
 }
 

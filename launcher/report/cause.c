@@ -297,7 +297,7 @@ static const char lost_rank[] =
 static const char no_gpu_here[] =
     "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and remove the calls of torch.cuda";
 static const char lost_loader[] =
-    "a process of Python's multiprocessing died, usually a DataLoader worker: often memory ran out or /dev/shm is full; with num_workers=0 the rank itself runs the loader's code and prints the error";
+    "a process of Python's multiprocessing died, usually a DataLoader worker: check free -h{available}, the cgroup's limit{memory} and the size of /dev/shm{shm}; with num_workers=0 the rank itself runs the loader's code and prints the error";
 
 static bool lacks_gpu(const struct hint_facts *f)
 {
@@ -369,8 +369,8 @@ static const struct hint {
       "memory is used up, or a limit is too low: check free -h{available}, the cgroup's limit{memory}, ulimit -v{space}, and for InfiniBand ulimit -l{locked}{commit}" },
     { .piece = "can't start new thread", "a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { .piece = "Resource temporarily unavailable", "often a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
-    { .piece = "is killed by signal: Bus error", "/dev/shm was full when a DataLoader worker needed it: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
-    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: use fewer loader workers, or a smaller batch" },
+    { .piece = "is killed by signal: Bus error", "a DataLoader worker found no space in shared memory, usually /dev/shm{shm}: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
+    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: check free -h{available} and the cgroup's limit{memory}, and use fewer loader workers, or a smaller batch" },
     { .piece = "ModuleNotFoundError", "{python}, which ran the program, does not have a module: install the module there, or activate the virtual environment that contains it (ddprun --dry_run prints why this Python was used)",
       .applies = knows_python },
     { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; check which Python the first line of the script names" },
@@ -570,7 +570,8 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
     static const struct worker_evidence nothing;
     const struct worker_evidence *e = facts->evidence != NULL ? facts->evidence : &nothing;
     char files[LIMIT_SHOWN], processes[LIMIT_SHOWN], pids[LIMIT_SHOWN], locked[LIMIT_SHOWN];
-    char memory[2 * LIMIT_SHOWN], space[LIMIT_SHOWN], available[LIMIT_SHOWN], commit[COMMIT_SHOWN];
+    char memory[2 * LIMIT_SHOWN], shm[2 * LIMIT_SHOWN], space[LIMIT_SHOWN], available[LIMIT_SHOWN],
+        commit[COMMIT_SHOWN];
     struct buf room = { 0 };
     bool ok = room_text(&room, facts->full);
     const struct word words[] = { { "python", facts->python },
@@ -580,6 +581,7 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
                                   { "pids", limit_text(pids, e->pids_max, false) },
                                   { "locked", limit_text(locked, e->locked, true) },
                                   { "memory", group_memory_text(memory, e) },
+                                  { "shm", shm_text(shm, e) },
                                   { "available", available_text(available, e) },
                                   { "commit", commit_text(commit, e) },
                                   { "space", limit_text(space, e->address_space, true) } };

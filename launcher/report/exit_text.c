@@ -279,6 +279,16 @@ const char *available_text(char out[LIMIT_SHOWN], const struct worker_evidence *
     return out;
 }
 
+const char *shm_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e)
+{
+    char size[SIZE_TEXT_MAX], room[SIZE_TEXT_MAX];
+    out[0] = '\0';
+    if (e->shm_size > 0)
+        snprintf(out, 2 * LIMIT_SHOWN, " (%s, of which %s are free)", words_size(size, e->shm_size),
+                 words_size(room, e->shm_free));
+    return out;
+}
+
 const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
 {
     char limit[SIZE_TEXT_MAX], used[SIZE_TEXT_MAX];
@@ -492,6 +502,10 @@ static unsigned observations(const struct worker_evidence *e)
 #define SHM_REMEDY                                                                                       \
     "enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; " \
     "delete what earlier jobs left there"
+/* The path of the file is not known, so no file system is named. */
+#define MAPPED_REMEDY                                                                                      \
+    "find out whether a program truncates a file that the worker maps, and check the file system of that " \
+    "file with df"
 /* Each remedy about memory begins with this text. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
@@ -533,11 +547,11 @@ static const struct row {
       "most likely /dev/shm was full: its size is only {shm_size} ({shm_free} free after the worker's end)",
       SHM_REMEDY },
     { SIGBUS, FAULT_KNOWN, NULL,
-      "the worker accessed address {fault} of a mapped file, but the file has no data there: it was truncated, or its disk is full",
-      "check the free space with df, and whether a program truncates a mapped file" },
+      "the worker accessed address {fault} of a mapped file, but the file has no data there",
+      MAPPED_REMEDY },
     { SIGBUS, ALWAYS, NULL,
-      "the worker accessed a page of a mapped file, but the file has no data there: it was truncated, or its disk is full",
-      "check the free space with df, and whether a program truncates a mapped file" },
+      "the worker accessed a page of a mapped file, but the file has no data there",
+      MAPPED_REMEDY },
     { SIGSEGV, FAULT_KNOWN | OBJECT_KNOWN, NULL, "the worker accessed memory that is not its own, at address {fault}, in {object}", NULL },
     { SIGSEGV, FAULT_KNOWN, NULL, "the worker accessed memory that is not its own, at address {fault}", NULL },
     { SIGSEGV, OBJECT_KNOWN, NULL, "the worker used an address that is not valid on this processor, in {object}", NULL },

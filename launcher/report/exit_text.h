@@ -81,6 +81,9 @@ const char *group_memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evi
 /* Format the machine's memory as " (20 MiB are available)", or as "" if it is not known. */
 const char *available_text(char out[LIMIT_SHOWN], const struct worker_evidence *e);
 
+/* Format the size of /dev/shm as " (64 MiB, of which 10 MiB are free)", or as "" if it is not known. */
+const char *shm_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
+
 /* Format the machine's limit of reserved memory as "; vm.overcommit_memory=2 permits 8 GiB, and 7.9 GiB are reserved",
  * or as "" in another mode. */
 enum { COMMIT_SHOWN = 128 };

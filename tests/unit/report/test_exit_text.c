@@ -1,6 +1,8 @@
 /* Lines of the kernel's log, and the end that each explains. */
 #include "report/exit_text.h"
 
+#include "agent/agent.h"
+
 #include <criterion/criterion.h>
 #include <elf.h>
 #include <signal.h>
@@ -199,5 +201,25 @@ Test(coredump_fault, is_in_the_notes)
         memcpy(part, &core, len);
         cr_expect_not(coredump_fault(slice_of(part, len), &address), "%zu", len);
         free(part);
+    }
+}
+
+/* --- mapped files --------------------------------------------------------------------------------------- */
+
+/* The file of a mapping is not known, so the cause names no full disk. */
+Test(end_cause, names_no_disk_for_a_mapped_file)
+{
+    static const struct agent_worker bus = { .verdict = WORKER_FAILED, .signal = SIGBUS };
+    for (int known = 0; known < 2; known++) {
+        struct buf out = { 0 };
+        e = (struct worker_evidence){ .shm_size = UINT64_C(8) << 30,
+                                      .shm_free = UINT64_C(7) << 30,
+                                      .fault_known = known == 1,
+                                      .fault = 0x7000 };
+        cr_assert(end_cause(&bus, &e, &out) && buf_append(&out, "", 1));
+        const char *text = (const char *)out.data;
+        cr_expect(strstr(text, "mapped file") && strstr(text, "full") == NULL, "%s", text);
+        cr_expect_eq(strstr(text, "0x7000") != NULL, known == 1, "%s", text);
+        buf_free(&out);
     }
 }

@@ -156,6 +156,24 @@ Test(hints, show_the_room_of_each_place)
     cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "directory is on nfs4 of srv:/d): "));
 }
 
+/* The values of an unknown limit are left out. */
+Test(hints, about_data_loaders_have_the_memory_and_the_size_of_shm)
+{
+    static const char *const texts[] = { "Connection refused /multiprocessing/connection.py",
+                                         "DataLoader worker (pid 7) is killed by signal: Bus error.",
+                                         "DataLoader worker (pid 7) is killed by signal: Killed." };
+    const struct worker_evidence e = {
+        .shm_size = 64 << 20, .shm_free = 3 << 20, .available = 5 << 20, .group_limit = UINT64_MAX
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        const char *known = hint_with(texts[i], &(struct hint_facts){ .evidence = &e });
+        cr_expect(i == 2 || strstr(known, "/dev/shm (64 MiB, of which 3 MiB are free)"), "%s", known);
+        cr_expect(i == 1 || strstr(known, " (5 MiB are available)"), "%s", known);
+        cr_expect(i == 1 || strstr(known, " (unlimited)"), "%s", known);
+        cr_expect_null(strpbrk(hint(texts[i]), "{}"), "%s", hint(texts[i]));
+    }
+}
+
 Test(hints, know_what_users_meet)
 {
     cr_expect(strstr(hint("train.py: error: unrecognized arguments: --local-rank=0\n"), "LOCAL_RANK"));

@@ -259,7 +259,8 @@ static int run_detached(struct supervisor *s, int output, int waits)
     }
     if (s->guardian > 0)
         return supervise(s);
-    log_error("cannot start the job: %s", strerror(errno));
+    char why[FORK_ERROR_MAX];
+    log_error("cannot start the job: %s", fork_error_text(errno, why));
     unlink(s->socket);
     return EXIT_CODE_DDPRUN;
 }
@@ -338,7 +339,7 @@ int detach_begin(const struct detached_job *job)
         close(left[0]);
     }
     if (supervisor < 0) {
-        log_error("--detach: cannot start a process: %s", strerror(errno));
+        log_error("--detach: cannot start a process: %s", fork_error_text(errno, why));
         unlink(s.socket);
         return EXIT_CODE_DDPRUN;
     }

@@ -12,6 +12,7 @@
 #include "node/guardian.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "contain/descendants.h"
@@ -247,7 +248,8 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     disk_watch_share();
     descendants_adopt(); /* a failure is ignored here; contain.c reports it as a missing feature */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
-        log_error("cannot start the agent process: %s", strerror(errno));
+        char why[FORK_ERROR_MAX];
+        log_error("cannot start the agent process: %s", fork_error_text(errno, why));
         return EXIT_CODE_DDPRUN;
     }
     if (g.agent == 0)

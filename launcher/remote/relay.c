@@ -36,7 +36,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -387,25 +386,11 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Format an error of fork with the values that may explain it: "Resource temporarily unavailable (ulimit -u 4096; 4090
- * processes and load 12.5 on this host)". Format only the text of any other error. */
-enum { FORK_WHY_MAX = 192 };
-static const char *fork_error_text(int error, char why[FORK_WHY_MAX])
-{
-    struct sysinfo host;
-    char processes[RLIMIT_TEXT_MAX];
-    if ((error != EAGAIN && error != ENOMEM) || sysinfo(&host) != 0)
-        return strerror(error);
-    snprintf(why, FORK_WHY_MAX, "%s (ulimit -u %s; %u processes and load %.1f on this host)", strerror(error),
-             rlimit_text(RLIMIT_NPROC, processes), host.procs, (double)host.loads[0] / (1 << SI_LOAD_SHIFT));
-    return why;
-}
-
 /* Start the host's ddprun. Its stdin gets a line with the secret, unless `secret` is "". Then it gets the job's input
  * if `input` is true, or the end of file. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
-    char line[80], why[FORK_WHY_MAX];
+    char line[80], why[FORK_ERROR_MAX];
     int ends[2] = { -1, -1 }, news[2] = { -1, -1 };
     if (pipe2(ends, O_CLOEXEC) != 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, news) != 0) {

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/exit_codes.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "net/messages.h"
 
@@ -258,8 +259,8 @@ static const char *map_own_program(struct carried *c, size_t size)
                  "of ddprun on both";
 }
 
-/* Start the process. Return NULL, or the reason of a failure. */
-static const char *fork_carried(struct carried *c, char **argv)
+/* Start the process. Return NULL, or the reason of a failure, in `why`. */
+static const char *fork_carried(struct carried *c, char **argv, char why[FORK_ERROR_MAX])
 {
     int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
     const pid_t branch = getpid();
@@ -278,14 +279,14 @@ static const char *fork_carried(struct carried *c, char **argv)
         if (c->ends[i] >= 0)
             fcntl(c->ends[i], F_SETFL, O_NONBLOCK);
     }
-    return c->pid < 0 ? strerror(error) : NULL;
+    return c->pid < 0 ? fork_error_text(error, why) : NULL;
 }
 
 /* Report to the starter that a process could not be created, because `step` has failed. The starter gets the same
  * messages as for a remote shell that exits with an error text. */
 static void report_no_fork(struct branch *b, struct carried *c, const char *step, const char *why)
 {
-    char text[192], status[8];
+    char text[FORK_ERROR_MAX + 64], status[8];
     snprintf(text, sizeof(text), "ddprun: %s: %s\n", step, why);
     snprintf(status, sizeof(status), "%d", EXIT_NOT_REACHED);
     append_slot(&b->out, REMOTE_ERR, c->slot, slice_str(text));
@@ -299,7 +300,7 @@ static void report_no_fork(struct branch *b, struct carried *c, const char *step
 
 static void branch_OPEN(struct branch *b, int slot, struct slice body)
 {
-    char *at = (char *)(uintptr_t)body.data, *end = at + body.len;
+    char *at = (char *)(uintptr_t)body.data, *end = at + body.len, why[FORK_ERROR_MAX];
     int words = 0;
     if (body.len == 0 || end[-1] != '\0' || branch_find(b, slot) != NULL)
         return;
@@ -316,7 +317,7 @@ static void branch_OPEN(struct branch *b, int slot, struct slice body)
         for (int i = 0; at < end; at += strlen(at) + 1)
             argv[i++] = at;
         const char *no_map = ship > 0 ? map_own_program(c, ship) : NULL;
-        const char *no_fork = no_map == NULL ? fork_carried(c, argv) : NULL;
+        const char *no_fork = no_map == NULL ? fork_carried(c, argv, why) : NULL;
         if (c->pid <= 0)
             report_no_fork(b, c, no_map != NULL ? "--ship" : "cannot start a process",
                            no_map != NULL ? no_map : no_fork);

@@ -10,9 +10,139 @@
 #include <sys/quota.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+
+/* --- control groups and memory -------------------------------------------------------------------------- */
+
+/* Read a number from a file. Return UINT64_MAX for "max", and 0 if the file cannot be read. */
+static uint64_t read_number(const char *path)
+{
+    unsigned long long value = UINT64_MAX;
+    char first = '\0';
+    FILE *file = fopen(path, "re");
+    const bool ok = file != NULL && (fscanf(file, "%llu", &value) == 1 || fscanf(file, "%c", &first) == 1);
+    if (file != NULL)
+        fclose(file);
+    return ok ? value : 0;
+}
+
+/* Return the smaller of `lowest` and the numbers in the files `name` of the directory ROOT/GROUP and of all directories
+ * above it, up to `root`. A `lowest` of 0 means that no file was read. Cut `group`. */
+static uint64_t lowest_above(const char *root, char *group, const char *name, uint64_t lowest)
+{
+    char path[PATH_MAX], *slash = group;
+    while (slash != NULL) {
+        snprintf(path, sizeof(path), "%s%s/%s", root, group, name);
+        const uint64_t value = read_number(path);
+        if (value > 0 && (lowest == 0 || value < lowest))
+            lowest = value;
+        slash = strrchr(group, '/');
+        if (slash != NULL)
+            *slash = '\0';
+    }
+    return lowest;
+}
+
+/* Return the lowest limit of the cgroups that contain this process, at the usual mount points: 0 = none can be read.
+ * `v2` and `v1` are the names of the file. */
+static uint64_t lowest_of_groups(const char *controller, const char *v2, const char *v1)
+{
+    char root[64], *line = NULL;
+    size_t size = 0;
+    uint64_t lowest = 0;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file != NULL && getline(&line, &size, file) > 0) {
+        char *of = strchr(line, ':'), *group = of != NULL ? strchr(of + 1, ':') : NULL;
+        if (group == NULL)
+            continue;
+        *group++ = '\0';
+        group[strcspn(group, "\n")] = '\0';
+        snprintf(root, sizeof(root), "/sys/fs/cgroup/%s", of[1] == '\0' ? "." : controller);
+        if (of[1] == '\0')
+            lowest = lowest_above(root, group, v2, lowest);
+        else if (strstr(of + 1, controller) != NULL)
+            lowest = lowest_above(root, group, v1, lowest);
+    }
+    free(line);
+    if (file != NULL)
+        fclose(file);
+    return lowest;
+}
+
+/* Format a limit of the cgroups as "; pids.max 512", or "" if it cannot be read. Version 1 shows no limit of memory as a
+ * number near 2^63. */
+enum { GROUP_LIMIT_SHOWN = 64 };
+static void group_limit_text(char out[GROUP_LIMIT_SHOWN], const char *name, uint64_t limit, bool is_bytes)
+{
+    char size[SIZE_TEXT_MAX];
+    if (limit == 0)
+        out[0] = '\0';
+    else if (limit >= UINT64_C(1) << 62)
+        snprintf(out, GROUP_LIMIT_SHOWN, "; %s unlimited", name);
+    else if (is_bytes)
+        snprintf(out, GROUP_LIMIT_SHOWN, "; %s %s", name, words_size(size, limit));
+    else
+        snprintf(out, GROUP_LIMIT_SHOWN, "; %s %llu", name, (unsigned long long)limit);
+}
+
+const char *fork_error_text(int error, char out[FORK_ERROR_MAX])
+{
+    struct sysinfo host;
+    char processes[RLIMIT_TEXT_MAX], pids[GROUP_LIMIT_SHOWN];
+    snprintf(out, FORK_ERROR_MAX, "%s", strerror(error));
+    if ((error != EAGAIN && error != ENOMEM) || sysinfo(&host) != 0)
+        return out;
+    group_limit_text(pids, "pids.max", lowest_of_groups("pids", "pids.max", "pids.max"), false);
+    snprintf(out, FORK_ERROR_MAX, "%s (ulimit -u %s%s; %u processes and load %.1f on this host)",
+             strerror(error), rlimit_text(RLIMIT_NPROC, processes), pids, host.procs,
+             (double)host.loads[0] / (1 << SI_LOAD_SHIFT));
+    return out;
+}
+
+/* Return a value of /proc/meminfo in bytes, or 0 if the file does not have it. */
+static uint64_t memory_value(const char *name)
+{
+    char line[128];
+    unsigned long long value = 0;
+    const size_t len = strlen(name);
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file != NULL && value == 0 && fgets(line, sizeof(line), file) != NULL)
+        if (strncmp(line, name, len) == 0 && line[len] == ':')
+            value = strtoull(line + len + 1, NULL, 10);
+    if (file != NULL)
+        fclose(file);
+    return value * 1024;
+}
+
+const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX])
+{
+    char max[GROUP_LIMIT_SHOWN], size[SIZE_TEXT_MAX], limit[RLIMIT_TEXT_MAX];
+    snprintf(out, MEMORY_ERROR_MAX, "%s", strerror(error));
+    if (error == EFBIG)
+        snprintf(out, MEMORY_ERROR_MAX, "%s (ulimit -f is %s bytes)", strerror(error),
+                 rlimit_text(RLIMIT_FSIZE, limit));
+    if (error == EMFILE)
+        snprintf(out, MEMORY_ERROR_MAX, "%s (ulimit -n %s)", strerror(error),
+                 rlimit_text(RLIMIT_NOFILE, limit));
+    if (error != ENOMEM && error != ENOSPC)
+        return out;
+    group_limit_text(max, "memory.max", lowest_of_groups("memory", "memory.max", "memory.limit_in_bytes"),
+                     true);
+    const int n =
+        snprintf(out, MEMORY_ERROR_MAX, "%s (ulimit -v %s%s; %s available on this host", strerror(error),
+                 rlimit_text(RLIMIT_AS, limit), max, words_size(size, memory_value("MemAvailable")));
+    if (read_number("/proc/sys/vm/overcommit_memory") == 2)
+        snprintf(out + n, MEMORY_ERROR_MAX - (size_t)n, "; vm.overcommit_memory=2 permits %s)",
+                 words_size(size, memory_value("CommitLimit")));
+    else
+        snprintf(out + n, MEMORY_ERROR_MAX - (size_t)n, ")");
+    return out;
+}
+
+/* --- disks ---------------------------------------------------------------------------------------------- */
 
 /* Find the type and the source of the file system of `fd` in /proc/self/mountinfo, whose rows are
  * "ID PARENT MAJOR:MINOR ROOT MOUNT-POINT OPTIONS ... - TYPE SOURCE OPTIONS". */

@@ -71,6 +71,17 @@ void quota_text(int fd, char out[QUOTA_SHOWN]);
 enum { WRITE_ERROR_MAX = 128 + QUOTA_SHOWN };
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 
+/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add what may limit the processes:
+ * "Resource temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 processes and load 12.5 on this host)". pids.max
+ * is the lowest of this process's cgroups, and is left out if it cannot be read. */
+enum { FORK_ERROR_MAX = 192 };
+const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
+
+/* Format an error of an allocation of shared memory, with the limits that were read: "Cannot allocate memory (ulimit -v
+ * unlimited; memory.max 64 MiB; 3 GiB available on this host)", "File too large (ulimit -f is 8192 bytes)". memory.max is as pids.max above. */
+enum { MEMORY_ERROR_MAX = 256 };
+const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX]);
+
 /* Key: how many waiting nodes a restart would add to the job, in decimal digits. A missing key means 0. */
 #define GROW_WAITING_KEY "ddprun/waiting_nodes"
 /* Prefix of keys: "ddprun/grow/3" exists if rank 3 agrees to a restart with a larger world. */

@@ -630,8 +630,8 @@
       "--log_dir is on that file system. Typical causes: logs or checkpoints of earlier jobs.")               \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
-      "start again later; on ${subject}, check ulimit -u, pids.max of the cgroup, MaxStartups in "          \
-      "sshd_config, and whether a firewall or fail2ban rejects logins",                                     \
+      "start again later; on ${subject}, end other processes, read the log of sshd, and check whether a "   \
+      "firewall or fail2ban rejects logins",                                                                \
       "n1 accepts no more processes or logins: sh: 1: Cannot fork",                                         \
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \

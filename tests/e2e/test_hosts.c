@@ -655,6 +655,7 @@ HOSTS_TEST(a_host_without_room_for_processes_is_named)
                                   &(struct run_options){ .cwd = "/" });
     EXPECT(r, 125);
     cr_expect_eq(count(r.err, "finding  HOST_BUSY"), 1, "%s", r.err);
+    cr_expect_null(strstr(r.err, "pids.max of"), "a limit needs a value: %s", r.err);
 }
 
 HOSTS_TEST(contradicting_options_are_refused)

@@ -5,6 +5,7 @@
  * would need a name, or a descriptor that every launcher passes to its ranks; torchrun passes none. */
 #include "cpu/shm.h"
 
+#include "base/limits.h"
 #include "base/syscalls.h"
 #include "cpu/net_plan.h"
 
@@ -21,10 +22,11 @@ enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags, struct ddp_err *err)
 {
+    char why[MEMORY_ERROR_MAX];
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
-                        strerror(errno));
+                        memory_error_text(errno, why));
     /* Large pages cause fewer TLB misses in large reductions. Systems without large pages ignore this call. */
     madvise(base, bytes, MADV_HUGEPAGE);
     *s = (struct segment){ .base = base, .bytes = bytes, .fd = fd };
@@ -36,14 +38,14 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
  * later changes of the seals. */
 static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 {
+    char why[MEMORY_ERROR_MAX];
     if (ftruncate(fd, (off_t)bytes) != 0)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot create %zu bytes of shared memory: %s", bytes,
-                        strerror(errno));
+                        memory_error_text(errno, why));
     int error = posix_fallocate(fd, 0, (off_t)bytes);
     if (error != 0)
-        return ddp_fail(err, DDP_ERR_NOMEM,
-                        "cannot allocate %zu bytes of shared memory: %s; check the memory limit of the job",
-                        bytes, strerror(error));
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot allocate %zu bytes of shared memory: %s", bytes,
+                        memory_error_text(error, why));
     if (fcntl(fd, F_ADD_SEALS, SEALS) != 0)
         return ddp_fail(err, DDP_ERR_IO, "cannot seal shared memory: %s", strerror(errno));
     return DDP_OK;
@@ -54,9 +56,11 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
+    char why[MEMORY_ERROR_MAX];
     int fd = sys_memfd_create("ddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "cannot create shared memory: memfd_create: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot create shared memory: memfd_create: %s",
+                        memory_error_text(errno, why));
     ddp_status status = fill_segment(fd, bytes, err);
     if (status == DDP_OK)
         status = map_segment(out, bytes, fd, MAP_SHARED, err);

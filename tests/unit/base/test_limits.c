@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The file system "proc" has no quota. */
@@ -48,6 +51,84 @@ Test(limits, an_error_of_a_write_has_the_values_of_the_file_system)
         cr_expect(strstr(text, " free)") != NULL, "%s", text);
         cr_expect(strstr(text, " and ") == NULL || strstr(text, " inodes free)") != NULL, "%s", text);
     }
+}
+
+Test(limits, an_error_of_fork_has_the_limits_of_processes)
+{
+    char text[FORK_ERROR_MAX];
+    const struct rlimit few = { 321, 321 };
+    cr_assert_eq(setrlimit(RLIMIT_NPROC, &few), 0);
+    fork_error_text(EAGAIN, text);
+    cr_expect(strstr(text, "(ulimit -u 321; ") && strstr(text, " load "), "%s", text);
+    cr_expect_str_eq(fork_error_text(EPERM, text), strerror(EPERM));
+}
+
+Test(limits, an_error_of_shared_memory_has_the_limits_of_memory)
+{
+    char text[MEMORY_ERROR_MAX];
+    const struct rlimit small = { 8192, 8192 };
+    memory_error_text(ENOMEM, text);
+    cr_expect(strstr(text, "(ulimit -v ") && strstr(text, "iB available"), "%s", text);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    cr_expect_not_null(strstr(memory_error_text(EFBIG, text), "ulimit -f is 8192 bytes"), "%s", text);
+    cr_expect_str_eq(memory_error_text(EPERM, text), strerror(EPERM));
+}
+
+/* Name the group of process `pid` at the mount of version 1 or 2. Return true for version 1. */
+static bool name_group(char path[256], const char *controller, pid_t pid)
+{
+    char v1[64];
+    snprintf(v1, sizeof(v1), "/sys/fs/cgroup/%s", controller);
+    const bool is_v1 = access(v1, F_OK) == 0;
+    snprintf(path, 256, "%s/ddprun-test-%d", is_v1 ? v1 : "/sys/fs/cgroup", (int)pid);
+    return is_v1;
+}
+
+static bool write_in(const char *path, const char *name, const char *text)
+{
+    char file[320];
+    snprintf(file, sizeof(file), "%s/%s", path, name);
+    FILE *f = fopen(file, "we");
+    const bool ok = f != NULL && fputs(text, f) >= 0;
+    return f != NULL && fclose(f) == 0 && ok;
+}
+
+/* Move this process into a new group with a limit. Exit with 77 if this user cannot do this, with 0 if the error has the
+ * limit, else with 1. */
+static void exit_in_group(const char *controller, const char *v1, const char *v2, const char *limit,
+                          const char *words)
+{
+    char path[256], text[MEMORY_ERROR_MAX];
+    const bool is_v1 = name_group(path, controller, getpid());
+    if (mkdir(path, 0755) != 0 || !write_in(path, is_v1 ? v1 : v2, limit) ||
+        !write_in(path, "cgroup.procs", "0"))
+        _exit(77);
+    _exit(strstr(controller[0] == 'p' ? fork_error_text(EAGAIN, text) : memory_error_text(ENOMEM, text),
+                 words) == NULL);
+}
+
+/* A group stays until its last process has ended, so a child enters it. */
+Test(limits, those_of_the_control_group_are_read)
+{
+    int skipped = 0;
+    for (int memory = 0; memory < 2; memory++) {
+        char path[256];
+        int status;
+        const pid_t child = fork();
+        if (child == 0 && memory)
+            exit_in_group("memory", "memory.limit_in_bytes", "memory.max", "805306368",
+                          "; memory.max 768 MiB; ");
+        if (child == 0)
+            exit_in_group("pids", "pids.max", "pids.max", "777", "; pids.max 777; ");
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        name_group(path, memory ? "memory" : "pids", child);
+        for (int tries = 0; rmdir(path) != 0 && errno == EBUSY && tries < 1000; tries++)
+            usleep(1000);
+        skipped += WEXITSTATUS(status) == 77;
+        cr_expect(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77), "%x", status);
+    }
+    if (skipped == 2)
+        cr_skip_test("skipped, because this user cannot create a control group with a limit");
 }
 
 Test(limits, an_error_of_an_open_has_the_limit_of_open_files)

@@ -63,10 +63,9 @@ static const struct option_row rows[] = {
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help =
-          "limit for keys, values and queues in bytes; N may end in K, M or G (default: 1G). A user or "
-          "an address gets at most half of the memory that no other user or address uses, and a job gets at "
-          "most a quarter" },
+      .help = "limit for keys, values and queues in bytes; N may end in K, M or G (default: 1G). A user or "
+              "an address gets at most half of the memory that all others leave free; a job gets at most a "
+              "quarter" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,

@@ -202,7 +202,7 @@ Test(ddprun_meet, a_failed_start_names_the_explanation_of_a_code_once_and_only_o
                                "--node_rank=1",
                                "--master_addr=127.0.0.1",
                                free_port_option("--master_port="),
-                               "--timeout=1",
+                               "--timeout=3",
                                "true",
                                NULL };
         struct run_result r = run_command(argv, &(struct run_options){ .terminal = on_terminal == 1 });

@@ -1,7 +1,7 @@
 /* threads.c -- see threads.h.
  *
  * Every user may read the state of a thread. Reading the system call requires the right to trace the process (Yama,
- * CAP_SYS_PTRACE). A fact that cannot be read is left out. */
+ * CAP_SYS_PTRACE). A fact that cannot be read is left out, and threads_explain_ptrace() has the reason. */
 #include "contain/threads.h"
 
 #include "base/endpoint.h"
@@ -9,6 +9,8 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -402,25 +404,38 @@ static int ptrace_scope(const char *file)
     return scope;
 }
 
+/* The kernel checks the permission when the file is read, or when it is opened if another user owns the process. */
+bool threads_may_trace(pid_t pid)
+{
+    char path[64], byte;
+    snprintf(path, sizeof(path), "/proc/%d/syscall", (int)pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool is_denied = (fd < 0 || read(fd, &byte, 1) < 0) && (errno == EPERM || errno == EACCES);
+    if (fd >= 0)
+        close(fd);
+    return !is_denied;
+}
+
 /* Write the note about ptrace_scope. Scope 1 is named only for a child process, because a worker itself allows
  * ddprun to read it (PR_SET_PTRACER). Scope 3 cannot be changed before the next boot. */
-void threads_explain_ptrace(const char *file, bool is_child, char note[STACK_NOTE_MAX])
+void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);
+    const char *missing = by_py_spy ? "Python stacks" : "system calls",
+               *reader = by_py_spy ? "py-spy" : "ddprun";
     if (scope > 2)
         snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: kernel.yama.ptrace_scope is %d, so the kernel does not let py-spy read "
-                 "the process; "
+                 "no %s: kernel.yama.ptrace_scope is %d, so %s may not read the process; "
                  "boot with kernel.yama.ptrace_scope=1 in /etc/sysctl.d",
-                 scope);
+                 missing, scope, reader);
     else if (scope == 2 || (scope == 1 && is_child))
         snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: kernel.yama.ptrace_scope is %d, so the kernel does not let py-spy read "
-                 "the process; "
+                 "no %s: kernel.yama.ptrace_scope is %d, so %s may not read the process; "
                  "run 'sysctl kernel.yama.ptrace_scope=%d' as root",
-                 scope, scope - 1);
+                 missing, scope, reader, scope - 1);
     else
         snprintf(note, STACK_NOTE_MAX,
-                 "no Python stacks: py-spy lacks CAP_SYS_PTRACE, so it cannot read the process; give the "
-                 "container this capability, or run ddprun as the user of the process");
+                 "no %s: %s may not read the process: CAP_SYS_PTRACE is missing; give the "
+                 "container this capability, or run ddprun as the user of the process",
+                 missing, reader);
 }

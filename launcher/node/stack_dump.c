@@ -41,6 +41,7 @@ enum {
     CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records */
 };
 
+#define PTRACE_SCOPE "/proc/sys/kernel/yama/ptrace_scope"
 /* Notes for the user, in the place of the Python frames. */
 #define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy"
 #define NOT_STARTED \
@@ -344,7 +345,7 @@ static void explain_end(const struct helper *h, int status, const char *error, c
     const bool denied = strcasestr(error, "permission denied") != NULL ||
                         strcasestr(error, "operation not permitted") != NULL;
     if (denied)
-        threads_explain_ptrace("/proc/sys/kernel/yama/ptrace_scope", h->about.is_child, note);
+        threads_explain_ptrace(PTRACE_SCOPE, true, h->about.is_child, note);
     else if (WIFSIGNALED(status))
         snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was killed by signal %d", WTERMSIG(status));
     else
@@ -690,8 +691,13 @@ static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
         return;
+    char denied[STACK_NOTE_MAX];
     const bool is_python = threads_is_python(t->pid, !d->request.is_failure);
     const char *note = is_python ? helper_start(d, t) : NULL;
+    if (!is_python && !threads_may_trace(t->pid)) {
+        threads_explain_ptrace(PTRACE_SCOPE, false, t->is_child, denied);
+        note = denied;
+    }
     if (!is_python || note != NULL)
         add_by_proc(d, t, note);
 }

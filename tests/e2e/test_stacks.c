@@ -289,6 +289,35 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
+/* The limit of a failure is shorter, so only ddpctl shows this text. */
+Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
+{
+    write_script("py-spy", "exec sleep 1000");
+    struct run_process *p = start_job(2);
+    struct run_result r = ask(NULL);
+    EXPECT(r, 0);
+    expect_in(r.out, "no Python stacks: py-spy did not answer within 2 s");
+    expect_in(r.out, "sleeping in ");
+    end(p);
+}
+
+/* ddprun in a folder with a py-spy, and a Python in another folder without one. */
+Test(stacks_e2e, a_py_spy_beside_ddprun_is_found)
+{
+    char command[1400], ddprun[300];
+    snprintf(ddprun, sizeof(ddprun), "%s/ddprun", dir);
+    snprintf(command, sizeof(command), "mkdir %s/own && mv %s %s/own/python3 && cp %s %s", dir, python, dir,
+             bin("ddprun"), ddprun);
+    cr_assert_eq(system(command), 0);
+    write_script("py-spy", PRINT_FRAMES);
+    snprintf(python, sizeof(python), "%s/own/python3", dir);
+    const char *argv[] = { ddprun, port_option, "--nproc_per_node=1", python, FAILS_AT_USR1, NULL };
+    struct run_process *p = run_start(argv, &(struct run_options){ .env = no_path });
+    cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
+    expect_answer(NULL, WAITING);
+    end(p);
+}
+
 /* The parent-death signal ends the helper. The guardian ends the processes that the helper has started. */
 Test(stacks_e2e, nothing_of_py_spy_outlives_a_killed_agent)
 {
@@ -353,6 +382,37 @@ Test(stacks_e2e, a_program_without_python_shows_its_state)
     r = end_with(p, SIGUSR1, 3);
     expect_in(r.err, "\n  stacks   rank 0: sleeping");
     SILENT(r, "py-spy");
+}
+
+/* Without CAP_SYS_PTRACE, root may not trace a worker of another user. */
+Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
+{
+    char command[1400], program[300];
+    snprintf(program, sizeof(program), "%s/program", dir);
+    snprintf(command, sizeof(command), "chmod 755 %s && mv %s %s && setpriv --reuid=65534 --clear-groups %s",
+             dir, python, program, program);
+    if (geteuid() != 0 || system(command) != 0 ||
+        system("setpriv --bounding-set=-sys_ptrace --inh-caps=-sys_ptrace true") != 0)
+        cr_skip_test("skipped, because it needs root to start a worker as another user");
+    const char *argv[] = { "setpriv",
+                           "--bounding-set=-sys_ptrace",
+                           "--inh-caps=-sys_ptrace",
+                           bin("ddprun"),
+                           port_option,
+                           "--nproc_per_node=1",
+                           "setpriv",
+                           "--reuid=65534",
+                           "--clear-groups",
+                           program,
+                           FAILS_AT_USR1,
+                           NULL };
+    struct run_process *p = run_start(argv, &(struct run_options){ .env = no_path });
+    cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
+    struct run_result r = ask(NULL);
+    EXPECT(r, 0);
+    expect_in(r.out, "rank 0: no system calls: ");
+    cr_expect(strstr(r.out, "ptrace_scope is ") || strstr(r.out, "CAP_SYS_PTRACE"), "%s", r.out);
+    end(p);
 }
 
 /* --- processes that a worker has started --------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 static char note[STACK_NOTE_MAX];
+static bool by_py_spy = true;
 
 /* Explain the permission under this scope; NULL = the kernel has no Yama. */
 static const char *explained(const char *scope, bool is_child)
@@ -19,7 +20,7 @@ static const char *explained(const char *scope, bool is_child)
     close(fd);
     if (scope == NULL)
         unlink(path);
-    threads_explain_ptrace(path, is_child, note);
+    threads_explain_ptrace(path, by_py_spy, is_child, note);
     unlink(path);
     return note;
 }
@@ -53,4 +54,14 @@ Test(ptrace_scope, names_the_capability_if_no_scope_forbids_reading)
         cr_expect_null(strstr(note, "ptrace_scope"), "%s", note);
     }
     expect("0\n", true, "CAP_SYS_PTRACE", "container");
+}
+
+/* A program without Python has no py-spy. */
+Test(ptrace_scope, of_a_program_without_python_does_not_name_py_spy)
+{
+    by_py_spy = false;
+    expect("2\n", false, "ptrace_scope is 2", "'sysctl kernel.yama.ptrace_scope=1'");
+    cr_expect_null(strstr(note, "py-spy"), "%s", note);
+    expect("0\n", true, "CAP_SYS_PTRACE", "container");
+    cr_expect_null(strstr(note, "py-spy"), "%s", note);
 }

@@ -401,13 +401,16 @@ static void on_refusing_timer(uv_timer_t *timer)
 
 /* Send the failure of this node to each other node that dials, until these nodes give up, too. Wait only for
  * REFUSE_MS if the other nodes probably do not dial this host. This is so if the endpoint is no address of this host.
- * It is also so if the secret is missing, because it is then usually missing on all nodes. */
+ * It is also so if the secret is missing, because it is then usually missing on all nodes. Never wait longer than
+ * --timeout, because the other nodes then give up, too. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
-    const uint64_t now_ms = clock_ms(), until_ms = n->started_ms + m->join_ms;
-    const bool is_short = n->meet.should_host || until_ms < now_ms + REFUSE_MS ||
-                          strcmp(failure->code, finding_code_name(FINDING_NO_SECRET)) == 0;
+    const uint64_t now_ms = clock_ms(), end_ms = n->started_ms + m->join_ms;
+    const uint64_t until_ms = end_ms > now_ms ? end_ms : now_ms;
+    const bool is_short =
+        until_ms > now_ms + REFUSE_MS &&
+        (n->meet.should_host || strcmp(failure->code, finding_code_name(FINDING_NO_SECRET)) == 0);
     char limit[TIME_TEXT_MAX];
     n->meet.refusing_since_ms = now_ms;
     n->meet.refusing_until_ms = is_short ? now_ms + REFUSE_MS : until_ms;

@@ -314,6 +314,15 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
                    "203.0.113.7");
 }
 
+/* The node waits for other nodes, which need the reason, at most until its timeout. */
+Test(ddprun_meet, a_node_0_without_a_store_waits_no_longer_than_its_timeout)
+{
+    struct run_result r = run_wait(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7",
+                                        free_port_option("--master_port="), "--timeout=2"));
+    EXPECT(r, 125);
+    SAYS(r, " --timeout; Ctrl-C");
+}
+
 static struct run_result end_of_waiting(const char *secret, const char *other)
 {
     const char *port = free_port_option("--master_port=");

@@ -448,22 +448,55 @@ static bool is_ignored(const char *word)
     return false;
 }
 
-/* Parse a line without its comment: an item, then "slots=N". */
+/* Remove the blanks around each '=', which Open MPI allows: "slots = 4". */
+static void join_settings(char *line)
+{
+    char *to = line;
+    for (const char *at = line; *at != '\0'; at++) {
+        const char *next = at + strspn(at, " \t\r");
+        if (*next == '=' || (next > at && to > line && to[-1] == '='))
+            at = next;
+        if (*at == '\0')
+            break;
+        *to++ = *at;
+    }
+    *to = '\0';
+}
+
+/* Add the host of a line with Hydra's "user=NAME". */
+static ddp_status add_user(struct specs *s, const char *user, const char *item, const char *count,
+                           struct ddp_err *err)
+{
+    char text[HOST_NAME_SIZE];
+    if (strchr(item, '@') != NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' and user=%.64s both set a user; leave one of them out",
+                        item, user);
+    if (item_end(item)[0] != '\0' || user[strcspn(user, ",")] != '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "user=%.64s: expected one user and one host", user);
+    if (snprintf(text, sizeof(text), "%s@%s", user, item) >= (int)sizeof(text))
+        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' with user=%.64s is too long", item, user);
+    return add_items(s, text, count, err);
+}
+
+/* Parse a line without its comment: an item, then "slots=N" and "user=NAME". */
 static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
 {
+    join_settings(line);
     char *rest, *item = strtok_r(line, " \t\r", &rest), *word;
-    const char *count = "";
+    const char *count = "", *user = NULL;
     if (item == NULL)
         return DDP_OK;
     while ((word = strtok_r(NULL, " \t\r", &rest)) != NULL) {
         if (strncmp(word, "slots=", 6) == 0)
             count = word + 6;
+        else if (strncmp(word, "user=", 5) == 0)
+            user = word + 5;
         else if (!is_ignored(word))
-            return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N", word);
+            return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N or user=NAME", word);
         if (count == word + 6 && check_host_count(item, count, err) != DDP_OK)
             return DDP_ERR_ARG;
     }
-    return add_items(s, item, count, err);
+    return user != NULL ? add_user(s, user, item, count, err) : add_items(s, item, count, err);
 }
 
 ddp_status host_specs_parse_file(const char *text, struct host_spec **out, int *n, struct ddp_err *err)

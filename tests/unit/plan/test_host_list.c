@@ -175,6 +175,9 @@ Test(host_specs, files_of_four_launchers_are_read)
     cr_expect_str_eq(specs("n1:8\r\nn2:8\r\n", true), "n1=8 n2=8");
     cr_expect_str_eq(specs("n1\nn1\nn2\nn2\n", true), "n1=2 n2=2");
     cr_expect_str_eq(specs("node[1-3] slots=2", true), "node1=2 node2=2 node3=2");
+    cr_expect_str_eq(specs("n1 slots = 4 max_slots =8\nn2 slots= 2\nn3 slots =\t3 \nn4 \n", true),
+                     "n1=4 n2=2 n3=3 n4");
+    cr_expect_str_eq(specs("n1:4 user=ann\nn[2-3] user = bob slots=2\n", true), "ann@n1=4 bob@n2=2 bob@n3=2");
 }
 
 /* A name that begins with '-' would be an option of ssh. */
@@ -190,6 +193,13 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("n[1-99999]", false, "'n[1-99999]' ", "node[01-16]");
     expect_refused("n[3-1]", false, "'n[3-1]' ", "node[01-16]");
     expect_refused("a\nb slot=4\n", true, "line 2: unknown word 'slot=4'", "slots=N");
+    expect_refused("ann@a user=bob\n", true, "line 1: 'ann@a' and user=bob ", "leave one");
+    expect_refused("a,b user=ann\n", true, "line 1: user=ann: ", "one host");
+    expect_refused("a user=ann,bob\n", true, "line 1: user=ann,bob: ", "one user");
+    expect_refused("a user=\n", true, "line 1: '@a' ", "host name");
+    expect_refused("a user=-ox\n", true, "line 1: '-ox@a' ", "host name");
+    expect_refused("a slots=\n", true, "line 1: host 'a': '' ", "workers");
+    expect_refused("= 4\n", true, "line 1: '=4' ", "host name");
     expect_refused("a slots=0\n", true, "line 1: host 'a': '0' ", "workers");
     expect_refused("# nothing\n", true, "no host", "file");
 }

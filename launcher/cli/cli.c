@@ -520,6 +520,7 @@ ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, 
 
 void cli_free(struct cli *cli)
 {
+    free(cli->hosts);
     free(cli->tee.items);
     free(cli->redirects.items);
     free(cli->env.items);

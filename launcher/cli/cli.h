@@ -155,9 +155,10 @@ struct cli {
     enum rdzv_backend backend;
     struct endpoint endpoint; /* host "": not given; port -1: not given */
     struct cli_rdzv_conf rdzv_conf;
-    const char *local_addr;       /* NULL = not given */
-    const char *secret_file;      /* NULL = not given */
-    const char *hosts, *hostfile; /* NULL = not given */
+    const char *local_addr;  /* NULL = not given */
+    const char *secret_file; /* NULL = not given */
+    char *hosts;             /* owned: the lists of all --hosts, with commas between; NULL = not given */
+    const char *hostfile;    /* NULL = not given */
     const char *remote_shell;
     const char *log_name; /* name of the log directory below --log_dir; NULL = a new random name */
     bool collect_logs, detach;

@@ -65,10 +65,10 @@
       "to ddprun-ID.out in this directory. See also the commands list, attach and stop")                                \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers, in ROLE_NAME and in line prefixes")                                     \
-    X(HOSTS, "hosts", 'H', TEXT, hosts, "LIST", NULL, false, OURS, NODES,                                            \
-      "start workers on these hosts by ssh: 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
+    X(HOSTS, "hosts", 'H', HOSTS, hosts, "LIST", NULL, false, OURS, NODES,                                            \
+      "start workers on hosts by ssh (repeatable): 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
       "workers)")              \
-    X(HOSTFILE, "hostfile", 0, TEXT, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
+    X(HOSTFILE, "hostfile", 0, HOSTFILE, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
       "start workers on the hosts in FILE: one host per line, with an optional slots=N (N workers). In "        \
       "HOST:X, X is a number of workers; but X is the port if X is at least 1024, or if the line has "          \
       "slots=N")               \

@@ -307,8 +307,34 @@ static ddp_status collect_text(const char ***texts, size_t *n, const char *text,
     return DDP_OK;
 }
 
-/* Add a variable. If --env is given several times, all its values are used. For any other option only the last
- * value is used. */
+/* Append a list of hosts to the earlier lists, as mpirun does. */
+static ddp_status value_HOSTS(const char *text, void *to, struct ddp_err *err)
+{
+    char **hosts = to;
+    struct buf joined = { 0 };
+    if (text[0] == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "a text that is not empty");
+    if (!buf_printf(&joined, "%s%s%s", *hosts != NULL ? *hosts : "", *hosts != NULL ? "," : "", text) ||
+        !buf_append(&joined, "", 1)) {
+        buf_free(&joined);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    }
+    free(*hosts);
+    *hosts = (char *)joined.data;
+    return DDP_OK;
+}
+
+/* Accept one file only, because a later file would replace the hosts of the first. */
+static ddp_status value_HOSTFILE(const char *text, void *to, struct ddp_err *err)
+{
+    const char **file = to;
+    if (*file != NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "the option only once; write all hosts into one file");
+    return value_TEXT(text, to, err);
+}
+
+/* Add a variable. If --env is given several times, all its values are used. For other options except --hosts only the
+ * last value is used. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;

@@ -161,6 +161,9 @@ HOSTS_TEST(a_host_file_and_one_host_work)
     struct run_result r = JOB(option, shell, "sh", "-c", "echo rank $RANK of $WORLD_SIZE");
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[b:2] rank 2 of 3"), 1, "%s", r.out);
+    r = JOB("--hosts=b:2", "-Ha:1", shell, "sh", "-c", "echo rank $RANK of $WORLD_SIZE");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[a:2] rank 2 of 3"), 1, "both lists count, in their order: %s", r.out);
     r = JOB("--hosts=localhost:2", "sh", "-c", "echo rank $RANK of $WORLD_SIZE");
     EXPECT(r, 0);
     cr_expect_eq(job_count(r.out, "[localhost:1] rank 1 of 2"), 1, "%s", r.out);

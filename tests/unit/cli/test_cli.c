@@ -92,6 +92,17 @@ Test(cli, the_last_value_counts_and_env_adds_up)
     cli_free(&cli);
 }
 
+Test(cli, lists_of_hosts_add_up_and_a_second_file_is_rejected)
+{
+    PARSE("-H", "a:2", "--hosts=b:2,c", "-Hd", "prog");
+    cr_assert_str_eq(cli.hosts, "a:2,b:2,c,d");
+    cli_free(&cli);
+    REFUSED("--hosts=: expected a text that is not empty", "--hosts=a", "--hosts=", "prog");
+    cli_free(&cli);
+    REFUSED("--hostfile=y: expected the option only once; write all hosts into one file", "--hostfile=x",
+            "--hostfile=y", "prog");
+}
+
 Test(cli, env_without_a_value_names_a_variable_that_is_set)
 {
     char *environment[] = { "A=", "AB=1", NULL };

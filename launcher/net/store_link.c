@@ -907,15 +907,15 @@ static void handle_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handle a rejection. A rejection loses the link, because store and agent disagree about the job. Three codes are
+/* Handle a rejection. A rejection loses the link, because store and agent disagree about the job. Four codes are
  * harmless. STALE_ROUND and NO_MEMBER reject a message about a round that is over or does not contain this node.
  * VOUCH_REFUSED rejects the owner that this node has reported for a connection, usually because the worker has
- * identified itself meanwhile. */
+ * identified itself meanwhile. NOTICE_REFUSED rejects a finding that an earlier connection of this host has sent. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
     if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0 ||
-        strcmp(code, "VOUCH_REFUSED") == 0)
+        strcmp(code, "VOUCH_REFUSED") == 0 || strcmp(code, "NOTICE_REFUSED") == 0)
         return;
     snprintf(why, sizeof(why), "the store rejected a message: %s", error[0] != '\0' ? error : "(no reason)");
     link_lose(link, why);

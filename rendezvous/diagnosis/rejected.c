@@ -208,10 +208,11 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 /* A finding may be sent again, for example by a node that joins again. It then overwrites its row. */
 
 /* Return the finding with this code and subject, or NULL. `subject` NULL = any subject. */
-static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
+static struct notice *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
     for (uint32_t i = 0; i < n->count; i++)
-        if (n->list[i].code == code && (subject == NULL || strcmp(n->list[i].subject, subject) == 0))
+        if (n->list[i].finding.code == code &&
+            (subject == NULL || strcmp(n->list[i].finding.subject, subject) == 0))
             return &n->list[i];
     return NULL;
 }
@@ -222,28 +223,33 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
 }
 
 /* Remove a row. The later rows move up, so that the list keeps its order. */
-static void remove_notice(struct notices *n, struct finding *f)
+static void remove_notice(struct notices *n, struct notice *row)
 {
-    if (f == NULL)
-        return;
-    const size_t after = (size_t)(n->list + n->count - (f + 1));
-    memmove(f, f + 1, after * sizeof(*f));
+    const size_t after = (size_t)(n->list + n->count - (row + 1));
+    memmove(row, row + 1, after * sizeof(*row));
     n->count--;
 }
 
-/* Return the row of an equal finding, or a new row. If the list is full, the new row replaces the oldest row. Return
- * NULL if memory is short. */
-static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
+/* Return the oldest row of the sender, or the oldest row of all if the sender has no row. So one node cannot remove
+ * the findings of all others. */
+static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
 {
-    struct finding *same = find_notice(n, code, subject);
-    if (same != NULL)
-        return same;
+    for (uint32_t i = 0; i < n->count; i++)
+        if (n->list[i].sender == sender)
+            return &n->list[i];
+    return n->list;
+}
+
+/* Return a new row, or NULL if memory is short. If the list is full, the new row replaces an old row. */
+static struct notice *new_notice(struct notices *n, uint64_t sender)
+{
     if (n->list == NULL)
         n->list = calloc(NOTICES_MAX, sizeof(*n->list));
     if (n->list == NULL)
         return NULL;
     if (n->count == NOTICES_MAX)
-        remove_notice(n, n->list);
+        remove_notice(n, oldest_notice(n, sender));
+    n->list[n->count].sender = sender;
     return &n->list[n->count++];
 }
 
@@ -257,20 +263,35 @@ static void copy_plain(char *to, size_t size, const char *text)
 }
 
 /* Add or remove a finding. An unknown code is ignored, because it has no place in the order of the table. */
-void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
-                 const char *advice)
+bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
+                 const char *sentence, const char *advice)
 {
     const enum finding_code known = finding_by_name(code);
-    if (sentence[0] == '\0')
-        remove_notice(n, find_notice(n, known, subject));
-    struct finding *f = known != FINDING_NONE && sentence[0] != '\0' ? slot_for(n, known, subject) : NULL;
-    if (f == NULL)
-        return;
-    f->code = known;
-    f->more = 0;
-    copy_plain(f->subject, sizeof(f->subject), subject);
-    copy_plain(f->sentence, sizeof(f->sentence), sentence);
-    copy_plain(f->advice, sizeof(f->advice), advice);
+    struct notice *row = known != FINDING_NONE ? find_notice(n, known, subject) : NULL;
+    if (row != NULL && sender != NOTICE_OF_STORE) {
+        if (row->sender != NOTICE_OF_STORE && row->sender != sender)
+            return false;
+        row->sender = sender;
+    }
+    if (sentence[0] == '\0') {
+        if (row != NULL)
+            remove_notice(n, row);
+    } else if (known != FINDING_NONE && (row != NULL || (row = new_notice(n, sender)) != NULL)) {
+        struct finding *f = &row->finding;
+        f->code = known;
+        f->more = 0;
+        copy_plain(f->subject, sizeof(f->subject), subject);
+        copy_plain(f->sentence, sizeof(f->sentence), sentence);
+        copy_plain(f->advice, sizeof(f->advice), advice);
+    }
+    return true;
+}
+
+void notices_moved(struct notices *n, uint64_t from, uint64_t to)
+{
+    for (uint32_t i = 0; i < n->count; i++)
+        if (n->list[i].sender == from)
+            n->list[i].sender = to;
 }
 
 void notices_free(struct notices *n)

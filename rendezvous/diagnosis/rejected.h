@@ -114,21 +114,32 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* Findings of nodes about themselves that all nodes should see, such as a limit that is too low, a port that is in
  * use, or an unreachable node. The list keeps the latest findings. Two findings with the same code and subject share a
- * row. */
+ * row. Only the node that sent a finding may replace or withdraw it, because other nodes cannot check it. */
 
 enum { NOTICES_MAX = 16 };
+
+/* `sender` of a finding that any node may replace: the store has found it, or its node has left the job. */
+enum { NOTICE_OF_STORE = 0 };
+
+struct notice {
+    struct finding finding;
+    uint64_t sender; /* connection of the node that has sent the finding, or NOTICE_OF_STORE */
+};
 
 /* Zero the struct before its first use. */
 struct notices {
     /* Owned; has room for NOTICES_MAX rows once it is allocated. The oldest row is the first. */
-    struct finding *list;
+    struct notice *list;
     uint32_t count;
 };
 
 /* Add a finding, or replace the finding with this code and subject. An empty sentence removes it. `code` may be from
- * another version of ddprun: an unknown code is ignored. */
-void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
-                 const char *advice);
+ * another version of ddprun: an unknown code is ignored. NOTICE_OF_STORE replaces the finding of any node, which stays
+ * its sender. Return false if another node has sent the finding. */
+bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
+                 const char *sentence, const char *advice);
+/* Change the sender of findings after its connection has broken: `to` is the new connection or NOTICE_OF_STORE. */
+void notices_moved(struct notices *n, uint64_t from, uint64_t to);
 /* Return true if the list has a finding with this code and subject. `subject` NULL = any subject. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);
 void notices_free(struct notices *n);

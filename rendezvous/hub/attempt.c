@@ -196,6 +196,7 @@ void session_moves_node(struct hub *hub, struct session *old, struct session *s)
     const conn_id from = old->id;
     const bool takes_events = old->takes_events, is_receiver = job->events.receiver == from;
     const uint64_t joined_ms = old->as_node->joined_ms;
+    notices_moved(&job->notices, from, s->id);
     job_node_ends(old);
     session_node_free(hub, s);
     s->as_node = old->as_node;

@@ -603,14 +603,35 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
+/* Return true if the subject contains the host as a word, as in "GPU 0 of n1". A subject may have only the first
+ * HOST_LEAST bytes of a long name. */
+static bool subject_names_host(const char *subject, const char *host)
+{
+    enum { HOST_LEAST = 60 };
+    char name[HOST_LEAST + 1];
+    const size_t len = strlen(host) < HOST_LEAST ? strlen(host) : HOST_LEAST;
+    snprintf(name, sizeof(name), "%.*s", (int)len, host);
+    for (const char *at = subject; len > 0 && (at = strstr(at, name)) != NULL; at++)
+        if ((at == subject || at[-1] == ' ') && (at[len] == '\0' || at[len] == ' ' || len == HOST_LEAST))
+            return true;
+    return false;
+}
+
 /* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
- * finding. Long texts are cut. Schedule a report only if no round runs, because only then nodes wait for a report. */
+ * finding. Long texts are cut. Schedule a report only if no round runs, because only then nodes wait for a report.
+ * Reject a finding about another node, or that another node has sent. The code lets the agent stay in the job. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    (void)hub, (void)answer;
     struct job *job = s->job;
+    const struct message_notice *notice = &m->notice;
+    struct rdzv_node_facts node;
     struct rdzv_facts facts = { 0 };
-    notices_add(&job->notices, m->notice.code, m->notice.subject, m->notice.sentence, m->notice.advice);
+    if (!rdzv_node_facts(job->rdzv, s->id, &node) || !subject_names_host(notice->subject, node.host) ||
+        !notices_add(&job->notices, s->id, notice->code, notice->subject, notice->sentence, notice->advice)) {
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
+                 "notice about '%.80s': refused: another node sends findings about it", notice->subject);
+        return refuse_call(hub, answer, "NOTICE_REFUSED", NULL);
+    }
     if (job->rdzv != NULL)
         rdzv_facts(job->rdzv, &facts);
     if (facts.state != RDZV_RUNNING)
@@ -655,7 +676,7 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     finding_make(&f, finding_by_name(code), subject, "words", m->trouble.words, NULL);
     if (s->job->troubles.count == 0) /* later findings are usually about the same problem */
         schedule_trouble(s->job);
-    notices_add(&s->job->troubles, code, f.subject, f.sentence, f.advice);
+    notices_add(&s->job->troubles, NOTICE_OF_STORE, code, f.subject, f.sentence, f.advice);
     job_touch(s->job);
     return true;
 }
@@ -669,8 +690,8 @@ static bool call_hello(struct hub *hub, struct session *s, const union message *
     return true;
 }
 
-/* The handlers. Only agents may make a call of class AGENT_CALL. A call with `nodes_only` needs an agent that has
- * joined. */
+/* The handlers. The class of a call (messages.h) decides which clients may make it. A call with `nodes_only` needs an
+ * agent that has joined. */
 static const struct {
     control_call handle;
     bool nodes_only;
@@ -703,8 +724,25 @@ static const struct {
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
 };
 
-/* Return the call of a request, or MESSAGE_COUNT with the error in hub->err. Only a connection that has identified
- * itself as an agent, and has proved that it has the secret if the store has one, may send calls of agents. */
+/* Return true if the session may make calls of this class. Only a connection that has identified itself as an agent,
+ * and has proved that it has the secret if the store has one, may send calls of agents. */
+static bool may_call(struct hub *hub, const struct session *s, enum message_class class, const char *op)
+{
+    if (class == MESSAGE_IS_AGENT_CALL && (s->role != ROLE_AGENT || !gate_is_agent(hub, s))) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents; send IDENTIFY as an agent first", op);
+        return false;
+    }
+    if (class == MESSAGE_IS_CHANGE_CALL && !gate_may_change(hub, s)) {
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
+                 "%s: refused: this client is on another host than the store and has not proved the secret; "
+                 "pass --secret_file or run ddpctl on the store's host",
+                 op);
+        return false;
+    }
+    return true;
+}
+
+/* Return the call of a request, or MESSAGE_COUNT with the error in hub->err. */
 static enum message_id find_call(struct hub *hub, const struct session *s, const cJSON *request)
 {
     struct message_op op;
@@ -713,11 +751,7 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     const enum message_id id = message_find_call(op.op);
     if (id == MESSAGE_COUNT)
         ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "\"%s\" is not a known call", op.op);
-    if (id == MESSAGE_COUNT || message_class(id) != MESSAGE_IS_AGENT_CALL ||
-        (s->role == ROLE_AGENT && gate_is_agent(hub, s)))
-        return id;
-    ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents; send IDENTIFY as an agent first", op.op);
-    return MESSAGE_COUNT;
+    return id != MESSAGE_COUNT && may_call(hub, s, message_class(id), op.op) ? id : MESSAGE_COUNT;
 }
 
 /* Decode the call, and pass it to its handler. A malformed `join` gets a code, because the reports to the waiting

@@ -222,6 +222,7 @@ void job_node_joined(struct session *s)
 void job_node_ends(struct session *s)
 {
     events_leave(s->job, s);
+    notices_moved(&s->job->notices, s->id, NOTICE_OF_STORE);
     s->is_node = false;
     s->job->hub->n_nodes--;
     table_remove(&s->job->hub->agents, &s->as_node->by_address);

@@ -190,7 +190,8 @@ static void push_loss(struct job *job, const struct finding *f)
     }
     cJSON_Delete(o);
     events_finding(job, f);
-    notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
+    notices_add(&job->troubles, NOTICE_OF_STORE, finding_code_name(f->code), f->subject, f->sentence,
+                f->advice);
 }
 
 /* Report once that a rank has exited with 0. The report names the first barrier in which the rank is missing. */

@@ -234,8 +234,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- answers -------------------------------------------------------------------------------------------- */
 
-#define FIELDS_OF_refusal(X)                                                                                \
-    X(TEXT, code, 0, LIMIT_TEXT, 0, "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, or a code of `ddprun explain`") \
+#define FIELDS_OF_refusal(X)                                                                  \
+    X(TEXT, code, 0, LIMIT_TEXT, 0,                                                           \
+      "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, NOTICE_REFUSED, or a code of `ddprun explain`") \
     X(TEXT, advice, 0, LIMIT_WORDS, 0, "remedy")
 
 #define FIELDS_OF_answer(X)                          \
@@ -410,7 +411,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
     X(SAMPLED, sampled, "sampled", AGENT_CALL, "where the threads of the node's ranks are")               \
     X(TROUBLE, trouble, "trouble", CALL, "a rank reports a finding; only ranks may send it")              \
-    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CALL, "fails an open barrier")                    \
+    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CHANGE_CALL, "fails an open barrier")             \
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \
     X(WHY, why, "why", CALL, "diagnoses the job")                                                         \
@@ -478,8 +479,10 @@ union message {
 #undef X
 };
 
+/* The classes of calls come first. The class decides which clients may make a call (may_call in control.c). */
 enum message_class {
     MESSAGE_IS_AGENT_CALL,
+    MESSAGE_IS_CHANGE_CALL, /* a call of an operator that changes the job */
     MESSAGE_IS_CALL,
     MESSAGE_IS_ANSWER,
     MESSAGE_IS_PUSH,

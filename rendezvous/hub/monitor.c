@@ -272,11 +272,12 @@ static bool check_strangers(const struct job *job, struct job_snapshot *l)
 /* Append the findings that nodes or ranks have reported about themselves. The caller has allocated the rows. */
 static void add_notices(const struct notices *notices, struct job_snapshot *l)
 {
-    for (uint32_t i = 0; i < notices->count; i++)
-        l->notices[l->snapshot.n_notices++] = (struct snapshot_notice){ .code = notices->list[i].code,
-                                                                        .subject = notices->list[i].subject,
-                                                                        .sentence = notices->list[i].sentence,
-                                                                        .advice = notices->list[i].advice };
+    for (uint32_t i = 0; i < notices->count; i++) {
+        const struct finding *f = &notices->list[i].finding;
+        l->notices[l->snapshot.n_notices++] = (struct snapshot_notice){
+            .code = f->code, .subject = f->subject, .sentence = f->sentence, .advice = f->advice
+        };
+    }
 }
 
 static bool check_notices(const struct job *job, struct job_snapshot *l)
@@ -899,8 +900,8 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
     if (rank < 0)
         monitor_report_repeated(job);
     if (rank < 0 && !is_hint && now->news.n > 0)
-        notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
-                    verdict.advice);
+        notices_add(&job->notices, NOTICE_OF_STORE, finding_code_name(verdict.code), verdict.subject,
+                    verdict.sentence, verdict.advice);
     if (hang_watch_sampled(&hang->watch, digest, is_certain, job->hub->now_ms))
         report_hang(job, &l->snapshot, now, &verdict, rank);
 }

@@ -270,7 +270,7 @@ static void report_gpu_users(struct job *job)
         return;
     events_finding(job, &f);
     notices_add(notices_have(&job->notices, f.code, f.subject) ? &job->notices : &job->troubles,
-                finding_code_name(f.code), f.subject, f.sentence, f.advice);
+                NOTICE_OF_STORE, finding_code_name(f.code), f.subject, f.sentence, f.advice);
 }
 
 /* Record an event of the rendezvous (rdzv_env.record). At the end of a round, report a lost rank before the verdict,

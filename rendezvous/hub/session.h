@@ -223,6 +223,9 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 /* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
+/* Return true if the session may change the job as an operator. On another host than the store, the client must have
+ * proved that it has the secret. An agent's `vouch` is not enough, because a worker has no secret either. */
+bool gate_may_change(const struct hub *hub, const struct session *s);
 /* Return true if neither AUTH nor TLS has named another job. */
 bool gate_is_job(const struct session *s, const char *job);
 /* Return true if an agent's session may use `job`. AUTH and TLS must have named no other job. The job must belong to

@@ -7,7 +7,8 @@
  * empty send, deadlines that move on, and the sanitizers.
  *
  * Half of the hubs have secrets. Then each connection has a level of trust. Only an agent that has proven the secret may
- * change the membership of a job, and only of the agent's job.
+ * change the membership of a job, and only of the agent's job. Only a local client, or one that has proven the secret,
+ * may cancel a barrier.
  *
  * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer;
  * FUZZ_HUB_SEED (1) selects them. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at
@@ -203,6 +204,14 @@ static void put_here(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MA
     snprintf(text, ENDPOINT_TEXT_MAX, "10.0.0.1:29500");
 }
 
+static void check_event(void *user, const char *json)
+{
+    const struct peer *p = hub->processing != NULL ? find_peer(hub->processing->id) : NULL;
+    (void)user;
+    assert(p == NULL || secrets == NULL || p->trust == LOCAL || p->auth.state == AUTH_PROVEN ||
+           strstr(json, "\"outcome\":\"cancelled\"") == NULL);
+}
+
 static void check_text(void *user, const char *text)
 {
     (void)user;
@@ -364,9 +373,9 @@ static void report_words(struct peer *p)
 {
     static const char *const codes[] = { "PORTS_CLOSED", "LIMIT_NOFILE", "RANK_EXITED_EARLY", "?" };
     put_json(p, OP_CONTROL,
-             "{\"op\":\"%s\",\"code\":\"%s\",\"subject\":\"s%u\",\"sentence\":\"t\",\"advice\":\"v\","
+             "{\"op\":\"%s\",\"code\":\"%s\",\"subject\":\"n%u\",\"sentence\":\"%s\",\"advice\":\"v\","
              "\"words\":\"w\"}",
-             take(2) ? "notice" : "trouble", codes[take(4)], take(4));
+             take(2) ? "notice" : "trouble", codes[take(4)], take(4), take(4) ? "t" : "");
 }
 
 /* Vouch for a connection whose owner the hub has requested, or for any recent connection. */
@@ -745,7 +754,7 @@ static struct hub *make_hub(void)
                                    .read = note_reading,
                                    .here = put_here,
                                    .log = check_text,
-                                   .event = check_text,
+                                   .event = check_event,
                                    .random = put_random };
     const unsigned which = take(32);
     limits.instance = "feed";

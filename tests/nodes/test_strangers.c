@@ -73,18 +73,24 @@ SCENE(strangers, a_third_host_gets_no_answer, .hosts = 3, .options = "--nnodes=2
 
 /* --- an operator on another host ---------------------------------------------------------------------------- */
 
-/* Run a command of ddpctl on the third host, with this value of PET_SECRET_FILE. */
-static void ask_with(struct play *play, const char *variable, const char *command, int exit_code,
-                     const char *words)
+/* Run a command of ddpctl on a host, with this value of PET_SECRET_FILE. */
+static void ask_on(const struct host *host, const char *variable, const char *command, int exit_code,
+                   const char *words)
 {
     char text[320];
     snprintf(text, sizeof(text), "PET_SECRET_FILE=%s %s --addr 10.9.0.1:29500 --timeout 20 %s", variable,
              bin("ddpctl"), command);
     const char *argv[] = { "/bin/sh", "-c", text, NULL };
-    struct run_result r = host_run(&play->net->host[2], argv);
+    struct run_result r = host_run(host, argv);
     cr_expect_eq(r.exit_code, exit_code, "%s: %d", command, r.exit_code);
     cr_expect(strstr(r.out, words) != NULL || strstr(r.err, words) != NULL, "%s: no '%s' in %s%s", command,
               words, r.out, r.err);
+}
+
+static void ask_with(struct play *play, const char *variable, const char *command, int exit_code,
+                     const char *words)
+{
+    ask_on(&play->net->host[2], variable, command, exit_code, words);
 }
 
 static void ask(struct play *play, const char *command, int exit_code, const char *words)
@@ -118,6 +124,28 @@ static void ask_from_third_host(struct play *play)
 SCENE(strangers, an_operator_needs_the_secret, .hosts = 3, .options = "--nnodes=2 --rdzv_id=demo",
       .until = "up", .after = ask_from_third_host,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
+
+/* Use ddpctl on node 1, whose agent confirms its user. Without the secret, ddpctl cannot cancel the barrier, which rank 3
+ * does not enter. The other ranks exit with 75 after the last cancel. */
+static void ask_from_node(struct play *play)
+{
+    const struct host *node = &play->net->host[1];
+    char command[160];
+    cr_assert(host_sh(node,
+                      "until %s --addr 10.9.0.1:29500 barriers | grep 'epoch.* 0-2 '; do sleep 0.1; done",
+                      bin("ddpctl")));
+    ask_on(node, "", "status", 0, "world size 4");
+    ask_on(node, "", "why", 0, "");
+    ask_on(node, "", "stacks", 0, "rank");
+    ask_on(node, "", "cancel epoch", 1, "barrier_cancel: ");
+    ask_on(node, "", "barriers", 0, "epoch");
+    snprintf(command, sizeof(command), "--secret_file %s cancel epoch", play->secret);
+    ask_on(node, "", command, 0, "");
+}
+
+SCENE(strangers, an_operator_on_a_node_reads_and_cancels_with_the_secret, .options = "--rdzv_id=demo",
+      .program = "member say:up but:3 barrier:epoch all forever", .until = "up", .after = ask_from_node,
+      .node = { { .exit = 75 }, { .exit = 75 } })
 
 /* Attack as another user. The agent of the host vouches only for its own user. The same request by the job's user
  * gets an answer, so the test can fail. */

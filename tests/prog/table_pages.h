@@ -141,6 +141,7 @@ static inline bool page_of_messages(struct buf *out)
 {
     static const char *const titles[MESSAGE_CLASSES] = {
         [MESSAGE_IS_AGENT_CALL] = "Calls of agents",
+        [MESSAGE_IS_CHANGE_CALL] = "Calls that change the job",
         [MESSAGE_IS_CALL] = "Calls of every client",
         [MESSAGE_IS_ANSWER] = "Answers",
         [MESSAGE_IS_PUSH] = "Pushes",

@@ -273,7 +273,7 @@ Test(findings_sim, what_a_node_finds_on_itself_is_told_to_all)
 Test(findings_sim, a_notice_of_an_unknown_kind_is_passed_over)
 {
     join(N0, 0, 3, "");
-    sim_say(&sim, N0, "{\"op\":\"notice\",\"code\":\"OF_TOMORROW\",\"subject\":\"x\",\"sentence\":\"y\"}");
+    sim_say(&sim, N0, "{\"op\":\"notice\",\"code\":\"OF_TOMORROW\",\"subject\":\"n0\",\"sentence\":\"y\"}");
     live_until(1000);
     expect_silence(N0);
 }

@@ -1,6 +1,7 @@
 /* An agent whose connection breaks at random places, against the hub: every request and every push arrives once and in
  * order, and a node has one connection at a time. */
 #include "ddp/context.h"
+#include "hub/job.h"
 #include "sim_hub.h"
 #include "store/encode.h"
 
@@ -262,6 +263,20 @@ Test(resume_sim, only_the_token_of_a_node_opens_its_place, .init = begin, .fini 
     cr_expect_not(sim.conn[1].open, "the old connection must end");
     cr_expect(try_resume(6, m.token, 1));
     cr_expect_not(sim.conn[5].open);
+}
+
+/* The new connection is the sender of the findings of the old one. */
+Test(resume_sim, a_node_withdraws_its_finding_on_a_new_connection, .init = begin, .fini = end)
+{
+    join(",\"resumes\":true");
+    sim_say(&sim, 1,
+            "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"n1\",\"sentence\":\"is full\"}");
+    cr_assert(try_resume(2, m.token, 1));
+    const struct notices *notices = &job_find(sim.hub, "demo")->notices;
+    cr_assert_eq(notices->count, 1);
+    cr_expect_eq(notices->list[0].sender, 2);
+    sim_say(&sim, 2, "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"n1\",\"sentence\":\"\"}");
+    cr_expect_eq(notices->count, 0);
 }
 
 /* After the timeout, the place of the node stays free. */

@@ -134,15 +134,15 @@ Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
 Test(notices, an_empty_sentence_withdraws_a_finding)
 {
     struct notices n = { 0 };
-    notices_add(&n, "GPU_BUSY", "GPU 0 of n1", "", "");
+    notices_add(&n, 1, "GPU_BUSY", "GPU 0 of n1", "", "");
     cr_assert_eq(n.count, 0);
-    notices_add(&n, "GPU_BUSY", "GPU 0 of n1", "is used", "stop it");
-    notices_add(&n, "GPU_BUSY", "GPU 1 of n1", "is used", "stop it");
-    notices_add(&n, "GPU_BUSY", "GPU 0 of n1", "", "");
+    notices_add(&n, 1, "GPU_BUSY", "GPU 0 of n1", "is used", "stop it");
+    notices_add(&n, 1, "GPU_BUSY", "GPU 1 of n1", "is used", "stop it");
+    notices_add(&n, 1, "GPU_BUSY", "GPU 0 of n1", "", "");
     cr_assert_eq(n.count, 1);
     cr_expect_not(notices_have(&n, FINDING_GPU_BUSY, "GPU 0 of n1"));
     cr_expect(notices_have(&n, FINDING_GPU_BUSY, "GPU 1 of n1"));
-    notices_add(&n, "GPU_BUSY", "GPU 1 of n1", "", "");
+    notices_add(&n, 1, "GPU_BUSY", "GPU 1 of n1", "", "");
     cr_expect_eq(n.count, 0);
     notices_free(&n);
 }
@@ -153,17 +153,55 @@ Test(notices, a_full_list_replaces_its_oldest_row_also_after_a_removal)
     char subject[16];
     for (int i = 0; i < NOTICES_MAX + 2; i++) {
         snprintf(subject, sizeof(subject), "n%d", i);
-        notices_add(&n, "GPU_BUSY", subject, "is used", "stop it");
+        notices_add(&n, 1, "GPU_BUSY", subject, "is used", "stop it");
     }
     cr_assert_eq(n.count, NOTICES_MAX);
-    notices_add(&n, "GPU_BUSY", "n2", "is used again", "stop it");
-    notices_add(&n, "GPU_BUSY", "n9", "", "");
+    notices_add(&n, 1, "GPU_BUSY", "n2", "is used again", "stop it");
+    notices_add(&n, 1, "GPU_BUSY", "n9", "", "");
     cr_assert_eq(n.count, NOTICES_MAX - 1);
-    notices_add(&n, "GPU_BUSY", "n100", "is used", "stop it");
+    notices_add(&n, 1, "GPU_BUSY", "n100", "is used", "stop it");
     cr_expect(notices_have(&n, FINDING_GPU_BUSY, "n2"), "the row of n9 was free");
-    notices_add(&n, "GPU_BUSY", "n101", "is used", "stop it");
+    notices_add(&n, 1, "GPU_BUSY", "n101", "is used", "stop it");
     cr_assert_eq(n.count, NOTICES_MAX);
     cr_expect_not(notices_have(&n, FINDING_GPU_BUSY, "n2"), "the oldest row, although it was sent again");
     cr_expect(notices_have(&n, FINDING_GPU_BUSY, "n3") && notices_have(&n, FINDING_GPU_BUSY, "n100"));
+    notices_free(&n);
+}
+
+Test(notices, only_the_sender_replaces_or_withdraws_a_finding)
+{
+    struct notices n = { 0 };
+    cr_assert(notices_add(&n, 1, "GPU_BUSY", "GPU 0 of n1", "is used", "stop it"));
+    cr_expect_not(notices_add(&n, 2, "GPU_BUSY", "GPU 0 of n1", "", ""));
+    cr_expect_not(notices_add(&n, 2, "GPU_BUSY", "GPU 0 of n1", "is free", ""));
+    cr_expect_str_eq(n.list[0].finding.sentence, "is used");
+    cr_expect(notices_add(&n, NOTICE_OF_STORE, "GPU_BUSY", "GPU 0 of n1", "is full", "stop it"));
+    cr_expect_not(notices_add(&n, 2, "GPU_BUSY", "GPU 0 of n1", "", ""), "node 1 is still its sender");
+    cr_expect(notices_add(&n, 2, "UNKNOWN", "n2", "", ""));
+    notices_moved(&n, 1, 3);
+    cr_expect_not(notices_add(&n, 1, "GPU_BUSY", "GPU 0 of n1", "", ""));
+    cr_expect(notices_add(&n, 3, "GPU_BUSY", "GPU 0 of n1", "is used again", "stop it"));
+    notices_moved(&n, 3, NOTICE_OF_STORE);
+    cr_expect(notices_add(&n, 4, "GPU_BUSY", "GPU 0 of n1", "", ""));
+    cr_expect_eq(n.count, 0);
+    notices_free(&n);
+}
+
+Test(notices, a_sender_of_many_findings_removes_only_one_finding_of_others)
+{
+    struct notices n = { 0 };
+    char subject[16];
+    for (int i = 0; i < NOTICES_MAX; i++) {
+        snprintf(subject, sizeof(subject), "GPU %d of n1", i);
+        notices_add(&n, 1, "GPU_BUSY", subject, "is used", "stop it");
+    }
+    for (int i = 0; i < NOTICES_MAX; i++) {
+        snprintf(subject, sizeof(subject), "GPU %d of n2", i);
+        notices_add(&n, 2, "GPU_BUSY", subject, "is used", "stop it");
+    }
+    cr_assert_eq(n.count, NOTICES_MAX);
+    cr_expect_not(notices_have(&n, FINDING_GPU_BUSY, "GPU 0 of n1"));
+    cr_expect(notices_have(&n, FINDING_GPU_BUSY, "GPU 1 of n1"));
+    cr_expect(notices_have(&n, FINDING_GPU_BUSY, "GPU 15 of n2"));
     notices_free(&n);
 }

@@ -893,6 +893,113 @@ Test(gate, a_named_process_is_a_rank_of_the_agent_that_has_named_it)
     expect_closed(FIRST + 1, "rank 2 of job 'demo' is not on the node");
 }
 
+/* --- an operator -------------------------------------------------------------------------------------------- */
+
+/* Open the barrier "b" or "c", in which rank 2 waits for rank 3. */
+static void open_barrier(conn_id conn, char name)
+{
+    char request[96];
+    stranger_from("10.0.0.2", conn);
+    sim_feed(&sim, conn, GREETING);
+    vouch(AGENT_B, conn, 2, 9, "\"ok\":true");
+    identify_worker(conn, "demo", 2, 4);
+    sim_expect(&sim, conn, WELCOME);
+    snprintf(request, sizeof(request),
+             "81 0100000000000000 %02x 60ea000000000000 0800000000000000 0200000003000000", name);
+    sim_feed(&sim, conn, request);
+    sim_expect(&sim, conn, "");
+}
+
+static void expect_answer(conn_id conn, const char *json, const char *words)
+{
+    const char *answer = sim_control(&sim, conn, json);
+    cr_expect_not_null(strstr(answer, words), "%s: %s", json, answer);
+}
+
+/* The agent of node 1 confirms the user of ddpctl. */
+Test(gate, an_operator_on_another_host_reads_and_changes_nothing)
+{
+    static const char *const reads[] = { "jobs", "rejects",  "why",     "status",
+                                         "keys", "barriers", "waiters", "hello" };
+    static const char cancel[] = "{\"op\":\"barrier_cancel\",\"name\":\"b\"}";
+    char json[64];
+    start_two_nodes();
+    open_barrier(FIRST, 'b');
+    stranger_from("10.0.0.2", FIRST + 1);
+    sim_feed(&sim, FIRST + 1, GREETING);
+    vouch(AGENT_B, FIRST + 1, -1, 0, "\"ok\":true");
+    for (size_t i = 0; i < sizeof(reads) / sizeof(reads[0]); i++) {
+        snprintf(json, sizeof(json), "{\"op\":\"%s\"}", reads[i]);
+        expect_answer(FIRST + 1, json, "\"ok\":true");
+    }
+    expect_answer(FIRST + 1, cancel, "has not proved the secret");
+    expect_answer(FIRST + 1, "{\"op\":\"barriers\"}", "\"b\"");
+    sim_expect(&sim, FIRST, "");
+}
+
+Test(gate, an_operator_with_the_secret_or_on_the_stores_host_cancels_a_barrier)
+{
+    static const char cancel[] = "{\"op\":\"barrier_cancel\",\"name\":\"b\"}";
+    start_two_nodes();
+    open_barrier(FIRST, 'b');
+    connect_as("10.0.0.3", OPERATOR, &secret, AUTH_OPERATOR, "demo");
+    calls(OPERATOR, cancel, "\"ok\":true");
+    cr_expect_gt(sim.conn[FIRST].out.len, 0, "the rank gets an error");
+    open_barrier(FIRST + 1, 'c');
+    sim_client(&sim, FIRST + 2);
+    hub_set_uid(sim.hub, FIRST + 2, 1000);
+    expect_answer(FIRST + 2, "{\"op\":\"barrier_cancel\",\"name\":\"c\"}", "\"ok\":true");
+    cr_expect_gt(sim.conn[FIRST + 1].out.len, 0);
+}
+
+/* --- findings of a node -------------------------------------------------------------------------------------- */
+
+/* Every agent has the secret, but a faulty agent must not hide or invent the findings of another node. */
+Test(gate, an_agent_sends_findings_of_its_own_node_only)
+{
+    static const char full[] =
+        "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"10.0.0.1\",\"sentence\":\"is full\"}";
+    start_two_nodes();
+    calls(AGENT, full, "\"ok\":true");
+    calls(AGENT_B, full, "NOTICE_REFUSED");
+    calls(AGENT_B, "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"10.0.0.1\",\"sentence\":\"\"}",
+          "NOTICE_REFUSED");
+    calls(AGENT_B,
+          "{\"op\":\"notice\",\"code\":\"GPU_BUSY\",\"subject\":\"GPU 0 of 10.0.0.1\",\"sentence\":\"x\"}",
+          "NOTICE_REFUSED");
+    calls(AGENT_B,
+          "{\"op\":\"notice\",\"code\":\"GPU_BUSY\",\"subject\":\"GPU 0 of 10.0.0.21\",\"sentence\":\"x\"}",
+          "NOTICE_REFUSED");
+    calls(
+        AGENT_B,
+        "{\"op\":\"notice\",\"code\":\"PATH_LOSES_LARGE\",\"subject\":\"the path from 10.0.0.2 to 10.0.0.1\","
+        "\"sentence\":\"loses\"}",
+        "\"ok\":true");
+    calls(AGENT, "{\"op\":\"why\"}", "is full");
+    calls(AGENT, "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"10.0.0.1\",\"sentence\":\"\"}",
+          "\"ok\":true");
+    calls(AGENT, "{\"op\":\"why\"}", "loses");
+    skip_output(AGENT);
+    const struct slice answer = call(AGENT, "{\"op\":\"why\"}");
+    cr_expect_not(has(answer, "is full") || has(answer, "GPU_BUSY"));
+}
+
+/* A second process of a host replaces the finding of the first only after the first has left. */
+Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
+{
+    static const char first[] =
+        "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"10.0.0.1\",\"sentence\":\"first\"}";
+    static const char second[] =
+        "{\"op\":\"notice\",\"code\":\"SHM_SMALL\",\"subject\":\"10.0.0.1\",\"sentence\":\"second\"}";
+    start_node("10.0.0.1", AGENT, &secret, "demo", 0, 3);
+    start_node("10.0.0.1", AGENT_B, &secret, "demo", 1, 3);
+    calls(AGENT, first, "\"ok\":true");
+    calls(AGENT_B, second, "NOTICE_REFUSED");
+    sim_disconnect(&sim, AGENT);
+    calls(AGENT_B, second, "\"ok\":true");
+    calls(AGENT_B, "{\"op\":\"why\"}", "second");
+}
+
 /* An agent has found the owner of a plain connection among its workers. */
 Test(gate, a_rank_that_an_agent_has_named_is_no_rank_of_another_agent)
 {

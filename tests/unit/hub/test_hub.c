@@ -656,7 +656,7 @@ Test(jobs, a_node_says_nothing_about_another_job)
 {
     static const char *const calls[] = {
         "{\"op\":\"worker_exited\",\"job\":\"b\",\"rank\":0,\"exit_code\":7}",
-        "{\"op\":\"notice\",\"job\":\"b\",\"code\":\"SHM_SMALL\",\"subject\":\"evil\",\"sentence\":\"t\"}",
+        "{\"op\":\"notice\",\"job\":\"b\",\"code\":\"SHM_SMALL\",\"subject\":\"evil n\",\"sentence\":\"t\"}",
     };
     node(AGENT_A, "a");
     node(AGENT_B, "b");

@@ -143,7 +143,8 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     expect_event(" pid 9\"");
     const struct job *job = job_find(sim.hub, "demo");
     cr_expect_eq(job->notices.count, 1);
-    cr_expect_not_null(strstr(job->notices.list[0].sentence, "(rank 0)"), "the new finding replaces the old");
+    cr_expect_not_null(strstr(job->notices.list[0].finding.sentence, "(rank 0)"),
+                       "the new finding replaces the old");
     cr_expect_eq(job->troubles.count, 0);
 }
 

@@ -404,7 +404,8 @@ static int ptrace_scope(const char *file)
     return scope;
 }
 
-/* The kernel checks the permission when the file is read, or when it is opened if another user owns the process. */
+/* Try to read the file. The kernel checks the permission at the read, or at the open if another user owns the
+ * process. */
 bool threads_may_trace(pid_t pid)
 {
     char path[64], byte;

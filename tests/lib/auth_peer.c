@@ -117,7 +117,8 @@ const char *peer_call(struct client *c, const char *json)
     }
 }
 
-void peer_join(struct client *c, int node_rank, int nodes)
+/* Send `join`, and return the store's answer. */
+static const char *call_join(struct client *c, int node_rank, int nodes)
 {
     char json[256];
     snprintf(json, sizeof(json),
@@ -125,7 +126,12 @@ void peer_join(struct client *c, int node_rank, int nodes)
              "\",\"nproc\":2,\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"host\":\"n%d\",\"pid\":7,"
              "\"join_timeout_ms\":60000,\"node_timeout_ms\":60000}",
              nodes, nodes, node_rank, node_rank);
-    const char *answer = peer_call(c, json);
+    return peer_call(c, json);
+}
+
+void peer_join(struct client *c, int node_rank, int nodes)
+{
+    const char *answer = call_join(c, node_rank, nodes);
     cr_assert_not_null(strstr(answer, "\"ok\":true"), "%s", answer);
 }
 
@@ -204,6 +210,30 @@ void attack_as_operator(void)
     peer_identify(&c, "ctl");
     peer_expect_welcome(&c);
     cr_expect_not_null(strstr(peer_call(&c, "{\"op\":\"join\",\"job\":\"demo\"}"), "for agents"));
+    peer_end(&c);
+}
+
+void attack_with_reports(int taken)
+{
+    static const char *const reports[] = {
+        "{\"op\":\"worker_started\",\"round\":1,\"rank\":0,\"pid\":9}",
+        "{\"op\":\"worker_started\",\"round\":1,\"rank\":2,\"pid\":9}",
+        "{\"op\":\"worker_exited\",\"round\":1,\"rank\":0,\"pid\":9,\"exit_code\":1}",
+        "{\"op\":\"failed\",\"round\":1,\"rank\":2,\"local_rank\":0,\"pid\":9,\"exit_code\":1}",
+        "{\"op\":\"cause\",\"round\":1,\"rank\":0,\"local_rank\":0,\"pid\":9,\"exit_code\":1}"
+    };
+    struct client c;
+    peer_authenticate(&c, AUTH_AGENT);
+    peer_identify(&c, "agent");
+    peer_expect_welcome(&c);
+    for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
+        const char *answer = peer_call(&c, reports[i]);
+        cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s: %s", reports[i], answer);
+    }
+    /* an agent may leave at any time, and this one is no member */
+    peer_call(&c, "{\"op\":\"leave\",\"round\":1,\"signal\":15}");
+    const char *answer = call_join(&c, taken, 2);
+    cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s", answer);
     peer_end(&c);
 }
 

@@ -58,6 +58,10 @@ void attack_with_stores_frames(void);
 /* Authenticate as an operator, and try to become an agent. */
 void attack_as_operator(void);
 
+/* Authenticate as an agent that is no member of the job. Report ranks of its nodes, and join as the node `taken`, which is
+ * running. */
+void attack_with_reports(int taken);
+
 /* Join again and again, each time with one wrong bit in one message. */
 void attack_with_wrong_bits(void);
 

@@ -48,10 +48,12 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* The node timeout of jobs with a fault. Such a job must end everywhere within END_MS of the fault, because a busy
- * machine needs longer than the node timeout. */
+/* The node timeout of jobs with a fault. Such a job must end everywhere within END_MS of the fault. An unplugged host in
+ * the middle of a tree needs the node timeout, and then up to STOP_MS until it kills its ssh processes (END_MS in
+ * launcher/remote/tree.c). BUSY_MS is for a busy machine. */
 #define NODE_TIMEOUT "--node_timeout=10"
-enum { END_MS = 3 * 10 * 1000 };
+enum { NODE_TIMEOUT_MS = 10 * 1000, STOP_MS = 15 * 1000, BUSY_MS = 5 * 1000 };
+enum { END_MS = NODE_TIMEOUT_MS + STOP_MS + BUSY_MS };
 
 /* List what a job has left on a host: running processes, files and control groups. Process 1, sshd and the empty directory for
  * files of jobs may stay. The last line is "end". */
@@ -286,10 +288,23 @@ struct bad_start {
 #define SHOW_CJSON  "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)"
 #define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* not if the library is linked statically */
 
+#define STOP_SSHD "kill $(cat /run/sshd.pid); while [ -e /run/sshd.pid ]; do sleep 0.02; done; "
+#define START_SSHD(conf)                                                                                \
+    "/usr/sbin/sshd -f $AREA/../" conf " -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; " \
+    "done; "
+
+/* Make a configuration for one connection without a login, and hold this connection. After its banner, sshd has counted
+ * the connection. */
+#define MAKE_BUSY \
+    "{ sed /^MaxStartups/d $AREA/../conf; echo MaxStartups 1; echo LoginGraceTime 0; } >$AREA/../busy; "
+#define HOLD_LOGIN                                                                                       \
+    "setsid bash -c 'exec 3<>/dev/tcp/127.0.0.1/22; read -r line <&3; echo $$ >/run/holder; exec sleep " \
+    "1000' "                                                                                             \
+    ">/dev/null 2>&1 & until [ -s /run/holder ]; do sleep 0.02; done"
+
 static const struct bad_start bad_starts[] = {
-    { "--hosts=node0,node1", "key", "known", "kill $(cat /run/sshd.pid)",
-      "/usr/sbin/sshd -f $AREA/../conf -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; done",
-      "HOST_NOT_REACHED", .words = "Connection refused" },
+    { "--hosts=node0,node1", "key", "known", STOP_SSHD, START_SSHD("conf"), "HOST_NOT_REACHED",
+      .words = "Connection refused" },
     { "--hosts=node0,nowhere.invalid", "key", "known", "true", "true", "HOST_NOT_REACHED",
       .words = "resolve hostname" },
     { "--hosts=node0,node1", "other", "known", "true", "true", "HOST_REJECTS_LOGIN",
@@ -310,6 +325,9 @@ static const struct bad_start bad_starts[] = {
     { "--hosts=node0,node1", "key", "known", "python3 $NODES/quota_fs.py $AREA/logs >/dev/null 2>&1",
       "umount $AREA/logs", "HOST_QUOTA_FULL", .words = "Disk quota exceeded",
       .needs = "test -c /dev/fuse && command -v python3 >/dev/null" },
+    { "--hosts=node0,node1", "key", "known", MAKE_BUSY STOP_SSHD START_SSHD("busy") HOLD_LOGIN,
+      "kill $(cat /run/holder) && rm /run/holder && " STOP_SSHD START_SSHD("conf"), "HOST_BUSY",
+      .words = "kex_exchange_identification" },
 };
 
 /* Run a command of a row on node1. Return true if it succeeds. */

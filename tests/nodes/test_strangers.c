@@ -5,6 +5,7 @@
 #include "hub/messages.h"
 #include "scene.h"
 #include "sim_hub.h" /* hex_read */
+#include "store/encode.h"
 #include "store_peers.h"
 
 #include <arpa/inet.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -42,11 +44,12 @@ static struct run_result stranger(const struct host *from, const char *as, const
     return host_run(from, argv);
 }
 
-static void expect_refused(const struct host *from, const char *as)
+/* Make all attacks. The store answers IDENTIFY with a reason only if it has read the request (`answers`). */
+static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
         struct run_result r = stranger(from, as, attacks[i]);
-        const bool gets_reason = strncmp(attacks[i], "80", 2) == 0; /* the answer to IDENTIFY */
+        const bool gets_reason = answers && strncmp(attacks[i], "80", 2) == 0;
         cr_expect(strstr(r.out, "closed after ") != NULL &&
                       (gets_reason ? strstr(r.out, "bytes: 01") != NULL
                                    : strstr(r.out, "closed after 0 bytes") != NULL),
@@ -56,7 +59,7 @@ static void expect_refused(const struct host *from, const char *as)
 
 static void attack_from_third_host(struct play *play)
 {
-    expect_refused(&play->net->host[2], "");
+    expect_refused(&play->net->host[2], "", true);
 }
 
 static void after_rejects(struct play *play)
@@ -153,7 +156,7 @@ static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
     cr_expect_not_null(strstr(r.out, "after 8 bytes: 0100000000000000"), "%s%s", r.out, r.err);
-    expect_refused(&play->net->host[1], "setpriv --reuid=65534 --regid=65534 --clear-groups");
+    expect_refused(&play->net->host[1], "setpriv --reuid=65534 --regid=65534 --clear-groups", true);
 }
 
 SCENE(strangers, another_user_of_a_workers_host_gets_no_answer, .until = "up",
@@ -344,17 +347,28 @@ SCENE(strangers, another_user_of_a_node_fills_and_stalls_nothing, .program = "/r
 
 /* --- the messages of an agent ------------------------------------------------------------------------------- */
 
+enum { OTHER_UID = 65534 };
+
 static const struct play *attacked;
 
-/* Connect from the third host to the store. Only this thread enters the network of the host, and leaves it at once. */
-static int connect_from_third_host(void)
+/* The host and the user of the attacker. */
+static struct {
+    int host;
+    uid_t uid;
+} attacker = { 2, 0 };
+
+/* Connect as the attacker to the store. Only this thread enters the network of the host, and leaves it at once. A socket
+ * belongs to the user that has created it. */
+static int connect_as_attacker(void)
 {
     char path[64];
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(29500) };
-    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)attacked->net->host[2].init);
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)attacked->net->host[attacker.host].init);
     const int own = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), its = open(path, O_RDONLY | O_CLOEXEC);
     cr_assert(own >= 0 && its >= 0 && setns(its, CLONE_NEWNET) == 0);
+    setfsuid(attacker.uid);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setfsuid(0);
     inet_pton(AF_INET, "10.9.0.1", &to.sin_addr);
     const bool is_connected = connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0;
     cr_assert(setns(own, CLONE_NEWNET) == 0 && is_connected);
@@ -363,21 +377,21 @@ static int connect_from_third_host(void)
     return fd;
 }
 
-static int greet_from_third_host(void)
+static int greet_as_attacker(void)
 {
-    const int fd = connect_from_third_host();
+    const int fd = connect_as_attacker();
     peer_send_hex(fd, PEER_GREETING);
     peer_expect(fd, PEER_GREETING_ANSWER);
     return fd;
 }
 
-/* Use the secret of the job in further messages from the third host. */
+/* Use the secret of the job in further messages of the attacker. */
 static void use_secret(struct play *play, struct secret **secret)
 {
     struct ddp_err err;
     attacked = play;
     cr_assert_eq(secret_read(play->secret, secret, &err), DDP_OK, "%s", err.msg);
-    auth_peer = (struct auth_peer){ greet_from_third_host, *secret };
+    auth_peer = (struct auth_peer){ greet_as_attacker, *secret };
 }
 
 enum { CALLS = 4 };
@@ -447,7 +461,7 @@ static void begin_attack(struct client *c, int start, const struct secret *real,
     peer_send_frame(c, OP_CONTROL, slice_str(text), false);
 }
 
-/* Make every call in every way from the third host, and expect no answer. The store rejects an IDENTIFY with a reason. */
+/* Make every call in every way as the attacker, and expect no answer. The store rejects an IDENTIFY with a reason. */
 static void claim_membership(const struct secret *real)
 {
     static const struct secret other = { .key = { 1, 2, 3 } };
@@ -478,7 +492,7 @@ static void claim_membership(const struct secret *real)
 static void await_first_node(struct play *play)
 {
     cr_assert(host_sh(
-        &play->net->host[2],
+        &play->net->host[attacker.host],
         "until PET_SECRET_FILE=%s %s --addr 10.9.0.1:29500 status 2>&1 | grep node0; do sleep 0.1; done",
         play->secret, bin("ddpctl")));
 }
@@ -498,6 +512,17 @@ static void take_places(struct play *play)
     end_job(play);
     secret_free(real);
 }
+
+static void take_places_as_another_user(struct play *play)
+{
+    attacker.host = 1;
+    attacker.uid = OTHER_UID;
+    take_places(play);
+}
+
+SCENE(strangers, another_user_of_a_node_takes_no_place_and_ends_no_rank, .options = "--rdzv_id=demo",
+      .program = "/run/job", .before = make_waiting_job, .fault = take_places_as_another_user,
+      .node = { { .prints = "served|served" }, { .by_hand = true, .prints = "served|served" } })
 
 SCENE(strangers, a_third_host_takes_no_place_and_ends_no_rank, .hosts = 3,
       .options = "--nnodes=2 --rdzv_id=demo", .program = "/run/job", .before = make_waiting_job,
@@ -540,12 +565,10 @@ static void start_recorder(struct play *play)
     make_waiting_job(play);
 }
 
-/* Send all bytes of node 1's agent again. The store may answer only the first message of AUTH, which is correct. */
-static void replay(struct play *play)
+/* Return all bytes of node 1's agent, which the caller frees. */
+static struct buf recorded_bytes(struct play *play)
 {
     struct buf bytes = { 0 };
-    char got[1024];
-    size_t n = 0;
     run_signal(play->other, SIGTERM);
     struct run_result r = run_wait(play->other);
     play->other = NULL;
@@ -553,8 +576,16 @@ static void replay(struct play *play)
     cr_assert_not_null(recorded, "%s%s", r.out, r.err);
     hex_read(recorded + strlen("recorded "), &bytes);
     cr_assert(memmem(bytes.data, bytes.len, "\"op\":\"join\"", 11) != NULL);
-    const int fd = connect_from_third_host();
-    peer_send(fd, buf_slice(&bytes));
+    return bytes;
+}
+
+/* Send bytes as the attacker. Return the number of bytes that the store sends until it closes the connection. */
+static size_t count_answer(struct slice bytes)
+{
+    char got[1024];
+    size_t n = 0;
+    const int fd = connect_as_attacker();
+    peer_send(fd, bytes);
     for (;;) {
         struct pollfd ready = { .fd = fd, .events = POLLIN };
         cr_assert_gt(poll(&ready, 1, PEER_DEADLINE_MS), 0, "the store does not close the connection");
@@ -563,8 +594,16 @@ static void replay(struct play *play)
             break;
         n += (size_t)more;
     }
-    cr_expect_eq(n, 4 + (8 + 11) + (8 + AUTH_ANSWER_BYTES), "%zu bytes", n); /* PING, `hello`, AUTH */
     close(fd);
+    return n;
+}
+
+/* Send all bytes of node 1's agent again. The store may answer only the first message of AUTH, which is correct. */
+static void replay(struct play *play)
+{
+    struct buf bytes = recorded_bytes(play);
+    const size_t n = count_answer(buf_slice(&bytes));
+    cr_expect_eq(n, 4 + (8 + 11) + (8 + AUTH_ANSWER_BYTES), "%zu bytes", n); /* PING, `hello`, AUTH */
     buf_free(&bytes);
 }
 
@@ -577,10 +616,61 @@ static void replay_and_change(struct play *play)
     attack_with_stores_frames();
     attack_as_operator();
     attack_with_wrong_bits();
+    attack_with_reports(1);
     peer_expect_nodes(2);
     end_job(play);
     secret_free(real);
 }
+
+static void replay_and_change_as_another_user(struct play *play)
+{
+    attacker.host = 1;
+    attacker.uid = OTHER_UID;
+    replay_and_change(play);
+}
+
+SCENE(strangers, another_user_of_a_node_replays_and_changes_nothing, .options = "--rdzv_id=demo",
+      .program = "/run/job", .before = start_recorder, .until = "up",
+      .fault = replay_and_change_as_another_user,
+      .node = { { .prints = "served|served" }, { .prints = "served|served" } })
+
+/* Use the right secret on the store's host, as another user. The store refuses this user at accept, so every attack ends
+ * before its first answer. */
+static void attack_at_accept(struct play *play)
+{
+    struct secret *real;
+    struct client c;
+    char *calls[CALLS];
+    struct buf bytes = recorded_bytes(play);
+    attacker.host = 0;
+    use_secret(play, &real);
+    encode_calls(calls);
+    peer_greet(&c, AUTH_AGENT); /* as root, whom the store admits */
+    attacker.uid = OTHER_UID;
+    expect_refused(&play->net->host[0], "setpriv --reuid=65534 --regid=65534 --clear-groups", false);
+    cr_expect_eq(count_answer(buf_slice(&bytes)), 0);
+    for (int i = 0; i < CALLS; i++) {
+        bytes.len = 0;
+        cr_assert(append_u8(&bytes, 0x83) && append_blob(&bytes, slice_of(c.hello, sizeof(c.hello))) &&
+                  append_u8(&bytes, 0x82) && append_blob(&bytes, slice_str(calls[i])));
+        const size_t n = count_answer(buf_slice(&bytes));
+        cr_expect_eq(n, 0, "%s: %zu bytes", calls[i], n);
+        free(calls[i]);
+    }
+    peer_end(&c);
+    const char *rejects[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "rejects", NULL };
+    struct run_result r = host_run(&play->net->host[0], rejects);
+    cr_expect_not_null(strstr(r.out, "of uid 65534"), "%s%s", r.out, r.err);
+    attacker.uid = 0;
+    peer_expect_nodes(2);
+    end_job(play);
+    buf_free(&bytes);
+    secret_free(real);
+}
+
+SCENE(strangers, another_user_of_the_stores_host_is_refused_before_its_messages, .options = "--rdzv_id=demo",
+      .program = "/run/job", .before = start_recorder, .until = "up", .fault = attack_at_accept,
+      .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
 SCENE(strangers, a_third_host_replays_and_changes_nothing, .hosts = 3, .options = "--nnodes=2 --rdzv_id=demo",
       .program = "/run/job", .before = start_recorder, .until = "up", .fault = replay_and_change,
@@ -588,33 +678,84 @@ SCENE(strangers, a_third_host_replays_and_changes_nothing, .hosts = 3, .options 
 
 /* --- half-open handshakes ---------------------------------------------------------------------------------- */
 
+/* Time from the start of node 1 to the start of its workers, in ms: without and with half-open handshakes. */
+static uint64_t join_ms[2];
+
+static void join(struct play *play, bool flooded)
+{
+    const uint64_t start_ms = clock_ms();
+    scene_start(play, 1, NULL);
+    cr_expect(run_until_output(play->node[1], "up", 60000), "node 1 has not joined");
+    join_ms[flooded] = clock_ms() - start_ms;
+}
+
+static void join_quietly(struct play *play)
+{
+    await_first_node(play);
+    join(play, false);
+}
+
+/* Expect that the store has closed connections of the third host, but none of node 1 to make room for others. */
+static void expect_room_for_node_1(struct play *play)
+{
+    const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
+    struct run_result r = host_run(&play->net->host[0], argv);
+    cJSON *o = cJSON_Parse(r.out);
+    const cJSON *row;
+    int strangers = 0;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(o, "rejects"))
+    {
+        const char *source = cJSON_GetStringValue(cJSON_GetObjectItem(row, "source"));
+        const char *why = cJSON_GetStringValue(cJSON_GetObjectItem(row, "why"));
+        cr_assert(source != NULL && why != NULL, "%s", r.out);
+        strangers += strstr(source, "10.9.0.3") != NULL;
+        cr_expect(strstr(source, "10.9.0.2") == NULL ||
+                      (strstr(why, "too many") == NULL && strstr(why, "needs") == NULL),
+                  "%s", r.out);
+    }
+    cr_expect_gt(strangers, 0, "the store has rejected no stranger, so this test tests nothing: %s", r.out);
+    cJSON_Delete(o);
+}
+
 /* Let node 1 join after a third host has begun 10,000 authentications, which it keeps open, and while that host begins
- * more. Print the time from the start of node 1 to the start of its workers. */
+ * more. */
 static void flood(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "half", "10000", NULL };
     await_first_node(play);
     const long before_kb = memory_kb(&play->net->host[0], "VmHWM");
-    struct run_process *attacker =
+    struct run_process *flooder =
         host_start(&play->net->host[2], argv, &(struct run_options){ .timeout_ms = 300000 });
-    cr_expect(run_until_output(attacker, "half done", 60000), "the flood does not begin");
-    const uint64_t start_ms = clock_ms();
-    scene_start(play, 1, NULL);
-    cr_expect(run_until_output(play->node[1], "up", 60000), "node 1 has not joined during the flood");
-    const uint64_t joined_ms = clock_ms() - start_ms;
+    cr_expect(run_until_output(flooder, "half done", 60000), "the flood does not begin");
+    join(play, true);
     const long grown_kb = memory_kb(&play->net->host[0], "VmHWM") - before_kb;
-    printf("half-open handshakes: node 1 runs after %llu ms, the store has grown by %ld KiB\n",
-           (unsigned long long)joined_ms, grown_kb);
+    printf(
+        "half-open handshakes: node 1 runs after %llu ms with 10,000 of them, and after %llu ms without; the "
+        "store has grown by %ld KiB\n",
+        (unsigned long long)join_ms[1], (unsigned long long)join_ms[0], grown_kb);
+    expect_room_for_node_1(play);
     cr_expect_gt(before_kb, 0);
     cr_expect_lt(grown_kb, 20 * 1024);
-    run_signal(attacker, SIGTERM);
-    struct run_result r = run_wait(attacker);
+    run_signal(flooder, SIGTERM);
+    struct run_result r = run_wait(flooder);
     cr_expect_eq(r.signal, SIGTERM, "the flood has ended by itself: %s%s", r.out, r.err);
 }
 
-SCENE(strangers, half_open_handshakes_do_not_delay_an_agent, .hosts = 3,
-      .options = "--nnodes=2 --rdzv_id=demo", .fault = flood, .after = after_stop_all,
-      .node = { { .exit = 143 }, { .by_hand = true, .exit = 143 }, { .by_hand = true } })
+/* The same job runs twice, the first time without handshakes. The connection of node 1 never breaks. */
+Test(strangers, half_open_handshakes_do_not_delay_an_agent)
+{
+    struct scene scene = { .name = "half_open_handshakes_do_not_delay_an_agent",
+                           .hosts = 3,
+                           .options = "--nnodes=2 --rdzv_id=demo",
+                           .fault = join_quietly,
+                           .never = "works again",
+                           .after = after_stop_all,
+                           .node = {
+                               { .exit = 143 }, { .by_hand = true, .exit = 143 }, { .by_hand = true } } };
+    scene_play(&scene);
+    scene.fault = flood;
+    scene_play(&scene);
+}
 
 /* --- where the secret is ----------------------------------------------------------------------------------- */
 

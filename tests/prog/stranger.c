@@ -54,7 +54,7 @@ static int send_bytes(const char *host, const char *port, const char *hex)
     const size_t len = read_hex(hex, bytes);
     size_t n = 0;
     ssize_t more = -1;
-    if (send(fd, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
+    if (send(fd, bytes, len, MSG_NOSIGNAL) != (ssize_t)len && errno != EPIPE && errno != ECONNRESET)
         return 1;
     while (clock_ms() < until_ms && n < sizeof(got)) {
         struct pollfd ready = { .fd = fd, .events = POLLIN };

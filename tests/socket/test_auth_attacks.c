@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,7 +73,30 @@ Test(auth_attacks, one_wrong_bit_in_any_message_ends_the_connection)
     peer_expect_nodes(0);
 }
 
-/* Node 1 of two nodes reports ranks of node 0. */
+/* The store serves only root and its own user. Another user of its host gets no answer to the messages of an agent. */
+Test(auth_attacks, another_user_of_the_stores_host_is_refused_before_its_messages)
+{
+    struct client agent, other;
+    setfsuid(65534);
+    if (setfsuid(0) != 65534)
+        cr_skip_test("skipped, because only root can act as another user");
+    peer_authenticate(&agent, AUTH_AGENT);
+    peer_identify(&agent, "agent");
+    peer_expect_welcome(&agent);
+    peer_join(&agent, 0, 1);
+    setfsuid(65534);
+    other = (struct client){ .fd = peer_connect(served_port()) };
+    setfsuid(0);
+    peer_send_hex(other.fd, PEER_GREETING);
+    peer_send(other.fd, buf_slice(&agent.sent));
+    peer_expect_closed(&other, "another user");
+    peer_expect_nodes(1);
+    cr_expect_not_null(strstr(peer_call(&agent, "{\"op\":\"heartbeat\"}"), "\"ok\":true"));
+    peer_end(&other);
+    peer_end(&agent);
+}
+
+/* Node 1 of two nodes reports ranks of node 0. An agent that is no member reports ranks of both. */
 Test(auth_attacks, an_agent_reports_its_own_ranks_only)
 {
     static const char *const reports[] = {
@@ -94,6 +118,7 @@ Test(auth_attacks, an_agent_reports_its_own_ranks_only)
     }
     const char *own = peer_call(&agents[1], "{\"op\":\"worker_started\",\"round\":1,\"rank\":2,\"pid\":9}");
     cr_expect_not_null(strstr(own, "\"ok\":true"), "%s", own);
+    attack_with_reports(1);
     cr_expect_not_null(strstr(peer_call(&agents[0], "{\"op\":\"status\"}"), "\"state\":\"running\""));
     for (int i = 0; i < 2; i++)
         peer_end(&agents[i]);

@@ -386,8 +386,9 @@ survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and lay
 launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: counts hangs, zombies, leaked descriptors
 	@$(BUILD)/tests/survivors/launches --launches=$(or $(N),10000) $(BUILD)/ddprun
 
-hangs: all $(FAKE_LIB) $(BUILD)/tests/prog/still_worker ## check rank, line and reason of N (1) hangs of each class (W=) on one and two nodes (PYTHON= with py-spy, JOBS= at once); QUIET_MINUTES= runs healthy jobs instead
-	@BUILD=$(BUILD) PYTHON='$(PYTHON)' scripts/hangs.py $(if $(QUIET_MINUTES),--quiet=$(QUIET_MINUTES)) $(or $(N),1) $(W)
+hangs: all $(FAKE_LIB) $(BUILD)/tests/prog/still_worker ## check rank, line and reason of N (1) hangs of each class (W=) on one and two nodes (PYTHON= with py-spy, JOBS= at once); QUIET_MINUTES= runs healthy jobs instead, COST_SECONDS= measures an agent
+	@BUILD=$(BUILD) PYTHON='$(PYTHON)' scripts/hangs.py $(if $(QUIET_MINUTES),--quiet=$(QUIET_MINUTES)) $(if $(COST_SECONDS),--cost=$(COST_SECONDS)) \
+		$(or $(N),1) $(W)
 
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
 	@BUILD=$(BUILD) TEST_TIMEOUT=1800 JOBS=$(or $(JOBS),1) scripts/run-tests.sh $(call pick,$(NODES_BIN))

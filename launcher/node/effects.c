@@ -777,7 +777,7 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
 static void sample(struct node *n)
 {
     node_end_dumps(n);
-    n->run.holds = n->run.sample.by_py_spy;
+    n->run.holds = node_waits_for_stacks(n);
     if (!n->run.holds)
         node_keep_heartbeats(n);
     else if (!node_dump_stacks(n, &(struct stack_request){ .is_failure = true, .done = on_sampled }))

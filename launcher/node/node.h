@@ -110,9 +110,12 @@ struct exits {
 
 /* A sample of the surviving workers at the time of a failure: their states, or their stacks. */
 struct node_sample {
-    bool by_py_spy; /* a worker is a Python program and py-spy is available, so the stop waits for py-spy */
-    bool is_taken;  /* `beats_seen` was filled after a failure in this attempt */
-    unsigned beats; /* number of heartbeats in this attempt */
+    bool is_python;                 /* a worker is a Python program */
+    bool has_py_spy, no_py_spy;     /* answer of the last search for py-spy; both false = not known */
+    struct timed_call *search;      /* a thread that looks for py-spy; NULL = none */
+    struct py_spy_search *question; /* borrowed from this thread; NULL = none */
+    bool is_taken;                  /* `beats_seen` was filled after a failure in this attempt */
+    unsigned beats;                 /* number of heartbeats in this attempt */
     /* states of the workers at the last heartbeat, by local rank; pid 0 = the worker had ended */
     struct heartbeat_known *beats_seen;
     struct cJSON *stacks; /* owned: rows of record/stacks.h; NULL = none */
@@ -291,6 +294,10 @@ void node_close_dumps(struct node *n);
  * node_find_python at each heartbeat. */
 void node_begin_samples(struct node *n);
 void node_find_python(struct node *n);
+
+/* Return true if the stop of the other workers waits for py-spy: a worker is a Python program, and py-spy may be
+ * available. */
+bool node_waits_for_stacks(struct node *n);
 
 /* Keep the workers' states at the last heartbeat, from which node_explain_heartbeats makes rows. */
 void node_keep_heartbeats(struct node *n);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/syscalls.h"
 #include "base/text.h"
+#include "base/timed_call.h"
 #include "contain/contain.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -80,47 +81,41 @@ struct stack_dump {
     bool is_over;      /* `done` was called */
     uint64_t until_ms; /* deadline of the dump, which then ends even if rows are missing */
     uv_timer_t timer;
-    char py_spy[PATH_MAX]; /* py-spy for processes without a py-spy beside their Python; "" = not found */
 };
 
 static void dump_advance(struct stack_dump *d);
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* Get "/venv/bin/py-spy" for "/venv/bin/python". Return true if py-spy can be executed. */
-static bool find_beside(const char *program, char path[PATH_MAX])
+/* A virtual environment may be on a file server that does not answer. So the loop only makes the paths where py-spy may
+ * be. A thread, and the shell that becomes py-spy, look whether the files exist. */
+
+/* Write "/venv/bin/py-spy" for "/venv/bin/python", or "" without a directory. */
+static void name_beside(const char *program, char path[PATH_MAX])
 {
     const char *slash = strrchr(program, '/');
-    struct stat st;
-    return slash != NULL &&
-           snprintf(path, PATH_MAX, "%.*s/py-spy", (int)(slash - program), program) < PATH_MAX &&
-           stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+    if (slash == NULL || snprintf(path, PATH_MAX, "%.*s/py-spy", (int)(slash - program), program) >= PATH_MAX)
+        path[0] = '\0';
 }
 
-/* Find py-spy beside the program of a link such as /proc/PID/exe. Return false if the program was removed, as after
- * --ship: another user may have put a py-spy into the directory where the program was. */
-static bool find_beside_link(const char *link, char path[PATH_MAX])
+/* Name py-spy beside the program of a link such as /proc/PID/exe. Write "" if the program was removed, as after --ship:
+ * another user may have put a py-spy into the directory where the program was. */
+static void name_beside_link(const char *link, char path[PATH_MAX])
 {
+    static const char removed[] = " (deleted)";
+    const size_t len = sizeof(removed) - 1;
     char program[PATH_MAX];
-    struct stat st;
-    if (stat(link, &st) != 0 || st.st_nlink == 0)
-        return false;
     const ssize_t n = readlink(link, program, sizeof(program) - 1);
     program[n > 0 ? n : 0] = '\0';
-    return find_beside(program, path);
+    const bool is_removed = n >= (ssize_t)len && strcmp(program + n - len, removed) == 0;
+    name_beside(is_removed ? "" : program, path);
 }
 
-/* Find the default py-spy: beside the program of the workers, beside ddprun, or in the workers' PATH. */
-static bool find_for_all(const struct node *n, char path[PATH_MAX])
+/* Name py-spy beside the program of the workers. */
+static void name_beside_workers(const struct node *n, char path[PATH_MAX])
 {
-    const struct cli *cli = n->plan->cli;
-    const struct env_sources env = { cli->env.items, cli->env.n, n->plan->facts->environ_block };
     const char *found = n->run.spawner.path;
-    if (find_beside(found[0] != '\0' ? found : n->plan->workers[0].argv[0], path) ||
-        find_beside_link("/proc/self/exe", path) || env_find_program("py-spy", &env, path))
-        return true;
-    path[0] = '\0';
-    return false;
+    name_beside(found[0] != '\0' ? found : n->plan->workers[0].argv[0], path);
 }
 
 /* Return true if a process has only the uids of this user. If ddprun runs as root, a process without root must not
@@ -153,22 +148,121 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Find the py-spy for a process: beside the Python of its command line, because each virtual environment may have
- * another version; otherwise the default py-spy. Do not read the command line if this could block. Check the owner
- * after reading the path, because a process may change both. */
-static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
+/* Where the py-spy for a process may be: before and after the directories of PATH. */
+struct places {
+    char of_process
+        [PATH_MAX]; /* beside the Python of its command line, because environments have different versions */
+    char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
+    char of_exe[PATH_MAX]; /* beside the program that runs; looked up after PATH */
+};
+
+/* Name the places for a process. Do not read the command line if this could block. Check the owner after reading the
+ * paths, because a process may change both. */
+static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];
     if (!threads_lock_memory(pid))
         procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends the first word */
     make_absolute(pid, command);
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
-    if (find_beside(command, path) && is_own(pid))
-        return true;
-    if (d->py_spy[0] == '\0' && !(find_beside_link(link, d->py_spy) && is_own(pid)))
-        d->py_spy[0] = '\0';
-    snprintf(path, PATH_MAX, "%s", d->py_spy);
-    return path[0] != '\0';
+    name_beside(command, p->of_process);
+    name_beside_link(link, p->of_exe);
+    if (!is_own(pid))
+        p->of_process[0] = p->of_exe[0] = '\0';
+    name_beside_workers(n, p->of_workers);
+    name_beside_link("/proc/self/exe", p->of_ddprun);
+}
+
+/* The script of a helper: replace the shell by the first py-spy. Without a py-spy, exit with 127 and without a
+ * message. */
+static char find_and_dump[] = "pid=$1 way=$2 last=$3\n"
+                              "shift 3\n"
+                              "start() {\n"
+                              "    if [ -f \"$1\" ] && [ -x \"$1\" ]; then\n"
+                              "        exec \"$1\" dump --json --pid \"$pid\" \"$way\"\n"
+                              "    fi\n"
+                              "}\n"
+                              "for path; do start \"$path\"; done\n"
+                              "start \"$(command -v py-spy)\"\n"
+                              "start \"$last\"\n"
+                              "exit 127\n";
+
+/* --- whether there is a py-spy ---------------------------------------------------------------------------- */
+
+/* The question of the thread, which owns it until the answer. */
+struct py_spy_search {
+    char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
+    char *list; /* "PATH=..."; owned */
+    bool is_found;
+};
+
+static void search_free(void *user)
+{
+    struct py_spy_search *q = user;
+    if (q != NULL)
+        free(q->list);
+    free(q);
+}
+
+static bool is_program(const char *path)
+{
+    struct stat st;
+    return path[0] != '\0' && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+static void search_run(void *user)
+{
+    struct py_spy_search *q = user;
+    char path[PATH_MAX];
+    const char *const items[] = { q->list };
+    char *none = NULL;
+    const struct env_sources env = { items, 1, &none };
+    q->is_found =
+        is_program(q->of_workers) || is_program(q->of_ddprun) || env_find_program("py-spy", &env, path);
+}
+
+/* Start a search, unless one still runs. */
+static void search_begin(struct node *n)
+{
+    struct node_sample *s = &n->run.sample;
+    const struct cli *cli = n->plan->cli;
+    const struct env_sources env = { cli->env.items, cli->env.n, n->plan->facts->environ_block };
+    const char *list = env_sources_find(&env, "PATH");
+    struct py_spy_search *q = s->search == NULL ? calloc(1, sizeof(*q)) : NULL;
+    if (q == NULL)
+        return;
+    name_beside_workers(n, q->of_workers);
+    name_beside_link("/proc/self/exe", q->of_ddprun);
+    if (asprintf(&q->list, "PATH=%s", list != NULL ? list : "") < 0)
+        q->list = NULL;
+    s->search = q->list != NULL ? timed_call_begin(search_run, search_free, q) : NULL;
+    s->question = s->search != NULL ? q : NULL;
+    if (s->search == NULL)
+        search_free(q);
+}
+
+/* Read the answer, if the thread has one. */
+static void search_read(struct node *n)
+{
+    struct node_sample *s = &n->run.sample;
+    if (s->search == NULL || !timed_call_has_returned(s->search))
+        return;
+    s->has_py_spy = s->question->is_found;
+    s->no_py_spy = !s->has_py_spy;
+    timed_call_end(s->search);
+    search_free(s->question);
+    s->search = NULL;
+    s->question = NULL;
+}
+
+/* Forget a search. A thread that still waits for a file server frees the question later. */
+static void search_end(struct node *n)
+{
+    search_read(n);
+    if (n->run.sample.search != NULL && timed_call_end(n->run.sample.search))
+        search_free(n->run.sample.question);
+    n->run.sample.search = NULL;
+    n->run.sample.question = NULL;
 }
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
@@ -195,27 +289,38 @@ static bool plan_is_python(const struct plan *plan)
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
-/* Delete the sample of the last attempt. If the command line names a Python program and py-spy exists,
- * node_find_python need not examine the processes. */
+/* Delete the sample of the last attempt. If the command line names a Python program, node_find_python need not examine
+ * the processes. */
 void node_begin_samples(struct node *n)
 {
-    char path[PATH_MAX];
     cJSON_Delete(n->run.sample.stacks);
     n->run.sample.stacks = NULL;
     n->run.sample.beats = 0;
     n->run.sample.is_taken = false;
-    n->run.sample.by_py_spy = plan_is_python(n->plan) && find_for_all(n, path);
+    n->run.sample.is_python = plan_is_python(n->plan);
+    if (n->run.sample.is_python)
+        search_begin(n);
 }
 
-/* Look for Python at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes time. */
+/* Look for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search takes
+ * time. */
 void node_find_python(struct node *n)
 {
-    char path[PATH_MAX];
-    const unsigned beat = ++n->run.sample.beats;
-    if (n->run.sample.by_py_spy || (beat & (beat - 1)) != 0 || !find_for_all(n, path))
+    struct node_sample *s = &n->run.sample;
+    const unsigned beat = ++s->beats;
+    search_read(n);
+    if ((beat & (beat - 1)) != 0)
         return;
-    for (int i = 0; i < n->plan->nproc && !n->run.sample.by_py_spy; i++)
-        n->run.sample.by_py_spy = n->run.pids[i] != 0 && has_python(n, i);
+    for (int i = 0; i < n->plan->nproc && !s->is_python; i++)
+        s->is_python = n->run.pids[i] != 0 && has_python(n, i);
+    if (s->is_python && !s->has_py_spy)
+        search_begin(n);
+}
+
+bool node_waits_for_stacks(struct node *n)
+{
+    search_read(n);
+    return n->run.sample.is_python && !n->run.sample.no_py_spy;
 }
 
 /* Copy the states of the last heartbeat. A state of a worker that has ended since then is removed, because the sample
@@ -344,7 +449,11 @@ static void explain_end(const struct helper *h, int status, const char *error, c
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||
                         strcasestr(error, "operation not permitted") != NULL;
-    if (denied)
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && error[0] == '\0')
+        snprintf(note, STACK_NOTE_MAX, NO_PY_SPY);
+    else if (WIFEXITED(status) && (WEXITSTATUS(status) == 126 || WEXITSTATUS(status) == 127))
+        snprintf(note, STACK_NOTE_MAX, NOT_STARTED); /* the error is that of the shell */
+    else if (denied)
         threads_explain_ptrace(PTRACE_SCOPE, true, h->about.is_child, note);
     else if (WIFSIGNALED(status))
         snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was killed by signal %d", WTERMSIG(status));
@@ -462,16 +571,20 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
     return started;
 }
 
-/* Start py-spy. --native stops the target while it reads. --nonblocking lets the target run, so a frame may be wrong,
- * but the job is not disturbed. */
-static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, char *path)
+/* Start a shell that becomes py-spy. --native stops the target while it reads. --nonblocking lets the target run, so a
+ * frame may be wrong, but the job is not disturbed. */
+static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h)
 {
+    static char shell[] = "sh", command[] = "-c", native[] = "--native", nonblocking[] = "--nonblocking";
     char pid[16];
-    char *const argv[] = { path,    "dump", "--json",
-                           "--pid", pid,    d->request.is_native ? "--native" : "--nonblocking",
-                           NULL };
+    struct places at;
+    find_places(d->node, h->about.pid, &at);
+    char *const argv[] = { shell,        command,       find_and_dump,
+                           shell,        pid,           d->request.is_native ? native : nonblocking,
+                           at.of_exe,    at.of_process, at.of_workers,
+                           at.of_ddprun, NULL };
     snprintf(pid, sizeof(pid), "%d", (int)h->about.pid);
-    return start_program(d, h, path, argv);
+    return start_program(d, h, "/bin/sh", argv);
 }
 
 /* Return a helper that is not in use, or NULL if HELPERS_MAX helpers run. */
@@ -509,15 +622,12 @@ static bool helper_count(struct stack_dump *d, struct helper *h)
  * before py-spy starts, because py-spy --native changes their states. */
 static const char *helper_start(struct stack_dump *d, const struct target *t)
 {
-    char path[PATH_MAX];
     struct helper *h = free_helper(d);
-    if (!find_for(d, t->pid, path))
-        return NO_PY_SPY;
     if (h == NULL || !procfs_stat(t->pid, &h->before))
         return NOT_STARTED;
     h->about = *t;
     if (helper_open(d, h) && read_threads(d, t, &h->threads) > 0)
-        h->pid = start_py_spy(d, h, path);
+        h->pid = start_py_spy(d, h);
     return helper_count(d, h) ? NULL : NOT_STARTED;
 }
 
@@ -684,7 +794,7 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* Process a target. A Python process gets a helper, if a py-spy was found. The threads of other processes are read
+/* Process a target. A Python process gets a helper. The threads of other processes are read
  * from /proc here. After a failure, only the name of the program shows whether it is Python, because the search for
  * libpython may take milliseconds. */
 static void process_target(struct stack_dump *d, const struct target *t)
@@ -775,7 +885,6 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     uv_timer_init(&n->loop, &d->timer);
     d->timer.data = d;
     list_insert(&n->run.dumps, &d->in_node);
-    (void)find_for_all(n, d->py_spy);
     find_targets(d);
     if (request->with_calls)
         start_reader(d);
@@ -835,6 +944,7 @@ void node_end_dumps(struct node *n)
 void node_close_dumps(struct node *n)
 {
     node_end_dumps(n);
+    search_end(n);
     while (!list_is_empty(&n->run.dumps))
         dump_free(LIST_ENTRY(n->run.dumps.next, struct stack_dump, in_node));
 }

@@ -568,14 +568,14 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
-    words what, elsewhere, who, others;
+    words what, elsewhere, who, others, time;
     for (uint32_t i = 0; most != NULL && i < s->n_waits && other == NULL; i++)
         if (&s->waits[i] != most && s->waits[i].is_barrier && s->waits[i].waiting > 0)
             other = &s->waits[i];
     if (other == NULL || !most->is_barrier)
         return;
     ADD(d, RANKS_DIVERGED, waiters_of(who, other), "what", place(what, other), "other",
-        waiters_of(others, most), "elsewhere", place(elsewhere, most));
+        waiters_of(others, most), "elsewhere", place(elsewhere, most), "time", duration(time, most->for_ms));
 }
 
 /* Report where most ranks wait. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in

@@ -936,10 +936,11 @@
       "other ranks wait. Typical causes: a slow file system, a checkpoint, or a branch that the other ranks "       \
       "do not take.")                                                                                               \
     X(RANKS_DIVERGED, ERROR,                                                                                \
-      "${subject} in ${what}, while ${other} in ${elsewhere}: their calls differ",                          \
+      "${subject} in ${what}, while ${other} in ${elsewhere}, for ${time} now: their calls differ",         \
       "compare the code of these ranks: every rank must enter the same barriers and collectives in the "    \
       "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
-      "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ",        \
+      "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3', for 32 s now: their calls " \
+      "differ",                                                                                             \
       "Two barriers wait for missing ranks at the same time. Typical causes: uneven numbers of batches, or a "      \
       "branch that depends on the rank.")                                                                           \
     /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals), R and S. */ \
@@ -1015,21 +1016,21 @@
  * ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
-      "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; ${waiters}", \
+      "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; no progress for ${time}; ${waiters}", \
       "find out how process ${child_pid} ended: its log, or 'dmesg' if memory ran out; a data loader "      \
       "needs less memory with a smaller num_workers",                                                       \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
-      "ended; 7 ranks wait in all_reduce (train.py:88)",                                                    \
+      "ended; no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",                              \
       "Two samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
       "rank has not collected its exit status. The rank neither computes nor sleeps for a time: it waits for a lock, a pipe, " \
       "a connection or a process. Typical causes: a data loader that was killed because memory ran out, or a " \
       "child process that crashed.")                                                                        \
     X(RANK_TRACEBACK, ERROR,                                                                                \
-      "${subject} ${has} failed and ${has} not exited: ${error}; the main thread is in ${place}; ${waiters}", \
+      "${subject} ${has} failed and ${has} not exited: ${error}; the main thread is in ${place}; no progress for ${time}; ${waiters}", \
       "correct the error of the traceback; the process does not exit because a thread or an exit handler "  \
       "does not end: start threads with daemon=True, or call os._exit",                                     \
       "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; the main thread is in " \
-      "_shutdown (threading.py:1567); 7 ranks wait in all_reduce (train.py:88)",                            \
+      "_shutdown (threading.py:1567); no progress for 42 s; 7 ranks wait in all_reduce (train.py:88)",      \
       "The rank printed a Python traceback and nothing after it, and two samples of the stacks are equal. "         \
       "Typical causes: threads that are not daemons, or an exit handler that waits for the other ranks.")           \
     X(RANK_IN_LOCK, ERROR,                                                                                  \

@@ -290,7 +290,7 @@ Test(hang, a_traceback_without_an_exit)
     expect_verdict(
         &c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
         "has failed and has not exited: ValueError: batch 7 is empty; the main thread is in _shutdown "
-        "(threading.py:1583)" OTHERS);
+        "(threading.py:1583); no progress for 42.0 s" OTHERS);
     case_free(&c);
 }
 

@@ -3,13 +3,14 @@
 hangs.py --quiet=MINUTES -- run healthy jobs on two nodes, with a pause each minute, and expect no verdict.
 hangs.py --cost=SECONDS -- measure CPU and memory of an agent with and without the search, and the time of a sample of 64 workers.
 
-`make hangs N=20 PYTHON="A B" JOBS=...` runs it, `make hangs QUIET_MINUTES=120` the healthy jobs. Each PYTHON has PyTorch (default
-/usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY or in PATH. A trial is good if every node names the right rank, the right
-line or object and the right finding, at most 15 s after --hang_timeout. Several nodes are network namespaces (root) with a common
-secret. Most hangs can be ended, so a job has several trials, one after the other: importing PyTorch takes more time than a trial. In
-the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The way `disk` mounts a file system (root). The ways `network` and
-`broken` drop or reset the packets between two of two or three nodes. A step takes 1 s, with libddp 0.2 s; in `straggler`, rank 1 takes
-20 % longer. Exit 0 only if all trials are good. After Ctrl-C or SIGTERM, running trials finish and no other begins."""
+`make hangs N=20 PYTHON="A B" JOBS=...` runs it, `make hangs QUIET_MINUTES=120` the healthy jobs, `make hangs COST_SECONDS=600` the
+measurement. Each PYTHON has PyTorch (default /usr/bin/python3), and py-spy is beside it, in $DDP_PY_SPY or in PATH. A trial is good if
+every node names the right rank, the right line or object and the right finding, and no other, at most 15 s after --hang_timeout.
+Several nodes are network namespaces (root) with a common secret. Most hangs can be ended, so a job has several trials, one after the
+other: importing PyTorch takes more time than a trial. In the way `gpu` a stand-in for NVML lists this script as a user of a GPU. The
+way `disk` mounts a file system (root). The ways `network` and `broken` drop or reset the packets between two of two or three nodes. A
+step takes 1 s, with libddp 0.2 s; in `straggler`, rank 1 takes 20 % longer. Exit 0 only if all trials are good. After Ctrl-C or
+SIGTERM, running trials finish and no other begins."""
 import argparse
 import concurrent.futures
 import contextlib
@@ -28,6 +29,8 @@ PYTHONS = (os.environ.get("PYTHON") or "/usr/bin/python3").split()
 WORKER = f"{ROOT}/tests/data/hangs/worker.py"
 LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 
+# A finding about a hang, but none about a rank that still starts.
+FINDING = re.compile(r"(?m)^ddprun: .*\[(?:RANK_(?!NOT_CONNECTED)|COLLECTIVES_|ALL_RANKS_)\w+\]$")
 # way: what the report contains. The culprit is rank 1 of four; `none` must stay without a report.
 WAYS = {
     "sleep": r"rank 1 \(.* load_batch \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",
@@ -55,17 +58,24 @@ WAYS = {
     "stop": r"rank 1(?: .* SIGSTOP;|: stopped \(state T\)).*\[RANK_STOPPED\]",
     "debugger": r"rank 1: stopped \(state T\).*\[RANK_STOPPED\]",
     "exit": r"rank 1 .*exited with code 0.*\[RANK_EXITED_EARLY\]",
-    "spawn": r"process_group.*\[(?:RANK_REPEATED|GROUP_TOO_LARGE)\]",
+    "spawn": r"process_group.* pid \d+, .* by rank 1; .*\[GROUP_TOO_LARGE\]|rank 0 .* init_process_group.*\[RANK_REPEATED\]",
     "straggler": r"rank 1 \(.* is slow: .*PLACE.*\[RANK_SLOW\]",
     "slow": None,
     "equal": None,
 }
+# way: a second finding that is right, too.
+ALSO = {
+    "gpu": r"all 4 ranks .*\[ALL_RANKS_WAIT\]",            # the ranks wait for each other, because the GPU itself is a stand-in
+    "spawn": r"rank 1 \(.* main \(worker\.py:LINE\), .*\[RANK_BLOCKED\]",  # rank 1 waits for its processes and joins no group
+    "straggler": r"rank 1 \(.* is slow: .*\[RANK_SLOW\]",  # the first samples show no place that is more frequent
+}
 QUIET_S = {"slow": 40, "equal": 600}                                  # how long a job without a report is watched
 PROFILED = ("straggler", "equal")
-LIMITS = {"straggler": (0, 60), "broken": (0, 15), "calls": (LIMIT_S, 75)}  # other than LIMIT_S and DEADLINE_S
+LIMITS = {"straggler": (0, 60), "broken": (0, 15), "stop": (0, 15), "debugger": (0, 15),
+          "calls": (LIMIT_S, 75)}                                     # other than LIMIT_S and DEADLINE_S
 LIBDDP = "libddp"                                                     # in place of a Python: a job of still_worker.c
-LAST = ("exit", "traceback", "key", "part", "other", "all_wait", "debugger", "disk")  # the job cannot go on after these
-ALONE = ("sequence", "network", "broken", "spawn", "gpu", "slow") + PROFILED  # each needs a separate job
+LAST = ("exit", "traceback", "other", "all_wait")                     # the job cannot go on after these
+ALONE = ("sequence", "network", "broken", "spawn", "gpu") + PROFILED  # each needs a separate job
 
 
 def sh(command):
@@ -146,8 +156,8 @@ def lines_of(way):
     return f"(?:{'|'.join(rows)})"
 
 
-def pattern_of(way, network, python=None):
-    pattern = WAYS[way] or r"\[RANK_|\[COLLECTIVES|\[ALL_RANKS"
+def pattern_of(way, network, python=None, table=WAYS):
+    pattern = table.get(way) or (FINDING.pattern if table is WAYS else "(?!)")
     place = r"; it is more often in load \(worker\.py:LINE\) "
     values = {"PAIR": network.pair() if network else "", "PID": str(os.getpid()), "PLACE": "" if python == LIBDDP else place,
               "NODES": network.pair(r"node \d \(", r"\)") if network else "", "LINE": lines_of(way)}
@@ -156,9 +166,14 @@ def pattern_of(way, network, python=None):
     return re.compile(pattern)
 
 
-def run_trial(python, way, ranks, reports, folder, network, begin_s):
+def other_finding(text, *patterns):
+    """Return the first finding that has none of the patterns, because it names another rank or another reason. "" = none."""
+    return next((line for line in FINDING.findall(text) if not any(p.search(line) for p in patterns)), "")
+
+
+def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
     """Wait for the hang and its report. Return what is wrong, "" = nothing, and the seconds from the limit to the last node's
-    report."""
+    report. `after` is the next way of the job, "" = none: a way without a report ends when the next way begins."""
     marks = [f"{folder}/{way}.{rank}" for rank in range(ranks)]
     outputs = [r.replace("stderr", "stdout") for r in reports]
     ends = [os.path.getsize(r) for r in reports]
@@ -177,7 +192,9 @@ def run_trial(python, way, ranks, reports, folder, network, begin_s):
         since = time.time()
     if way == "gpu":
         open(f"{folder}/gpus", "w").write(f"process 1 {os.getpid()} 31744\n")
-    told = wait_for(lambda: all(map(pattern.search, texts())), time.time() + QUIET_S.get(way, GIVE_UP_S))
+    is_over = lambda: WAYS[way] is None and after and os.path.exists(f"{folder}/{after}.1")
+    wait_for(lambda: all(map(pattern.search, texts())) or is_over(), time.time() + QUIET_S.get(way, GIVE_UP_S))
+    told = (any if WAYS[way] is None else all)(map(pattern.search, texts()))
     limit_s, deadline_s = LIMITS.get(way, (LIMIT_S, DEADLINE_S))
     late = time.time() - since - limit_s
     text = "".join(texts())
@@ -185,9 +202,20 @@ def run_trial(python, way, ranks, reports, folder, network, begin_s):
         return "a report without a hang: " + text[-500:] if told else "", 0
     if not told:
         return "no such report: " + text[-1500:], 0
-    if way == "straggler" and re.search(r"ranks? (?!1 \().*\[RANK_SLOW\]", text):
-        return "another rank is slow: " + text[-1500:], 0
+    other = other_finding(text, pattern, pattern_of(way, network, python, ALSO))
+    if other:
+        return f"another finding: {other}", 0
     return f"{late:.1f} s after the limit" if late > deadline_s else "", late
+
+
+def release(way, folder):
+    """End a hang. Rank 0 sets the key for which rank 1 waits, a debugger detaches, and the end of a server fails its readers."""
+    pid = int(open(f"{folder}/{way}.{0 if way in ('key', 'part') else 1}").read())
+    if way == "debugger":
+        pid = int(re.search(r"TracerPid:\s+(\d+)", open(f"/proc/{pid}/status").read())[1])
+    if way == "disk":
+        pid = int(open(f"/proc/{pid}/task/{pid}/children").read())
+    os.kill(pid, {"stop": signal.SIGCONT, "disk": signal.SIGKILL}.get(way, signal.SIGUSR1))
 
 
 def run_trials(python, ways, nodes, folder, network):
@@ -195,13 +223,13 @@ def run_trials(python, ways, nodes, folder, network):
     ranks = nodes * max(1, 4 // nodes)
     reports = [f"{folder}/stderr{node}" for node in range(nodes)]
     results = []
-    for way in ways:
-        wrong, late = run_trial(python, way, ranks, reports, folder, network, GIVE_UP_S if results else BEGIN_S)
+    for way, after in itertools.zip_longest(ways, ways[1:], fillvalue=""):
+        wrong, late = run_trial(python, way, after, ranks, reports, folder, network, GIVE_UP_S if results else BEGIN_S)
         results.append((wrong, late))
         if wrong.startswith(("it did not", "no such")):
             break
-        if way != ways[-1]:
-            os.kill(int(open(f"{folder}/{way}.1").read()), signal.SIGCONT if way == "stop" else signal.SIGUSR1)
+        if after and WAYS[way] is not None:
+            release(way, folder)
     return results + [("not tried: the trial before it failed", 0)] * (len(ways) - len(results))
 
 

@@ -1,8 +1,10 @@
 """A PyTorch job on Gloo whose rank 1 hangs after some steps, in the way that the first argument names.
 
-The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job goes on to the next one.
+The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job goes on to the next one. In the
+ways `key` and `part` the signal is for rank 0, in `debugger` for the process that traces rank 1. In `disk` the end of the server does it.
 scripts/hangs.py and tests/e2e/test_hangs.c run this program; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c
 from it. With site-packages/ in PYTHONPATH, the ways that need no PyTorch run without it."""
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -134,15 +136,18 @@ def read_pipe():
 
 
 def read_disk():
-    """Read a file of a file system that does not answer. It is mounted only for this process and its server, and ends with them."""
+    """Read a file of a file system that does not answer. It is mounted only for this process and its server. The read fails when the
+    server ends."""
     folder, libc = sys.argv[3] + "/disk", ctypes.CDLL(None, use_errno=True)
     os.makedirs(folder, exist_ok=True)
     if libc.unshare(0x20000) != 0 or libc.mount(b"none", b"/", None, 0x44000, None) != 0:  # CLONE_NEWNS; MS_REC | MS_PRIVATE
         sys.exit(f"mount namespace: {os.strerror(ctypes.get_errno())}")
     server = os.path.dirname(os.path.abspath(__file__)) + "/../../nodes/quota_fs.py"
-    subprocess.Popen([sys.executable, server, folder, "silent"], stdout=subprocess.PIPE).stdout.readline()
-    with open(folder + "/data", "rb") as f:
-        f.read(1)  # line of disk
+    with subprocess.Popen([sys.executable, server, folder, "silent"], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with contextlib.suppress(OSError), open(folder + "/data", "rb") as f:
+            f.read(1)  # line of disk
+    libc.umount2(folder.encode(), 2)  # MNT_DETACH
 
 
 def stop():
@@ -150,12 +155,18 @@ def stop():
 
 
 def debug():
-    """A child attaches to its parent as a debugger does, and lets it stand still."""
+    """A child attaches to its parent as a debugger does, and lets it stand still until SIGUSR1."""
     libc = ctypes.CDLL(None)
     libc.prctl(0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)), 0, 0, 0)
+    reader, writer = os.pipe()
     if os.fork() == 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        os.read(reader, 1)
         libc.ptrace(16, os.getppid(), 0, 0)
-        signal.pause()
+        signal.sigwait([signal.SIGUSR1])
+        libc.ptrace(17, os.getppid(), 0, signal.SIGUSR1)  # detach, and deliver the signal to the thread that was stopped
+        os._exit(0)
+    os.write(writer, b"x")  # now the parent has left fork, whose hooks ignore exceptions
     time.sleep(1000000)
 
 
@@ -175,13 +186,32 @@ def other_collective(x):
     dist.broadcast(x, 0)  # line of other
 
 
-def wait_for_key():
-    dist.distributed_c10d._get_default_store().get("epoch/3")  # line of key
+def set_at_signal(store, key):
+    """At SIGUSR1, set a key in a second thread, because the main thread of this rank waits in a collective."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+
+    def serve():
+        os.read(reader, 1)
+        store.set(key, "1")
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def wait_for_key(rank):
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        set_at_signal(store, "epoch/3")
+    if rank == CULPRIT:
+        store.get("epoch/3")  # line of key
 
 
 def wait_for_part(rank):
     """Each rank but rank 0 writes its part, and rank 1 reads the part of rank 0."""
     store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        set_at_signal(store, "part/0")
     if rank > 0:
         store.set(f"part/{rank}", "1")
     if rank == CULPRIT:
@@ -323,6 +353,8 @@ def hang(way, rank, x):
         in_another_group(rank, x)
     elif way in ("network", "broken"):
         train(x)
+    elif way == "key":
+        wait_for_key(rank)
     elif way == "part":
         wait_for_part(rank)
     elif rank != CULPRIT:
@@ -330,10 +362,10 @@ def hang(way, rank, x):
     elif way == "other":
         other_collective(x)
     else:
-        {"sleep": load_batch, "zombie": sleep_beside_child, "busy_zombie": spin_beside_child, "gil": hold_gil, "loop": spin, "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "stop": stop,
-         "child": wait_for_child, "file": lock_file, "socket": read_socket, "pipe": read_pipe, "disk": read_disk,
-         "debugger": debug,
-         "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
+        {"sleep": load_batch, "zombie": sleep_beside_child, "gil": hold_gil, "loop": spin, "busy_zombie": spin_beside_child,
+         "calls": calls_in_turn, "lock": take_lock, "fifo": read_fifo, "file": lock_file, "socket": read_socket, "pipe": read_pipe,
+         "disk": read_disk, "stop": stop, "debugger": debug, "child": wait_for_child, "traceback": traceback_stays,
+         "exit": lambda: os._exit(0)}[way]()
 
 
 def mark(way, rank):
@@ -359,19 +391,19 @@ def run_way(way, rank, x):
     try:
         hang(way, rank, x)
     except Released:
-        if way == "child":
+        if way in ("child", "debugger"):
             os.wait()
     dist.all_reduce(x)
 
 
 def main():
     if WAYS[0] == "spawn" and int(os.environ["RANK"]) == CULPRIT:
-        mp.spawn(join_as, args=(int(os.environ["WORLD_SIZE"]),), nprocs=2)
+        mp.spawn(join_as, args=(int(os.environ["WORLD_SIZE"]),), nprocs=2)  # line of spawn
     if WAYS[0] == "spawn":
         mark("spawn", os.environ["RANK"])
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    signal.signal(signal.SIGUSR1, release)
+    signal.signal(signal.SIGUSR1, release if rank == CULPRIT else lambda signum, frame: None)
     serve_records(rank)
     x = torch.ones(4)
     for way in WAYS:

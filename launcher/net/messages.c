@@ -163,11 +163,12 @@ cJSON *encode_flight_call(int rank, const struct flight_entry *call)
 }
 
 /* Encode `stopped`. Only the node of rank 0 sends the exit code of rank 0. */
-cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
+cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows)
 {
     return message_encode_stopped(&(struct message_stopped){ .unkillable = unkillable,
                                                              .max_code = max_code,
                                                              .rank0_code = rank0 >= 0 ? rank0 : MESSAGE_NONE,
+                                                             .stacks = rows,
                                                              .round = MESSAGE_NONE });
 }
 
@@ -381,6 +382,7 @@ bool decode_verdict(const cJSON *push, struct heard_verdict *v)
     v->attempt = (int)m.attempt;
     v->step = m.step;
     v->best = m.best_step;
+    v->stacks = m.stacks;
     return v->what.restart || strcmp(m.next, "finish") == 0;
 }
 

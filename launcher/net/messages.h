@@ -40,8 +40,8 @@ cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
 /* Encode `stopped`. `unkillable` is true if a process of the round cannot be killed. `max_code` is the highest exit
  * code of the workers that ended by themselves. `rank0` is the exit code of rank 0; -1 = rank 0 is on another node or
- * has no exit code. */
-cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
+ * has no exit code. The message owns `rows`, the stacks of the workers (record/stacks.h); NULL = none. */
+cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows);
 cJSON *encode_leave(int signal, const char *by);
 
 /* Encode that process `pid` of worker `rank` owns the connection `conn`. */
@@ -97,6 +97,7 @@ struct heard_verdict {
     int attempt;        /* number of the next round */
     int64_t step, best; /* highest training step of this attempt, and of all attempts; -1 = none */
     struct failure cause;
+    const cJSON *stacks; /* borrowed from the push: rows of all nodes (record/stacks.h); NULL = none */
 };
 
 /* Decode the push of this name. Return false if the push is invalid, because the peer is then not a ddprun store. A

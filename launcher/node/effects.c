@@ -587,11 +587,18 @@ static void send_exited(struct node *n, int local_rank)
 }
 
 /* Report to the store that no process of the attempt is left, with the exit codes of this node. The code of rank 0 is
- * -1 if rank 0 is on another node. */
+ * -1 if rank 0 is on another node. With several nodes, add the stacks of the survivors for the reports of the other
+ * nodes. */
 static void send_stopped(struct node *n)
 {
+    cJSON *rows = NULL;
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
-    store_link_send(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
+    if (n->meet.round != NULL && n->meet.round->nnodes > 1) {
+        node_explain_heartbeats(n);
+        rows = cJSON_Duplicate(n->run.sample.stacks, true);
+    }
+    store_link_send(n->meet.link,
+                    encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0, rows));
 }
 
 /* Report to the store that this node leaves the job. After a stop by the user, add the signal, and its sender if

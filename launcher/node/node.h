@@ -302,6 +302,8 @@ bool node_waits_for_stacks(struct node *n);
 /* Keep the workers' states at the last heartbeat, from which node_explain_heartbeats makes rows. */
 void node_keep_heartbeats(struct node *n);
 void node_explain_heartbeats(struct node *n);
+/* Add the stacks of the ranks on other nodes to those of this node. `rows` are from the store; NULL = none. */
+void node_add_survivors(struct node *n, const struct cJSON *rows);
 
 /* --- host_news.c --- */
 

@@ -360,6 +360,21 @@ void node_explain_heartbeats(struct node *n)
     s->stacks = stacks.rows;
 }
 
+/* Merge the rows of the ranks before and after those of this node. The rows of this node are already complete. */
+void node_add_survivors(struct node *n, const cJSON *rows)
+{
+    const struct heard_round *round = n->meet.round;
+    struct stacks stacks = { .rows = n->run.sample.stacks,
+                             .room = STACKS_JOB_BYTES,
+                             .rows_max = STACKS_ROWS_MAX };
+    if (rows == NULL || round == NULL || (stacks.rows == NULL && !stacks_init(&stacks, STACKS_JOB_BYTES)))
+        return;
+    const uint32_t first = (uint32_t)round->first_rank, next = first + (uint32_t)n->plan->nproc;
+    stacks_merge(&stacks, rows, 0, first);
+    stacks_merge(&stacks, rows, next, (uint32_t)round->world_size - next);
+    n->run.sample.stacks = stacks.rows;
+}
+
 /* --- memory files --------------------------------------------------------------------------------------- */
 
 /* Create a memory file of a fixed size, so that a write of endless output fails. Return -1 if no descriptor is

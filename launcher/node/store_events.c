@@ -743,6 +743,7 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     n->run.step = verdict->step;
     n->run.best_step = verdict->best > n->run.best_step ? verdict->best : n->run.best_step;
     n->meet.next_attempt = verdict->attempt;
+    node_add_survivors(n, verdict->stacks);
     node_handle_event(n, (struct agent_event){ .type = AGENT_VERDICT, .verdict = verdict->what });
     if (agent_state(n->agent) == AGENT_DONE) {
         store_link_close(n->meet.link);

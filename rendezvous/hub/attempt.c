@@ -287,6 +287,8 @@ void attempt_end(struct job *job)
     detach_sessions(job);
     members_free(&job->members);
     notices_free(&job->troubles);
+    stacks_free(&job->survivors.stacks);
+    job->survivors.nodes = 0;
     schedule_attempt(job, false);
 }
 

@@ -493,7 +493,7 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
 }
 
 /* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if the launcher has
- * ended rank 0. */
+ * ended rank 0. Merge its stacks first, because the last `stopped` of a round leads to the verdict. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -503,6 +503,7 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
                                       .max_code = (int)m->stopped.max_code,
                                       .has_rank0 = has_rank0,
                                       .rank0_code = has_rank0 ? (int)m->stopped.rank0_code : 0 };
+    stacks_add_survivors(s, round, m->stopped.stacks);
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 

@@ -329,6 +329,7 @@ void job_free(struct job *job)
     events_free(&job->events);
     schedule_attempt(job, false);
     stacks_free(&job->sample.stacks);
+    stacks_free(&job->survivors.stacks);
     cJSON_Delete(job->sample.calls);
     buf_free(&job->sample.askers);
     buf_free(&job->sample.nodes);

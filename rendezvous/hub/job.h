@@ -68,6 +68,12 @@ struct job_sample {
     bool for_profile;       /* the profile also waits for the answer */
 };
 
+/* The stacks that the nodes of a round have recorded before they stopped their workers (stacks.c). */
+struct job_survivors {
+    struct stacks stacks;
+    uint32_t nodes; /* number of nodes that have stopped */
+};
+
 /* The search for a rank that hangs while all other ranks wait for it. */
 struct job_hang {
     struct hang_watch watch;
@@ -117,6 +123,7 @@ struct job {
     struct notices notices;  /* findings of nodes about themselves */
     struct notices troubles; /* findings that ranks of this attempt have reported */
     struct job_sample sample;
+    struct job_survivors survivors;
     struct list sessions; /* the connections of the job (session.in_job) */
     /* hub->era at the end of this job's last attempt; 0 = no attempt has ended. A session with a lower session.era may
      * not use the keys. */

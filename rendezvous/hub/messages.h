@@ -174,6 +174,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves") \
     X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE,                                             \
       "exit code of rank 0, if it is on this node and ended by itself")                                \
+    X(LIST, stacks, 0, 0, 0, "rows, as in report.json")                                                \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round whose processes have all ended on the node")
 
 #define FIELDS_OF_leave(X)                                                            \
@@ -202,7 +203,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_sampled(X)                                            \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample") \
-    X(LIST, stacks, 0, 0, 0, "rows, as in report.json")                 \
+    X(LIST, stacks, 0, 0, 0, "as in stopped")                           \
     X(MARK, cut, 0, 0, 0, "some rows did not fit")                      \
     X(LIST, calls, 0, 0, 0, "see flight call")                          \
     ROUND_OF_SENDER(X)
@@ -322,7 +323,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
                 X(TEXT, no_restart, 0, 32, 0, "reason for no restart: used_up, no_progress, stopped, ...") \
                     X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "last step of the round, -1 = unknown")     \
                         X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "last step of any round")          \
-                            X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")
+                            X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")                    \
+                                X(LIST, stacks, 0, 0, 0, "rows of all nodes")
 
 #define FIELDS_OF_exit(X)                                          \
     X(CODE, first, 0, MESSAGE_CODE_MAX, 0, "of the first failure") \

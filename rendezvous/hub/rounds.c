@@ -137,10 +137,10 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notic
         .round = notice->round, .why = rdzv_why_word(notice->why), .cause = encode_cause(notice->cause) });
 }
 
-/* Encode the push `verdict` with three exit codes. Each node selects one of them by its --exit_code. */
+/* Encode the push `verdict` with three exit codes. Each node selects one of them by its --exit_code. The last verdict
+ * also has the stacks of all survivors, because each node then prints a report. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *notice)
 {
-    (void)job;
     cJSON *codes = message_encode_exit(&(struct message_exit){
         .first = notice->exit.first, .max = notice->exit.max, .rank0 = notice->exit.rank0 });
     return message_encode_verdict(
@@ -153,7 +153,8 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *no
                                    .no_restart = no_restart_word(notice->no_restart),
                                    .step = notice->step,
                                    .best_step = notice->best_step,
-                                   .exit = codes });
+                                   .exit = codes,
+                                   .stacks = notice->restart ? NULL : stacks_of_survivors(job) });
 }
 
 /* Send a push to a node. Skip a node whose connection is already closed. */

@@ -270,9 +270,15 @@ bool control_owner(struct hub *hub, struct session *s, const union message *m, s
 /* Handle an operator's request for stacks, and an agent's answer (stacks.c). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+/* Merge the rows that a node has sent in `stopped`, for the last verdict of the job. */
+void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON *rows);
+/* Return the merged rows as a list for a verdict, valid until the next change of the job; NULL = none. The caller
+ * owns the list (cJSON_Delete). */
+struct cJSON *stacks_of_survivors(const struct job *job);
 /* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
-/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. */
+/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Forget the rows of survivors that
+ * every node has. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);

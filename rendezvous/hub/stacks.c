@@ -5,7 +5,11 @@
  *
  * The operator gets the answer when all nodes have answered. After STACKS_STORE_MS the operator gets the answer with
  * the names of the missing nodes. A job has at most one open request. Operators with the same request share the
- * answer. */
+ * answer.
+ *
+ * After a failure the agents record the stacks of the survivors by themselves:
+ *
+ *     agents --stopped--> hub (equal stacks are folded) --verdict--> agents */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -20,8 +24,11 @@
 #include <string.h>
 
 enum {
-    ASKERS_MAX = 64,  /* maximum number of operators that share an answer */
-    CALLS_MAX = 8192, /* maximum number of calls from the flight records of all nodes */
+    ASKERS_MAX = 64,           /* maximum number of operators that share an answer */
+    CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
+    VERDICTS_BYTES = 16 << 20, /* bytes of the rows in the verdicts to all nodes of a round */
+    SHARE_BYTES = 4 << 10,     /* least room of a node in these rows, while there is room */
+    SHARE_ROWS = 8,            /* least number of new rows of a node */
 };
 
 /* A node that has not answered yet. */
@@ -262,10 +269,21 @@ void stacks_moved(struct job *job, conn_id from, conn_id to)
             nodes[i].conn = to;
 }
 
+/* Return true if a node of the round must still send `stopped`. */
+static bool is_stopping(const struct job *job)
+{
+    struct rdzv_facts facts = { .state = RDZV_OVER };
+    if (job->rdzv != NULL)
+        rdzv_facts(job->rdzv, &facts);
+    return facts.state == RDZV_STOPPING;
+}
+
 void stacks_tick(struct job *job)
 {
     if (job->sample.until_ms != 0 && job->sample.until_ms <= job->hub->now_ms)
         sample_finish(job);
+    if (job->survivors.stacks.rows != NULL && !is_stopping(job))
+        stacks_free(&job->survivors.stacks);
 }
 
 /* Handle `stacks`. Register the operator before asking the nodes, because the operator may itself be an agent that is
@@ -359,4 +377,56 @@ bool control_sampled(struct hub *hub, struct session *s, const union message *m,
         return true;
     }
     return true;
+}
+
+/* --- the survivors of a failure --------------------------------------------------------------------------- */
+
+/* Return true if the node is a member of the round and has not stopped before. */
+static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const struct rdzv_node_facts *node)
+{
+    return round == facts->round && (node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_STOPPING);
+}
+
+/* Return the part of `left` that a node may use: an equal share for each of the `nodes` that have not stopped yet, but
+ * at least `least`. So a node with many rows does not take the place of other nodes. */
+static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
+{
+    const size_t share = left / nodes;
+    return share > least ? share : left < least ? left : least;
+}
+
+/* Merge rows into the set within the share of one node. */
+static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv_node_facts *node,
+                        uint32_t nodes)
+{
+    const int n = cJSON_GetArraySize(all->rows);
+    const size_t room = share_of_node(all->room, nodes, SHARE_BYTES), rest = all->room - room;
+    all->room = room;
+    all->rows_max = n + (int)share_of_node((size_t)(STACKS_ROWS_MAX - n), nodes, SHARE_ROWS);
+    stacks_merge(all, rows, node->first_rank, node->nproc);
+    all->room += rest;
+}
+
+/* Create the set with the rows of the first node. The more nodes get the set, the smaller it is, because the store keeps
+ * a copy for each node until the node confirms it. */
+void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
+{
+    struct job_survivors *all = &s->job->survivors;
+    struct rdzv_facts facts;
+    struct rdzv_node_facts node;
+    rdzv_facts(s->job->rdzv, &facts);
+    if (!rdzv_node_facts(s->job->rdzv, s->id, &node) || !is_first_stop(&facts, round, &node))
+        return;
+    const uint32_t nodes = facts.members > all->nodes ? facts.members - all->nodes : 1;
+    const size_t each = VERDICTS_BYTES / (facts.members > 0 ? facts.members : 1);
+    const size_t room = each < STACKS_AGENT_BYTES ? each : STACKS_AGENT_BYTES;
+    if (rows != NULL && (all->stacks.rows != NULL || stacks_init(&all->stacks, room)))
+        merge_share(&all->stacks, rows, &node, nodes);
+    all->nodes++;
+}
+
+cJSON *stacks_of_survivors(const struct job *job)
+{
+    const cJSON *rows = job->survivors.stacks.rows;
+    return rows != NULL ? cJSON_CreateArrayReference(rows->child) : NULL;
 }

@@ -22,7 +22,7 @@ enum {
 
 bool stacks_init(struct stacks *s, size_t room)
 {
-    *s = (struct stacks){ .rows = cJSON_CreateArray(), .room = room };
+    *s = (struct stacks){ .rows = cJSON_CreateArray(), .room = room, .rows_max = STACKS_ROWS_MAX };
     return s->rows != NULL;
 }
 
@@ -205,7 +205,7 @@ static cJSON *find_row(struct stacks *s, cJSON *row, const cJSON *thread, size_t
             return at;
         }
     }
-    if (n >= STACKS_ROWS_MAX || bytes > s->room || cJSON_AddArrayToObject(row, "threads") == NULL) {
+    if (n >= s->rows_max || bytes > s->room || cJSON_AddArrayToObject(row, "threads") == NULL) {
         s->is_cut = true;
         cJSON_Delete(row);
         return NULL;

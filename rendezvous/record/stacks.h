@@ -52,6 +52,7 @@ enum {
 struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* remaining bytes */
+    int rows_max;       /* largest number of rows */
     bool is_cut;        /* a text, frame, thread or row did not fit */
 };
 

@@ -415,6 +415,70 @@ Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
     end(p);
 }
 
+static int count_in(const char *text, const char *words)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, words)) != NULL; at += strlen(words))
+        n++;
+    return n;
+}
+
+/* Start a node with two workers. Its reports are below `logs`. */
+static struct run_process *start_node(int node_rank, const char *logs)
+{
+    char rank[32], log_dir[300];
+    snprintf(rank, sizeof(rank), "--node_rank=%d", node_rank);
+    snprintf(log_dir, sizeof(log_dir), "--log_dir=%s/%s", dir, logs);
+    const char *argv[] = { bin("ddprun"), "--nnodes=2",
+                           rank,          "--master_addr=127.0.0.1",
+                           port_option,   "--nproc_per_node=2",
+                           log_dir,       bin("tests/prog/worker"),
+                           FAILS_AT_USR1, NULL };
+    return run_start(argv, &(struct run_options){ .env = no_path });
+}
+
+/* Check that the report has the stacks of ranks 0, 2 and 3, and of no other rank. */
+static void expect_survivors(const char *report)
+{
+    const cJSON *row, *thread;
+    unsigned ranks = 0;
+    char *text = job_file(dir, report);
+    cJSON *json = cJSON_Parse(text);
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json, "stacks"))
+    {
+        cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+        {
+            ranks |= 1u << cJSON_GetObjectItem(thread, "rank")->valueint;
+        }
+    }
+    cr_expect_eq(ranks, 1u << 0 | 1u << 2 | 1u << 3, "%s", text);
+    cJSON_Delete(json);
+    free(text);
+}
+
+/* The failure is on node 0. The store has the states of four workers before the failure. */
+Test(stacks_e2e, the_reports_of_all_nodes_show_the_survivors_of_all_nodes)
+{
+    struct run_process *p[] = { start_node(0, "n0"), start_node(1, "n1") };
+    for (int rank = 0; rank < 4; rank++) {
+        char ready[32];
+        snprintf(ready, sizeof(ready), "[%d] ready", rank);
+        cr_assert(run_until_output(p[rank / 2], ready, PATIENCE_MS), "%s", run_output(p[rank / 2]));
+    }
+    const char *status[] = { bin("ddpctl"), addr, "status", "--json", NULL };
+    struct run_result s = run_command(status, NULL);
+    for (struct patience left = { 0 }; count_in(s.out, "\"proc\"") < 4 && patience_left(&left);)
+        s = run_command(status, NULL);
+    run_signal(p[0], SIGUSR1);
+    for (int i = 0; i < 2; i++) {
+        struct run_result r = run_wait(p[i]);
+        EXPECT(r, 3);
+        expect_in(r.err, "\n  stacks   rank");
+    }
+    expect_survivors("n0/latest/report.json");
+    expect_survivors("n1/latest/report.json");
+}
+
 /* --- processes that a worker has started --------------------------------------------------------------------- */
 
 /* Print a row of a child with `words` as JSON, or "" without such a row. The caller frees the text. */

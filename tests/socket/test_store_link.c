@@ -342,7 +342,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     ddp_store_close(worker);
     store_link_send(link_, encode_failure(MESSAGE_FAILED, &failure));
     store_link_send(link_, encode_failure(MESSAGE_EXPLAIN, &failure));
-    store_link_send(link_, encode_stopped(false, 7, -1));
+    store_link_send(link_, encode_stopped(false, 7, -1, NULL));
     until(&judged);
     cr_expect(verdict.what.restart);
     cr_expect_eq(verdict.step, 100, "the rank that came furthest counts");
@@ -366,7 +366,7 @@ Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_ser
     until(&ready);
     store_link_send(link_, encode_done());
     until(&judged);
-    store_link_send(link_, encode_stopped(false, 0, -1));
+    store_link_send(link_, encode_stopped(false, 0, -1, NULL));
     work_ms(100);
     cr_expect_eq(lost, 0, "%s", why_lost);
     cr_expect_eq(verdict.what.exit_first, 0);

@@ -329,7 +329,7 @@ TestSuite(control_rdzv, .init = set_up_rdzv, .fini = tear_down_rdzv);
 /* Return object number `at` of those that the agent got; its text is valid until the call after the next. */
 static const char *take(conn_id conn, size_t at)
 {
-    static char kept[2][1 << 16];
+    static char kept[2][1 << 19];
     static int turn;
     struct buf *out = &sim.conn[conn].out;
     if (out->len <= at)
@@ -571,12 +571,17 @@ Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
                   "{\"op\":\"cause\",\"round\":1,\"rank\":3,\"local_rank\":1,\"pid\":77,\"exit_code\":7,"
                   "\"words\":\"ended with code 7\",\"stderr\":[\"oh\",3,\"no\"],\"log\":\"/tmp/3.log\"}",
                   "{\"ok\":true}");
-    expect_answer(N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":7,\"rank0_code\":null}", "{\"ok\":true}");
+    expect_answer(
+        N1,
+        "{\"op\":\"stopped\",\"round\":1,\"max_code\":7,\"rank0_code\":null,\"stacks\":[{\"does\":\"runs\","
+        "\"threads\":[{\"rank\":2}]}]}",
+        "{\"ok\":true}");
     expect_answer(N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0,\"rank0_code\":0}", "{\"ok\":true}");
     const char *verdict = hear(N0);
     expect_in(verdict, "\"next\":\"restart\",\"attempt\":1");
     expect_in(verdict, "\"rank\":3,\"local_rank\":1,\"pid\":77,\"exit_code\":7");
     expect_in(verdict, "\"stderr\":[\"oh\",\"no\"]");
+    cr_expect_null(strstr(verdict, "stacks"), "no node prints a report before a restart: %s", verdict);
 }
 
 /* The failure names the process on the GPU, with control characters and a text of a newer agent. */
@@ -861,6 +866,77 @@ Test(control_rdzv, who_asks_something_else_waits_no_more)
     sim_say(&sim, N0, SAMPLED(1, 0, "running"));
     sim_say(&sim, N1, SAMPLED(1, 2, "running"));
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
+}
+
+/* Let rank 1 fail in a way that forbids a restart. */
+static void fail_for_good(void)
+{
+    two_nodes();
+    expect_answer(N0, "{\"op\":\"failed\",\"round\":1,\"rank\":1,\"exit_code\":2,\"no_retry\":\"usage\"}",
+                  "{\"ok\":true}");
+    expect_heard(N0, "\"push\":\"stop\"");
+    expect_heard(N1, "\"push\":\"stop\"");
+}
+
+#define THREAD(rank)         "{\"rank\":" #rank ",\"pid\":7,\"host\":\"n\",\"main\":true}"
+#define ROW(does, threads)   "{\"does\":\"" does "\",\"threads\":[" threads "]}"
+#define STOPPED(round, rows) "{\"op\":\"stopped\",\"round\":" #round ",\"stacks\":" rows "}"
+
+/* A node sends only stacks of the ranks that it runs, once, and for the current round. */
+Test(control_rdzv, the_last_verdict_has_the_stacks_of_all_survivors)
+{
+    fail_for_good();
+    expect_answer(N0, STOPPED(2, "[" ROW("early", THREAD(0)) "]"), "STALE_ROUND");
+    expect_answer(N0, STOPPED(1, "[" ROW("run\\u001bning", THREAD(0) "," THREAD(2)) ",7]"), "{\"ok\":true}");
+    expect_answer(N0, STOPPED(1, "[" ROW("again", THREAD(0)) "]"), "{\"ok\":true}");
+    expect_answer(N1, STOPPED(1, "[" ROW("run\\u001bning", THREAD(3)) "]"), "{\"ok\":true}");
+    expect_heard(N0, "},\"stacks\":[" ROW("run?ning", THREAD(0) "," THREAD(3)) "]}");
+    expect_heard(N1, "},\"stacks\":[" ROW("run?ning", THREAD(0) "," THREAD(3)) "]}");
+}
+
+Test(control_rdzv, a_node_without_stacks_changes_nothing_for_the_others)
+{
+    fail_for_good();
+    expect_answer(N0, STOPPED(1, "\"none\""), "{\"ok\":true}");
+    expect_answer(N1, STOPPED(1, "[" ROW("running", THREAD(3)) "]"), "{\"ok\":true}");
+    expect_heard(N0, "},\"stacks\":[" ROW("running", THREAD(3)) "]}");
+}
+
+Test(control_rdzv, without_stacks_the_verdict_has_none)
+{
+    fail_for_good();
+    expect_answer(N0, "{\"op\":\"stopped\",\"round\":1}", "{\"ok\":true}");
+    expect_answer(N1, "{\"op\":\"stopped\",\"round\":1}", "{\"ok\":true}");
+    cr_expect_null(strstr(hear(N0), "stacks"));
+}
+
+/* Send more rows from the first node than fit: both nodes get an equal part. */
+static void expect_fair(int bytes)
+{
+    struct buf many = { 0 };
+    fail_for_good();
+    buf_printf(&many, "{\"op\":\"stopped\",\"round\":1,\"stacks\":[");
+    for (int i = 0; i < STACKS_ROWS_MAX; i++)
+        buf_printf(&many, "{\"note\":\"%0*d\",\"threads\":[" THREAD(0) "]},", bytes, i);
+    buf_printf(&many, "7]}");
+    cr_assert(buf_append(&many, "", 1));
+    expect_answer(N0, (const char *)many.data, "{\"ok\":true}");
+    expect_answer(N1, STOPPED(1, "[" ROW("running", THREAD(3)) "]"), "{\"ok\":true}");
+    const char *verdict = hear(N1);
+    expect_in(verdict, "0100\",\"threads\":[" THREAD(0));
+    expect_in(verdict, "," ROW("running", THREAD(3)) "]}");
+    cr_expect_lt(strlen(verdict), STACKS_AGENT_BYTES / 2 + 4096);
+    buf_free(&many);
+}
+
+Test(control_rdzv, large_stacks_of_a_node_leave_room_for_the_others)
+{
+    expect_fair(500);
+}
+
+Test(control_rdzv, many_stacks_of_a_node_leave_room_for_the_others)
+{
+    expect_fair(4);
 }
 
 Test(control_rdzv, stacks_need_workers_and_only_nodes_report_them)

@@ -43,6 +43,14 @@ static void waiting_of(const char *text)
     cJSON_Delete(json);
 }
 
+Test(net_messages, stacks_in_a_verdict_are_a_list)
+{
+    cr_assert(verdict_of("{\"next\":\"finish\",\"stacks\":{\"does\":\"running\"}}"));
+    cr_expect_null(verdict.stacks);
+    cr_assert(verdict_of("{\"next\":\"finish\",\"stacks\":[]}"));
+    cr_expect_not_null(verdict.stacks);
+}
+
 #define ROUND                                                                                                \
     "\"round\":3,\"attempt\":2,\"restarts\":1,\"node_rank\":1,\"nnodes\":2,\"first_rank\":4,\"world_size\":" \
     "12"
